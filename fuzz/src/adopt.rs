@@ -7,10 +7,10 @@ use crate::bytes::text;
 
 /// Reads `data` as `kind`; the files beside it are `data` again.
 fn read(kind: ImportFormat, data: &[u8]) {
-    let _ = sconce_import::text(kind, data);
+    let _ = sconce_import::decode_text(kind, data);
     let Some(text) = text(data) else { return };
     let beside = |_: &str| Some(text.to_owned());
-    match sconce_import::adopt(kind, "a/source", text, &beside) {
+    match sconce_import::import_spec(kind, "a/source", text, &beside) {
         Ok(adopted) => {
             let written = adopted.spec.to_text();
             assert_eq!(

@@ -23,7 +23,7 @@ pub(crate) fn elf(data: &[u8]) {
     let again: ElfLibrary = serde_json::from_slice(&kept).expect("it reads again");
     assert_eq!(again, *library);
     check(&library.gpu);
-    let archive = made::archive(&[("an_object_with_a_long_name.o", data)]);
+    let archive = made::build_archive(&[("an_object_with_a_long_name.o", data)]);
     let archive = read_archive(&&archive[..]).expect("its member reads alone");
     assert_eq!(archive.members[0].machine, Some(library.machine));
     assert_eq!(archive.gpu, library.gpu);
@@ -34,12 +34,12 @@ pub(crate) fn elf_seeds() -> Vec<Vec<u8>> {
         section_headers: false,
         runpath: Some("$ORIGIN/lib"),
         lookup,
-        ..made::extension()
+        ..made::extension_fixture()
     };
     vec![
-        made::elf(&made::extension()),
-        made::elf(&stripped(SymbolHashKind::Sysv)),
-        made::elf(&stripped(SymbolHashKind::Gnu)),
+        made::build_elf(&made::extension_fixture()),
+        made::build_elf(&stripped(SymbolHashKind::Sysv)),
+        made::build_elf(&stripped(SymbolHashKind::Gnu)),
     ]
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn fatbin(data: &[u8]) {
     let code = read_fat_binary(&data).expect("bytes in memory can be read");
     check(&code);
     // A container that counts has a header of 16 bytes and one entry of 48 at least.
-    let taken = u64::from(code.containers()) * 64 + code.unread_bytes;
+    let taken = u64::from(code.container_count()) * 64 + code.unread_bytes;
     assert!(taken <= data.len() as u64, "{code:?}");
     // Zeros before containers are padding.
     let padded = [&[0; 16], data].concat();
@@ -56,10 +56,10 @@ pub(crate) fn fatbin(data: &[u8]) {
 }
 
 pub(crate) fn fatbin_seeds() -> Vec<Vec<u8>> {
-    let two = made::container(&[
-        made::entry(SASS, 80, 0),
-        made::entry(SASS, 90, EXACT),
-        made::entry(PTX, 120, FAMILY),
+    let two = made::build_container(&[
+        made::build_entry(SASS, 80, 0),
+        made::build_entry(SASS, 90, EXACT),
+        made::build_entry(PTX, 120, FAMILY),
     ]);
     vec![
         two.clone(),
@@ -87,14 +87,14 @@ pub(crate) fn ar(data: &[u8]) {
 }
 
 pub(crate) fn ar_seeds() -> Vec<Vec<u8>> {
-    let object = made::elf(&made::extension());
+    let object = made::build_elf(&made::extension_fixture());
     let mut thin = b"!<thin>\n".to_vec();
-    made::member(&mut thin, "//", b"folder/of/some/object.o/\n");
+    made::push_member(&mut thin, "//", b"folder/of/some/object.o/\n");
     made::member_header(&mut thin, "/0", 4000);
     let mut bsd = b"!<arch>\n".to_vec();
-    made::member(&mut bsd, "#1/12", b"long_name.o\0text");
+    made::push_member(&mut bsd, "#1/12", b"long_name.o\0text");
     vec![
-        made::archive(&[("a.o", &object), ("an_object_with_a_long_name.o", b"text")]),
+        made::build_archive(&[("a.o", &object), ("an_object_with_a_long_name.o", b"text")]),
         thin,
         bsd,
     ]

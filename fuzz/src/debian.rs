@@ -9,7 +9,7 @@ use sconce_resolve::debian::pythons;
 use sconce_resolve::debian::relation::{is_name, parse_field, parse_request};
 use sconce_resolve::debian::release::SuiteRelease;
 use sconce_resolve::debian::sources::{self, AptFile, MirrorOverride};
-use sconce_resolve::debian::version::{compare, upstream};
+use sconce_resolve::debian::version::{compare, upstream_version};
 
 use crate::bytes::{fixture, fixtures, joined, parts, text};
 
@@ -20,7 +20,7 @@ pub(crate) fn version(data: &[u8]) {
     let [a, b, c] = [(); 3].map(|()| lines.next().unwrap_or_default());
     for one in [a, b, c] {
         assert_eq!(compare(one, one), Ordering::Equal);
-        let _ = upstream(one);
+        let _ = upstream_version(one);
     }
     for (one, other) in [(a, b), (b, c), (a, c)] {
         assert_eq!(compare(one, other), compare(other, one).reverse());
@@ -103,7 +103,7 @@ pub(crate) fn index(data: &[u8]) {
     };
     let mut index = DebianIndex::default();
     for (suite, text) in [first, second].into_iter().enumerate() {
-        if index.add(suite, text, "amd64").is_err() {
+        if index.add_suite(suite, text, "amd64").is_err() {
             break;
         }
     }
@@ -117,11 +117,14 @@ pub(crate) fn index(data: &[u8]) {
             package.path
         );
         assert!(package.sha256.parse::<sconce_schema::Sha256>().is_ok());
-        let newest = index.newest(package.name).map(|n| index.package(n));
+        let newest = index.find_newest(package.name).map(|n| index.package(n));
         assert!(newest.is_some_and(|n| compare(n.version, package.version).is_ge()));
-        assert!(index.exactly(package.name, package.version).is_some());
+        assert!(index.find_version(package.name, package.version).is_some());
     }
-    let _ = (pythons::versions(&index), pythons::default_version(&index));
+    let _ = (
+        pythons::list_python_versions(&index),
+        pythons::default_version(&index),
+    );
 }
 
 pub(crate) fn index_seeds() -> Vec<Vec<u8>> {
@@ -164,9 +167,11 @@ pub(crate) fn release(data: &[u8]) {
     match SuiteRelease::parse(text) {
         Ok(release) => {
             let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
-            let _ = release.check("trixie", now).map_err(|e| e.to_string());
+            let _ = release
+                .validate_suite("trixie", now)
+                .map_err(|e| e.to_string());
             for file in &release.files {
-                assert!(release.file(&file.path).is_ok());
+                assert!(release.require_file(&file.path).is_ok());
             }
         }
         Err(error) => drop(error.to_string()),
@@ -200,8 +205,8 @@ pub(crate) fn sources(data: &[u8]) {
     for source in sources::parse(&files) {
         assert!(!source.uri.ends_with('/') && !source.uri.contains(char::is_whitespace));
     }
-    if let Ok(mirrors) = sources::find(&files, &MirrorOverride::default()) {
-        assert!(!mirrors.main.is_empty() && !mirrors.security.uri().is_empty());
+    if let Ok(mirrors) = sources::select_mirrors(&files, &MirrorOverride::default()) {
+        assert!(!mirrors.main.is_empty() && !mirrors.security.base_uri().is_empty());
     }
 }
 

@@ -12,7 +12,7 @@ pub(crate) fn log(data: &[u8]) {
         .first()
         .map_or(0, |&byte| usize::from(byte))
         .min(data.len());
-    let mut explainer = Explainer::new(RuleSet::own());
+    let mut explainer = Explainer::new(RuleSet::builtin_rules());
     explainer.push(&data[..at]);
     explainer.push(&data[at..]);
     assert_eq!(explainer.finish(None, &environment), whole);
@@ -29,7 +29,7 @@ pub(crate) fn log(data: &[u8]) {
 }
 
 pub(crate) fn log_seeds() -> Vec<Vec<u8>> {
-    let rules = RuleSet::own().rules.iter();
+    let rules = RuleSet::builtin_rules().rules.iter();
     rules
         .flat_map(|rule| &rule.examples)
         .map(|example| example.clone().into_bytes())

@@ -5,7 +5,7 @@ mod range;
 #[path = "../../crates/sconce-fetch/src/url.rs"]
 mod url_parts;
 
-use sconce_base::text::redact;
+use sconce_base::text::redact_url_credentials;
 use sconce_base::text::without_credentials;
 use ureq::http::Uri;
 
@@ -13,8 +13,8 @@ use crate::bytes::text;
 
 pub(crate) fn url(data: &[u8]) {
     let Some(text) = text(data) else { return };
-    let shown = url_parts::shown(text);
-    assert_eq!(shown, sconce_fetch::shown(text));
+    let shown = url_parts::redact_url(text);
+    assert_eq!(shown, sconce_fetch::redact_url(text));
     assert!(!shown.contains(['?', '#']), "{shown}");
     assert_eq!(url_parts::split_user(&shown).1, None, "{shown}");
     let plain = without_credentials(text);
@@ -22,8 +22,8 @@ pub(crate) fn url(data: &[u8]) {
     assert_eq!(url_parts::split_user(&plain).1, None, "{plain}");
     // In a longer text these end an address; no address has them.
     let is_alone = !text.contains(|c: char| c.is_whitespace() || "\"`<>".contains(c));
-    let clean = redact(text);
-    assert_eq!(redact(&clean), clean);
+    let clean = redact_url_credentials(text);
+    assert_eq!(redact_url_credentials(&clean), clean);
     if is_alone {
         assert_eq!(url_parts::split_user(&clean).1, None, "{text}");
     }
@@ -57,7 +57,7 @@ pub(crate) fn headers(data: &[u8]) {
     let Ok(base) = base.parse::<Uri>() else {
         return;
     };
-    let Some(joined) = url_parts::join(&base, header) else {
+    let Some(joined) = url_parts::join_url(&base, header) else {
         return;
     };
     let scheme = base.scheme_str().unwrap_or_default();

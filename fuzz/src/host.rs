@@ -41,7 +41,7 @@ pub(crate) fn machine(data: &[u8]) {
         }
     }
     put(&pen.tree.join("proc/self/ns/user"), b"");
-    let roots = Roots::recorded(&pen.tree);
+    let roots = Roots::from_dir(&pen.tree);
     let facts = HostProfile::read(&roots);
     let _ = (
         facts.usable_cpus(),
@@ -54,13 +54,13 @@ pub(crate) fn machine(data: &[u8]) {
             let _ = card.summary();
         }
         for wanted in [GpuRequest::All, GpuRequest::Count(1)] {
-            let Ok(cards) = sconce_host::select(&nvidia.cards, &wanted) else {
+            let Ok(cards) = sconce_host::select_gpus(&nvidia.cards, &wanted) else {
                 continue;
             };
             let _ = sconce_host::visible_devices(&cards);
             let _ = sconce_host::edits_for(&facts, &cards, &roots, &pen.tree);
         }
-        if let Ok(file) = cdi::describe(&facts, &[], cdi::NVIDIA, &roots) {
+        if let Ok(file) = cdi::build_spec(&facts, &[], cdi::NVIDIA, &roots) {
             assert!(file.is_object());
         }
     }
@@ -96,14 +96,14 @@ pub(crate) fn cdi_files(data: &[u8]) {
             put(&pen.tree.join(name), part);
         }
     }
-    let roots = Roots::recorded(&pen.tree);
-    let files = cdi::files(&roots, None);
+    let roots = Roots::from_dir(&pen.tree);
+    let files = cdi::read_files(&roots, None);
     for file in &files {
-        let troubles = cdi::check(file, None, &roots);
+        let troubles = cdi::check_file(file, None, &roots);
         // What cannot be used is said.
         assert!(troubles.len() <= 64);
         assert_eq!(
-            file.error().is_some() || !file.wrong().is_empty(),
+            file.read_error().is_some() || !file.rejection_reasons().is_empty(),
             troubles.iter().any(|one| {
                 matches!(
                     one.kind,
@@ -112,7 +112,7 @@ pub(crate) fn cdi_files(data: &[u8]) {
             })
         );
     }
-    let offered = cdi::offered(&files);
+    let offered = cdi::list_devices(&files);
     for one in &offered {
         assert!(
             one.name.is_ascii() && !one.name.contains(char::is_whitespace),
@@ -202,7 +202,7 @@ pub(crate) fn sampler(data: &[u8]) {
         shm: Some(pen.tree.clone()),
         ..SampleScope::default()
     };
-    let mut sampler = Sampler::new(&Roots::recorded(&pen.tree), target, None);
+    let mut sampler = Sampler::new(&Roots::from_dir(&pen.tree), target, None);
     for part in [first, second, first] {
         write(part);
         let sample = sampler.sample();
@@ -224,12 +224,18 @@ fn thirds(data: &[u8]) -> [&[u8]; 3] {
 
 /// The parsers by themselves.
 fn read_once(data: &[u8]) {
-    let _ = (parse::Stat::parse(data), parse::number(data));
-    let _ = (parse::keyed(data, "usage_usec"), parse::field(data, "Pss"));
-    let _ = parse::numbers(data).count();
-    let _ = (parse::innermost_pid(data), parse::pressure(data, "some"));
-    let _ = (parse::cpus_busy_ticks(data), parse::traffic(data));
-    for device in parse::io_stat(data).chain(parse::blkio(data)) {
+    let _ = (parse::Stat::parse(data), parse::first_number(data));
+    let _ = (
+        parse::flat_keyed_value(data, "usage_usec"),
+        parse::number_field(data, "Pss"),
+    );
+    let _ = parse::all_numbers(data).count();
+    let _ = (
+        parse::innermost_pid(data),
+        parse::pressure_total_us(data, "some"),
+    );
+    let _ = (parse::cpus_busy_ticks(data), parse::network_bytes(data));
+    for device in parse::io_stat(data).chain(parse::blkio_service_bytes(data)) {
         assert!(device.device.len() <= data.len());
         let _ = (device.read, device.written);
     }
@@ -276,12 +282,12 @@ pub(crate) fn training(data: &[u8]) {
     let mut bytes = vec![0; SIZE];
     let given = data.len().min(SIZE);
     bytes[..given].copy_from_slice(&data[..given]);
-    if let Some(ring) = ProbeRing::of(&bytes) {
-        if let Some(told) = ring.training() {
+    if let Some(ring) = ProbeRing::from_bytes(&bytes) {
+        if let Some(told) = ring.training_sample() {
             assert_eq!(told.phases.sum_us(), told.wall_us);
-            let first = ProbeRing::oldest(told.steps);
+            let first = ProbeRing::oldest_intact_step(told.steps);
             for number in [first, told.steps] {
-                let _ = ring.step(number, told.wall_us);
+                let _ = ring.read_step(number, told.wall_us);
             }
         }
         let _ = ring.inner_pid();

@@ -23,7 +23,7 @@ use crate::testing;
 /// Account files, a library, and a cache.
 pub(crate) fn libraries(data: &[u8]) {
     let [passwd, group, library, cache] = parts::<4>(data);
-    for folder in ld_cache::folders(cache, |_| true) {
+    for folder in ld_cache::find_library_dirs(cache, |_| true) {
         assert!(folder.is_absolute());
     }
     let pen = Pen::new();
@@ -39,15 +39,15 @@ pub(crate) fn libraries(data: &[u8]) {
     );
     std::os::unix::fs::symlink("libx.so.1.2", folder.join("libx.so")).expect("a link can be made");
     std::os::unix::fs::symlink(&pen.outside, folder.join("libo.so")).expect("a link can be made");
-    let found = elf::library(&file);
+    let found = elf::read_library(&file);
     if let Some(name) = found.as_ref().and_then(|library| library.soname.as_deref()) {
         assert!(!name.is_empty() && !name.contains('/') && name != ".." && name != ".");
     }
-    system::prepare(root).expect("folders can be made");
-    match system::configure(root, "3.13", "amd64") {
+    system::create_merged_usr(root).expect("folders can be made");
+    match system::configure_root(root, "3.13", "amd64") {
         Ok(()) => {
             let cache = fs::read(root.join("etc/ld.so.cache")).expect("it was written");
-            let folders = ld_cache::folders(&cache, |name| name == "libc.so.6");
+            let folders = ld_cache::find_library_dirs(&cache, |name| name == "libc.so.6");
             assert_eq!(
                 folders,
                 [Path::new("/lib/x86_64-linux-gnu")],

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use arbitrary::Unstructured;
-use sconce_image::unpack::{UnpackLimits, UnpackedLayer, unpack};
+use sconce_image::unpack::{UnpackLimits, UnpackedLayer, unpack_layer};
 use sconce_oci::Digest;
 
 use crate::bytes::{flag, noise, pick, some_bytes};
@@ -80,8 +80,8 @@ pub(crate) fn entry_seeds() -> Vec<Vec<u8>> {
 }
 
 fn unpack_into(pen: &Pen, bytes: &[u8]) {
-    let digest = Digest::of(bytes);
-    match unpack(bytes, digest, digest, &pen.tree, LIMITS, &|_| ()) {
+    let digest = Digest::hash_bytes(bytes);
+    match unpack_layer(bytes, digest, digest, &pen.tree, LIMITS, &|_| ()) {
         Ok(UnpackedLayer { hides, .. }) => {
             for path in hides.names.iter().chain(&hides.folders) {
                 let parts: Vec<&[u8]> = path.split(|&b| b == b'/').collect();

@@ -3,7 +3,7 @@
 use sconce_memory::allocator::{
     Allocator, AllocatorSettings, BlockState, SimulatedGpu, TorchVersion,
 };
-use sconce_memory::analysis::{SnapshotReport, diff, report};
+use sconce_memory::analysis::{SnapshotReport, analyze_snapshot, diff_reports};
 use sconce_memory::program::Runner;
 use sconce_memory::snapshot::{SnapshotLimits, read};
 
@@ -27,7 +27,7 @@ pub(crate) fn settings(data: &[u8]) {
     assert!((0.0..=1.0).contains(&settings.per_process_memory_fraction));
     // Twice the same is once.
     assert_eq!(
-        settings.changed(text, release(first)).as_ref(),
+        settings.with_conf(text, release(first)).as_ref(),
         Ok(&settings)
     );
 }
@@ -56,10 +56,10 @@ pub(crate) fn program(data: &[u8]) {
     let device = SimulatedGpu::new(1 << 30).expect("it is a card");
     let mut runner = Runner::new(Allocator::new(settings, device, version));
     for line in program.split(|&byte| byte == b'\n').take(2000) {
-        match runner.line(line) {
+        match runner.run_line(line) {
             Ok(Some(answer)) => drop(serde_json::to_string(&answer).expect("it can be written")),
             Ok(None) => {}
-            Err(error) => assert_eq!(error.line, runner.lines()),
+            Err(error) => assert_eq!(error.line, runner.line_count()),
         }
         check(runner.allocator());
     }
@@ -67,7 +67,7 @@ pub(crate) fn program(data: &[u8]) {
 
 /// Segments do not overlap, blocks fill them, and the counters say what is there.
 fn check(allocator: &Allocator) {
-    let segments = allocator.segments();
+    let segments = allocator.segment_views();
     let (mut end, mut reserved, mut allocated) = (0, 0, 0);
     for segment in &segments {
         assert!(segment.address >= end && !segment.blocks.is_empty());
@@ -87,7 +87,7 @@ fn check(allocator: &Allocator) {
     assert_eq!(stats.reserved_bytes.all.current, reserved.cast_signed());
     assert_eq!(stats.allocated_bytes.all.current, allocated.cast_signed());
     let device = allocator.device();
-    assert!(reserved <= device.total() - device.free());
+    assert!(reserved <= device.total_bytes() - device.free_bytes());
 }
 
 pub(crate) fn program_seeds() -> Vec<Vec<u8>> {
@@ -121,7 +121,7 @@ pub(crate) fn snapshot(data: &[u8]) {
     let Ok(snapshot) = read(data, &SnapshotLimits::default()) else {
         return;
     };
-    let mut said = report(&snapshot);
+    let mut said = analyze_snapshot(&snapshot);
     // The only figure with a point: it may come back from JSON with another last digit.
     if let Some(settings) = &mut said.settings {
         settings.garbage_collection_threshold = None;
@@ -138,7 +138,7 @@ pub(crate) fn snapshot(data: &[u8]) {
             assert_eq!(purposes.fold(0, u64::saturating_add), filled.bytes);
         }
     }
-    assert!(diff(&said, &said).is_empty());
+    assert!(diff_reports(&said, &said).is_empty());
     let json = serde_json::to_string(&said).expect("a report is plain data");
     let again: SnapshotReport = serde_json::from_str(&json).expect("what was written is read");
     assert_eq!(serde_json::to_string(&again).ok(), Some(json));

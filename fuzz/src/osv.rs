@@ -39,7 +39,7 @@ fn check(
     let mut taken = 0;
     let read = read(&mut |entry| {
         taken += 1;
-        audit.take(entry);
+        audit.add_entry(entry);
     });
     match read {
         Ok(seen) => assert_eq!(seen.entries, taken),
@@ -77,20 +77,20 @@ fn check(
 
 /// JSON as it comes; a list of entries gives what the entries one after another give.
 pub(crate) fn json(data: &[u8]) {
-    let found = check(|each| database::stream(data, LIMITS, each));
+    let found = check(|each| database::read_json(data, LIMITS, each));
     if let (Some(found), Ok(entry)) = (found, serde_json::from_slice::<OsvEntry>(data)) {
         let list = [b"[", data, b"]"].concat();
-        let again = check(|each| database::stream(&list[..], LIMITS, each));
+        let again = check(|each| database::read_json(&list[..], LIMITS, each));
         assert_eq!(again, Some(found), "{entry:?}");
     }
 }
 
 /// A zip as it comes, and a sound one of these entries, which gives what they give alone.
 pub(crate) fn archive(data: &[u8]) {
-    check(|each| database::archive(Cursor::new(data), LIMITS, each));
+    check(|each| database::read_archive(Cursor::new(data), LIMITS, each));
     let [one, other] = parts(data);
     let bytes = zip(&[entry("a.json", one), entry("b.json", other)]);
-    let found = check(|each| database::archive(Cursor::new(bytes), LIMITS, each));
+    let found = check(|each| database::read_archive(Cursor::new(bytes), LIMITS, each));
     let both: Result<Vec<OsvEntry>, _> = [one, other]
         .map(serde_json::from_slice)
         .into_iter()
@@ -98,7 +98,7 @@ pub(crate) fn archive(data: &[u8]) {
     if both.is_ok() {
         let lines = [one, b"\n", other].concat();
         assert_eq!(
-            check(|each| database::stream(&lines[..], LIMITS, each)),
+            check(|each| database::read_json(&lines[..], LIMITS, each)),
             found
         );
     }
@@ -141,7 +141,7 @@ pub(crate) fn versions(data: &[u8]) {
     let mut lines = text.splitn(3, '\n');
     let [a, b, c] = [(); 3].map(|()| lines.next().unwrap_or_default());
     for ecosystem in [Ecosystem::Python, Ecosystem::Debian] {
-        let compare = |x, y| ecosystem.compare(x, y);
+        let compare = |x, y| ecosystem.compare_versions(x, y);
         assert_eq!(compare(a, b), compare(b, a).map(Ordering::reverse));
         let _ = ecosystem.compare_with_advisory(a, b);
         if let (Some(first), Some(second)) = (compare(a, b), compare(b, c))

@@ -17,10 +17,13 @@ const TARGET: WheelTarget = WheelTarget {
 pub(crate) fn pylock(data: &[u8]) {
     let Some(text) = text(data) else { return };
     if let Some(name) = WheelName::parse(text) {
-        let _ = (name.fit(TARGET), name.tags());
+        let _ = (name.tag_priority(TARGET), name.tag_string());
     }
-    if let Some(name) = sconce_formats::normalize(text) {
-        assert_eq!(sconce_formats::normalize(&name).as_ref(), Some(&name));
+    if let Some(name) = sconce_formats::normalize_project_name(text) {
+        assert_eq!(
+            sconce_formats::normalize_project_name(&name).as_ref(),
+            Some(&name)
+        );
     }
     let Ok(wheels) = pylock::parse(text, TARGET, Path::new("/home/me/project")) else {
         return;
@@ -40,10 +43,12 @@ pub(crate) fn pylock(data: &[u8]) {
         assert!(!wheel.url.contains(char::is_whitespace), "{}", wheel.url);
         assert!(!wheel.file.contains(['/', '\0']), "{}", wheel.file);
         assert_eq!(
-            sconce_formats::normalize(&wheel.name).as_ref(),
+            sconce_formats::normalize_project_name(&wheel.name).as_ref(),
             Some(&wheel.name)
         );
-        assert!(WheelName::parse(&wheel.file).is_some_and(|name| name.fit(TARGET).is_some()));
+        assert!(
+            WheelName::parse(&wheel.file).is_some_and(|name| name.tag_priority(TARGET).is_some())
+        );
     }
     assert!(wheels.is_sorted_by(|a, b| a.name < b.name));
 }

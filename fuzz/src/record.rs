@@ -55,9 +55,9 @@ pub(crate) fn record_seeds() -> Vec<Vec<u8>> {
 /// Every form of the report.
 fn show(log: &[u8]) {
     let record = RecordReader::new(log, Path::new("fuzz")).expect("it was read before");
-    let report = RunReport::of(record);
+    let report = RunReport::from_record(record);
     for width in [0, 80, 300] {
-        assert_harmless(&terminal::report(
+        assert_harmless(&terminal::render_report(
             &report,
             TerminalStyle {
                 color: false,
@@ -65,7 +65,7 @@ fn show(log: &[u8]) {
             },
         ));
     }
-    let _ = terminal::report(
+    let _ = terminal::render_report(
         &report,
         TerminalStyle {
             color: true,
@@ -73,7 +73,7 @@ fn show(log: &[u8]) {
         },
     );
     report.hints().iter().for_each(|hint| assert_harmless(hint));
-    let text = json::report(&report);
+    let text = json::render_report(&report);
     let value: Result<serde_json::Value, _> = serde_json::from_str(&text);
     assert!(value.is_ok(), "{text}");
 }
@@ -82,15 +82,15 @@ fn show(log: &[u8]) {
 fn show_list(log: &[u8]) {
     let pen = Pen::new();
     put(&pen.tree.join("run").join(sconce_record::FILE), log);
-    let listing = sconce_record::list(&pen.tree).expect("the folder reads");
-    assert_harmless(&terminal::runs(
+    let listing = sconce_record::list_runs(&pen.tree).expect("the folder reads");
+    assert_harmless(&terminal::render_run_list(
         &listing,
         TerminalStyle {
             color: false,
             width: 80,
         },
     ));
-    let text = json::runs(&listing);
+    let text = json::render_run_list(&listing);
     assert!(
         serde_json::from_str::<serde_json::Value>(&text).is_ok(),
         "{text}"

@@ -1,6 +1,6 @@
 //! What people write as images, what registries write as challenges, and the files of logins.
 
-use sconce_registry::{Challenge, LoginSources, Reference, challenges};
+use sconce_registry::{Challenge, LoginSources, Reference, parse_challenges};
 use ureq::http::Uri;
 
 use crate::bytes::text;
@@ -17,7 +17,7 @@ pub(crate) fn reference(data: &[u8]) {
         "https://{}/v2/{}/manifests/{}",
         read.host(),
         read.path(),
-        read.wanted()
+        read.tag_or_digest()
     );
     let uri: Uri = url.parse().expect("a reference makes an address");
     let authority = uri.authority().expect("with a host").as_str();
@@ -43,7 +43,7 @@ pub(crate) fn reference_seeds() -> Vec<Vec<u8>> {
 
 pub(crate) fn challenge(data: &[u8]) {
     let Some(text) = text(data) else { return };
-    let read = challenges(text);
+    let read = parse_challenges(text);
     assert!(read.len() <= 16);
     for one in &read {
         assert!(!one.scheme.is_empty() && !one.scheme.contains(|c: char| c.is_ascii_uppercase()));
@@ -51,7 +51,7 @@ pub(crate) fn challenge(data: &[u8]) {
     }
     let written = written(&read);
     if written.len() < 16 << 10 {
-        assert_eq!(challenges(&written), read, "{written}");
+        assert_eq!(parse_challenges(&written), read, "{written}");
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn challenge_seeds() -> Vec<Vec<u8>> {
 
 pub(crate) fn logins(data: &[u8]) {
     let Some(text) = text(data) else { return };
-    if let Err(error) = LoginSources::none().with_file(text) {
+    if let Err(error) = LoginSources::empty().with_file(text) {
         assert!(error.to_string().len() < 200);
     }
 }

@@ -17,13 +17,13 @@ pub(crate) fn spec(data: &[u8]) {
             assert_eq!(Spec::parse(&written).as_ref(), Ok(&spec), "{written}");
             let inputs = spec.lock_inputs();
             // What stages need beside the environment is written in another form.
-            if spec.more().is_empty() {
+            if spec.stage_requirements().is_empty() {
                 let again = Spec::parse(&inputs).expect("lock inputs are a spec");
                 assert_eq!(again.lock_inputs(), inputs);
             }
             for (name, program) in &spec.services.programs {
                 assert_eq!(
-                    program.service(name).health.is_some(),
+                    program.to_run_service(name).health.is_some(),
                     program.health.is_some()
                 );
             }

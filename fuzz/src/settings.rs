@@ -11,7 +11,7 @@ use crate::bytes::text;
 pub(crate) fn netrc(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let words: Vec<&str> = text.split_whitespace().collect();
-    for login in logins::netrc(text) {
+    for login in logins::parse_netrc(text) {
         let machine = ["machine", &login.host];
         assert!(words.windows(2).any(|pair| pair == machine), "{text}");
         for (key, value) in [("login", &login.user), ("password", &login.password)] {
@@ -55,7 +55,7 @@ pub(crate) fn login_seeds() -> Vec<Vec<u8>> {
 
 pub(crate) fn pip(data: &[u8]) {
     let Some(text) = text(data) else { return };
-    for (name, value) in conf::options(text) {
+    for (name, value) in conf::parse_options(text) {
         assert_eq!(name.trim(), name);
         assert_eq!(value.trim(), value);
         assert!(!name.contains(['\n', '_', '=']), "{name}");

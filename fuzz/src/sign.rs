@@ -2,11 +2,12 @@
 
 use std::sync::LazyLock;
 
-use sconce_image::diff::diff;
+use sconce_image::diff::diff_packages;
 use sconce_image::sbom;
-use sconce_oci::{Digest, write};
+use sconce_oci::{Digest, to_json};
 use sconce_registry::sign::{
-    Claim, KeyFile, MOST_MEMORY, PublicKey, Signature, SigningKey, attach, attached, sign, verify,
+    Claim, KeyFile, MOST_MEMORY, PublicKey, Signature, SigningKey, attach_signature,
+    parse_signatures, sign_claim, verify_any_signature,
 };
 use sconce_schema::{Hint as _, Lock};
 
@@ -32,11 +33,11 @@ pub(crate) fn key(data: &[u8]) {
     }
     match KeyFile::parse(data) {
         Ok(file) => {
-            assert!(file.memory() <= MOST_MEMORY);
+            assert!(file.memory_bytes() <= MOST_MEMORY);
             // What cosign writes takes too long to be tried thousands of times.
-            if file.memory() <= 1 << 18 {
+            if file.memory_bytes() <= 1 << 18 {
                 assert!(
-                    SigningKey::open(&file, b"").is_err(),
+                    SigningKey::from_key_file(&file, b"").is_err(),
                     "nobody knows a key by chance"
                 );
             }
@@ -66,7 +67,7 @@ pub(crate) fn key_seeds() -> Vec<Vec<u8>> {
 /// A signature manifest and a payload.
 pub(crate) fn signatures(data: &[u8]) {
     let [manifest, payload] = parts::<2>(data);
-    let image = Digest::of(IMAGE);
+    let image = Digest::hash_bytes(IMAGE);
     if let Ok(claim) = Claim::parse(payload) {
         assert_eq!(Claim::parse(&claim.to_payload()).ok(), Some(claim));
     }
@@ -74,19 +75,19 @@ pub(crate) fn signatures(data: &[u8]) {
         payload: payload.to_vec(),
         der: Vec::new(),
     };
-    let Ok(found) = attached(manifest) else {
-        assert!(attach(&image, Some(manifest), &added).is_err());
+    let Ok(found) = parse_signatures(manifest) else {
+        assert!(attach_signature(&image, Some(manifest), &added).is_err());
         return;
     };
-    if let Ok(made) = attach(&image, Some(manifest), &added) {
-        let after = attached(&made.manifest).expect("our own manifest reads");
+    if let Ok(made) = attach_signature(&image, Some(manifest), &added) {
+        let after = parse_signatures(&made.manifest).expect("our own manifest reads");
         let fits = payload.len() <= sconce_registry::sign::LARGEST_PAYLOAD;
         assert_eq!(after.len(), found.len() + usize::from(fits));
     }
     let each = found.iter().map(|one| (one, payload));
-    match verify(each, &[*PUBLIC], &image, NAME) {
+    match verify_any_signature(each, &[*PUBLIC], &image, NAME) {
         Ok(claim) => {
-            assert!(claim.digest == image && claim.names(NAME));
+            assert!(claim.digest == image && claim.is_about(NAME));
             let signed = Claim::new(NAME, image).expect("a name").to_payload();
             assert_eq!(payload, signed, "nothing else was ever signed");
         }
@@ -96,22 +97,22 @@ pub(crate) fn signatures(data: &[u8]) {
 
 pub(crate) fn signature_seeds() -> Vec<Vec<u8>> {
     let file = KeyFile::parse(&fixture(&format!("{FOLDER}/cosign.key"))).expect("cosign's own");
-    let key = SigningKey::open(&file, b"pass").expect("its password");
-    let image = Digest::of(IMAGE);
+    let key = SigningKey::from_key_file(&file, b"pass").expect("its password");
+    let image = Digest::hash_bytes(IMAGE);
     let claim = Claim::new(NAME, image).expect("a name");
-    let signed = sign(&key, &claim).expect("it signs");
+    let signed = sign_claim(&key, &claim).expect("it signs");
     let other = Claim {
         creator: Some("me".to_owned()),
         signed_s: Some(1),
         ..Claim::new("h/other", image).expect("a name")
     };
-    let one = attach(&image, None, &signed).expect("it attaches");
-    let two = attach(&image, Some(&one.manifest), &signed).expect("it attaches");
+    let one = attach_signature(&image, None, &signed).expect("it attaches");
+    let two = attach_signature(&image, Some(&one.manifest), &signed).expect("it attaches");
     vec![
         joined(&[&one.manifest, &one.payload]),
         joined(&[&two.manifest, &two.payload]),
         joined(&[&one.manifest, &other.to_payload()]),
-        joined(&[&write(&sconce_oci::ImageIndex::new(Vec::new())), b"{}"]),
+        joined(&[&to_json(&sconce_oci::ImageIndex::new(Vec::new())), b"{}"]),
     ]
 }
 
@@ -124,8 +125,11 @@ pub(crate) fn packages(data: &[u8]) {
     let (Ok(before), Ok(after)) = (before, after) else {
         return;
     };
-    assert!(diff(&before, &before).is_empty());
-    let (there, back) = (diff(&before, &after), diff(&after, &before));
+    assert!(diff_packages(&before, &before).is_empty());
+    let (there, back) = (
+        diff_packages(&before, &after),
+        diff_packages(&after, &before),
+    );
     assert_eq!(
         before.len() + there.added.len(),
         after.len() + there.removed.len()

@@ -20,7 +20,9 @@ pub(crate) fn solve(data: &[u8]) {
     let mut from = Unstructured::new(data);
     let text = archive(&mut from);
     let mut index = DebianIndex::default();
-    index.add(0, &text, "amd64").expect("the archive is sound");
+    index
+        .add_suite(0, &text, "amd64")
+        .expect("the archive is sound");
     let requests: Vec<String> = (0..from.int_in_range(1..=2).unwrap_or(1))
         .map(|_| match flag(&mut from) && flag(&mut from) {
             true => format!("{}={}", pick(&mut from, &NAMES), version(&mut from)),
@@ -35,7 +37,7 @@ pub(crate) fn solve(data: &[u8]) {
             )
         })
         .collect();
-    match solver::solve(&index, &requests, &keep) {
+    match solver::solve_dependencies(&index, &requests, &keep) {
         Ok(chosen) => {
             let chosen: Vec<&DebianPackage<'_>> =
                 chosen.iter().map(|n| index.package(*n)).collect();
@@ -187,9 +189,9 @@ fn search<'i>(
         .filter_map(|name| {
             let exactly = asked
                 .get(name)
-                .and_then(|version| index.exactly(name, version));
+                .and_then(|version| index.find_version(name, version));
             exactly
-                .or_else(|| index.newest(name))
+                .or_else(|| index.find_newest(name))
                 .map(|number| index.package(number))
         })
         .collect();

@@ -215,7 +215,10 @@ fn install(bytes: &[u8]) {
         Ok(mut trees) => trees.remove(0),
         Err(error) => {
             let (_, _) = (error.to_string(), error.hint());
-            assert_eq!(store.usage().expect("the store reads").kinds.len(), 0);
+            assert_eq!(
+                store.measure_usage().expect("the store reads").kinds.len(),
+                0
+            );
             return;
         }
     };

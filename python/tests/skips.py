@@ -1,4 +1,4 @@
-"""A test that cannot run here says so by name, and is counted: as `sconce_testkit::skip` for Rust."""
+"""A test that cannot run here says so by name, and is counted: as `sconce_testkit::report_skip` for Rust."""
 
 import os
 import pathlib

@@ -26,7 +26,7 @@ pub fn fixed_time() -> std::time::SystemTime {
 
 /// Memory that one writer takes, and the size from which a file is large.
 const BUFFER: usize = 1 << 20;
-/// What [`DirectReader::piece`] gives at most, in bytes.
+/// What [`DirectReader::read_chunk_at`] gives at most, in bytes.
 pub const PIECE: u64 = BUFFER as u64;
 /// Large enough for every disk's block.
 const ALIGN: usize = 4096;
@@ -97,7 +97,7 @@ impl DirectReader {
     ///
     /// # Errors
     /// What the system says. What `each` returns ends the reading and stands inside.
-    pub fn read<E>(
+    pub fn read_chunks<E>(
         &mut self,
         path: &Path,
         size: u64,
@@ -139,7 +139,7 @@ impl DirectReader {
     ///
     /// # Errors
     /// What the system says.
-    pub fn piece(
+    pub fn read_chunk_at(
         &mut self,
         path: &Path,
         size: u64,
@@ -194,10 +194,10 @@ fn open(path: &Path, flags: OFlags) -> io::Result<File> {
 impl io::Write for DirectWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.make_room()?;
-        let room = self.room();
+        let room = self.unfilled_buffer();
         let n = bytes.len().min(room.len());
         room[..n].copy_from_slice(&bytes[..n]);
-        self.filled(n);
+        self.mark_filled(n);
         Ok(n)
     }
 
@@ -227,7 +227,7 @@ impl DirectWriter {
     }
 
     /// Begins the file `path`. The last one must be ended or given up.
-    pub fn begin(&mut self, path: PathBuf, expected: Option<u64>) {
+    pub fn start_file(&mut self, path: PathBuf, expected: Option<u64>) {
         self.path = path;
         self.expected = expected;
         self.filled = 0;
@@ -239,7 +239,7 @@ impl DirectWriter {
 
     /// Begins a file that is open for writing, and empty.
     pub fn begin_open(&mut self, file: File) {
-        self.begin(PathBuf::new(), None);
+        self.start_file(PathBuf::new(), None);
         self.given = Some(file);
         self.is_given = true;
     }
@@ -249,7 +249,7 @@ impl DirectWriter {
         &self.path
     }
 
-    /// Sees to it that [`DirectWriter::room`] is not empty.
+    /// Sees to it that [`DirectWriter::unfilled_buffer`] is not empty.
     pub fn make_room(&mut self) -> io::Result<()> {
         if self.filled == BUFFER {
             self.put(BUFFER)?;
@@ -260,27 +260,27 @@ impl DirectWriter {
     }
 
     /// Room for the next bytes.
-    pub fn room(&mut self) -> &mut [u8] {
+    pub fn unfilled_buffer(&mut self) -> &mut [u8] {
         &mut self.memory[self.base + self.filled..self.base + BUFFER]
     }
 
     /// The first `n` bytes of the room are filled.
-    pub fn filled(&mut self, n: usize) {
+    pub fn mark_filled(&mut self, n: usize) {
         self.filled += n;
     }
 
     /// The whole file, if it is so small that nothing of it was written yet.
-    pub fn small(&self) -> Option<&[u8]> {
+    pub fn buffered_file(&self) -> Option<&[u8]> {
         (self.flushed == 0).then(|| &self.memory[self.base..self.base + self.filled])
     }
 
     /// What the buffer holds, if it is full.
-    pub fn full(&self) -> Option<&[u8]> {
+    pub fn full_buffer(&self) -> Option<&[u8]> {
         (self.filled == BUFFER).then(|| &self.memory[self.base..self.base + BUFFER])
     }
 
     /// Completes the file and gives its size in bytes.
-    pub fn end(&mut self) -> io::Result<u64> {
+    pub fn finish_file(&mut self) -> io::Result<u64> {
         let size = self.flushed + self.filled as u64;
         if self.file.is_none() {
             let mut file = match self.given.take() {
@@ -411,7 +411,7 @@ mod tests {
             (2 * whole + 12_344, 1),
             (5, 0),
         ] {
-            let piece = reader.piece(&path, size, offset as u64, length);
+            let piece = reader.read_chunk_at(&path, size, offset as u64, length);
             let piece = piece.unwrap().unwrap();
             assert!(
                 piece == &bytes[offset..offset + length],
@@ -419,14 +419,14 @@ mod tests {
             );
         }
         // Past the end, and of another size than was said.
-        let past = reader.piece(&path, size, 2 * PIECE, whole).unwrap();
+        let past = reader.read_chunk_at(&path, size, 2 * PIECE, whole).unwrap();
         assert!(past.is_none());
         for other in [size - 1, size + 1] {
-            assert!(reader.piece(&path, other, 0, 10).unwrap().is_none());
+            assert!(reader.read_chunk_at(&path, other, 0, 10).unwrap().is_none());
         }
         assert!(
             reader
-                .piece(&folder.path().join("absent"), 1, 0, 1)
+                .read_chunk_at(&folder.path().join("absent"), 1, 0, 1)
                 .is_err()
         );
     }

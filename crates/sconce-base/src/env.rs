@@ -31,7 +31,7 @@ impl Env {
     }
 
     /// The variables that are given, and no other.
-    pub fn of<N: Into<OsString>, V: Into<OsString>>(
+    pub fn from_variables<N: Into<OsString>, V: Into<OsString>>(
         variables: impl IntoIterator<Item = (N, V)>,
     ) -> Self {
         let variables = variables.into_iter();
@@ -40,7 +40,7 @@ impl Env {
             variables: variables.collect(),
             home: None,
         };
-        env.home = env.path("HOME");
+        env.home = env.path_var("HOME");
         env
     }
 
@@ -60,7 +60,7 @@ impl Env {
 
     /// Returns the value of `name` as a path; a variable that is empty counts as none.
     #[must_use]
-    pub fn path(&self, name: &str) -> Option<PathBuf> {
+    pub fn path_var(&self, name: &str) -> Option<PathBuf> {
         let value = self.var_os(name).filter(|value| !value.is_empty());
         value.map(PathBuf::from)
     }
@@ -83,7 +83,7 @@ impl Env {
 
     /// Returns the user's home, if it is an absolute path.
     #[must_use]
-    pub fn home(&self) -> Option<&Path> {
+    pub fn home_dir(&self) -> Option<&Path> {
         self.home.as_deref().filter(|home| home.is_absolute())
     }
 
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn values_that_are_no_text_are_bytes_and_not_shown() {
-        let env = Env::of([
+        let env = Env::from_variables([
             (OsString::from("A"), OsString::from("secret")),
             (OsString::from("B"), OsStr::from_bytes(b"\xff").to_owned()),
         ]);
@@ -120,11 +120,11 @@ mod tests {
 
     #[test]
     fn a_home_is_absolute_and_an_empty_path_is_none() {
-        let of = |home: &str| Env::of([("HOME", home)]);
-        assert_eq!(of("/home/a").home(), Some(Path::new("/home/a")));
-        assert_eq!((of("a").home(), of("").home()), (None, None));
-        assert_eq!(of("").path("HOME"), None);
-        assert_eq!(Env::default().home(), None);
+        let of = |home: &str| Env::from_variables([("HOME", home)]);
+        assert_eq!(of("/home/a").home_dir(), Some(Path::new("/home/a")));
+        assert_eq!((of("a").home_dir(), of("").home_dir()), (None, None));
+        assert_eq!(of("").path_var("HOME"), None);
+        assert_eq!(Env::default().home_dir(), None);
     }
 
     #[test]
@@ -138,7 +138,7 @@ mod tests {
         // A directory of the name is no program.
         std::fs::create_dir(directory("a").join("tool")).unwrap();
         let path = std::env::join_paths([directory("a"), directory("b")]).unwrap();
-        let env = Env::of([("PATH", path)]);
+        let env = Env::from_variables([("PATH", path)]);
         assert_eq!(env.find_program("tool"), Some(directory("b").join("tool")));
         assert_eq!(Env::default().find_program("tool"), None);
         assert_eq!(Env::default().search_path(), [] as [PathBuf; 0]);

@@ -3,7 +3,7 @@
 /// Text that comes from outside as it may be shown: without control characters, which terminals obey, and
 /// those that turn the direction of writing; at most `most` characters.
 #[must_use]
-pub fn printable(text: &str, most: usize) -> String {
+pub fn to_printable(text: &str, most: usize) -> String {
     let is_hidden = |c: char| {
         c.is_control()
             || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
@@ -19,7 +19,7 @@ pub fn printable(text: &str, most: usize) -> String {
 
 /// `text` with user and password taken out of every URL in it.
 #[must_use]
-pub fn redact(text: &str) -> String {
+pub fn redact_url_credentials(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("://") {
@@ -52,7 +52,7 @@ pub fn without_credentials(url: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{printable, redact};
+    use super::{redact_url_credentials, to_printable};
     use proptest::prelude::*;
 
     #[test]
@@ -71,22 +71,22 @@ mod tests {
             ("no url", "no url"),
             ("://", "://"),
         ] {
-            assert_eq!(redact(text), clean);
+            assert_eq!(redact_url_credentials(text), clean);
         }
     }
 
     proptest! {
         #[test]
         fn nothing_before_the_host_stays(user in "[a-z]{1,8}", secret in "[A-Z0-9@:]{1,12}", host in "[a-z]{1,8}") {
-            let text = redact(&format!("error: https://{user}:{secret}@{host}.example/simple failed"));
+            let text = redact_url_credentials(&format!("error: https://{user}:{secret}@{host}.example/simple failed"));
             prop_assert_eq!(text, format!("error: https://{host}.example/simple failed"));
         }
     }
 
     #[test]
     fn what_terminals_obey_is_not_shown() {
-        assert_eq!(printable("a\x1b[31mb\u{202e}c\nd", 99), "a [31mb c d");
-        assert_eq!(printable("abcdef", 4), "abc…");
-        assert_eq!(printable("abcd", 4), "abcd");
+        assert_eq!(to_printable("a\x1b[31mb\u{202e}c\nd", 99), "a [31mb c d");
+        assert_eq!(to_printable("abcdef", 4), "abc…");
+        assert_eq!(to_printable("abcd", 4), "abcd");
     }
 }

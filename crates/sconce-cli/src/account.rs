@@ -45,7 +45,7 @@ pub(crate) struct AccountingOptions {
 
 impl AccountFlags {
     /// What they and the spec ask for; `None` where nothing is to be accounted.
-    pub(crate) fn over(&self, spec: &RunSpec) -> Option<AccountingOptions> {
+    pub(crate) fn merge_with_spec(&self, spec: &RunSpec) -> Option<AccountingOptions> {
         (!self.no_probe && spec.probe.unwrap_or(true)).then(|| AccountingOptions {
             flops: self.flops || spec.flops.unwrap_or(false),
             kept: self.leak_stacks,
@@ -63,7 +63,7 @@ pub(crate) enum ProbeDirectory {
 }
 
 /// The folder on the disk, in one that is nobody else's.
-pub(crate) fn folder(above: &RunTempDir) -> PathBuf {
+pub(crate) fn accounting_dir(above: &RunTempDir) -> PathBuf {
     above.path().join("account")
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct AccountingReader {
 
 impl AccountingReader {
     /// Of a run that begins now.
-    pub(crate) fn begin(folder: PathBuf, gpus: &[GpuSummary]) -> Self {
+    pub(crate) fn new(folder: PathBuf, gpus: &[GpuSummary]) -> Self {
         Self {
             reader: TrainingReader::new(folder, &Roots::default()),
             gpus: gpus.to_vec(),
@@ -208,7 +208,9 @@ mod tests {
             flops,
             leak_stacks: false,
         };
-        let asked = |flags: AccountFlags, spec: RunSpec| flags.over(&spec).map(|asked| asked.flops);
+        let asked = |flags: AccountFlags, spec: RunSpec| {
+            flags.merge_with_spec(&spec).map(|asked| asked.flops)
+        };
         assert_eq!(asked(flags(false, false), spec(None, None)), Some(false));
         assert_eq!(asked(flags(false, true), spec(None, None)), Some(true));
         assert_eq!(
@@ -222,7 +224,7 @@ mod tests {
     #[test]
     fn a_snapshot_that_is_too_large_is_left_out_and_no_fifth_is_kept() {
         let folder = tempfile::tempdir().unwrap();
-        let mut account = AccountingReader::begin(folder.path().join("none"), &[]);
+        let mut account = AccountingReader::new(folder.path().join("none"), &[]);
         let source = folder.path().join("source");
         let file = File::create(&source).unwrap();
         let mut keep = |size: u64| {

@@ -87,7 +87,7 @@ pub(crate) struct GlobalArgs {
 
 impl GlobalArgs {
     /// The same for work that says nothing of itself.
-    pub(crate) fn silent(&self) -> Self {
+    pub(crate) fn to_quiet(&self) -> Self {
         Self {
             quiet: true,
             verbose: self.verbose,
@@ -233,10 +233,10 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "SIZE", value_parser = crate::number::some_size)]
     pub(crate) shm_size: Option<Bytes>,
     /// Limit of processes and threads.
-    #[arg(long, value_name = "N", value_parser = crate::number::whole::<u64>(1, u64::MAX))]
+    #[arg(long, value_name = "N", value_parser = crate::number::whole_number_parser::<u64>(1, u64::MAX))]
     pub(crate) pids: Option<u64>,
     /// Readings a second for the record, 1 to 10 [default: 1].
-    #[arg(long, value_name = "HZ", value_parser = crate::number::whole::<u32>(1, 10))]
+    #[arg(long, value_name = "HZ", value_parser = crate::number::whole_number_parser::<u32>(1, 10))]
     pub(crate) sample_hz: Option<u32>,
     /// Mount a host folder or file: SOURCE:TARGET[:ro].
     #[arg(long = "volume", short = 'v', value_name = "MOUNT")]

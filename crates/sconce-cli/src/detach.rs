@@ -42,11 +42,11 @@ pub(crate) fn is_detached(folder: &Path) -> bool {
 
 /// Starts this program again with the same arguments, as the holder of a run, and waits until the
 /// run has begun.
-pub(crate) fn start(global: &GlobalArgs) -> Result<DetachOutcome> {
+pub(crate) fn start_background_run(global: &GlobalArgs) -> Result<DetachOutcome> {
     if !global.quiet
         && let Some(warning) = logout::warning()
     {
-        output::say(&OutputStyle::for_stderr().warn(&warning));
+        output::print_message(&OutputStyle::for_stderr().warn(&warning));
     }
     let failed = |source| CliError::File {
         action: "start",
@@ -56,7 +56,7 @@ pub(crate) fn start(global: &GlobalArgs) -> Result<DetachOutcome> {
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
     let task = WorkerTask::HoldRun.to_line().map_err(failed)?;
     (&ours).write_all(&task).map_err(failed)?;
-    let mut child = bare_command(&crate::commands::run::program()?)
+    let mut child = bare_command(&crate::commands::run::current_exe()?)
         .args(std::env::args_os().skip(1))
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .spawn()
@@ -76,29 +76,29 @@ pub(crate) fn start(global: &GlobalArgs) -> Result<DetachOutcome> {
 
 /// `sconce run --detach`.
 pub(crate) fn run(global: &GlobalArgs) -> Result<u8> {
-    match start(global)? {
+    match start_background_run(global)? {
         DetachOutcome::Ended(code) => Ok(code),
         DetachOutcome::Begun(id) => {
-            output::data(&id)?;
+            output::write_data(&id)?;
             Ok(exit::OK)
         }
     }
 }
 
 /// The first thing that the holder does.
-pub(crate) fn begin() {
+pub(crate) fn start_holder_session() {
     let _ = rustix::process::setsid();
     let _ = set_parent_process_death_signal(Some(Signal::TERM));
 }
 
 /// The `sconce` that was called, which waits; for the holder to ask.
-pub(crate) fn caller() -> Option<u32> {
+pub(crate) fn caller_pid() -> Option<u32> {
     let parent = rustix::process::getppid()?;
     u32::try_from(parent.as_raw_nonzero().get()).ok()
 }
 
 /// The run has begun: lets go of everything of the caller's, and tells it.
-pub(crate) fn settle(folder: &Path, id: &str) {
+pub(crate) fn release_caller(folder: &Path, id: &str) {
     let caller = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3);
     let _ = set_parent_process_death_signal(None);
     let logs = folder.join(sconce_run::logs::FOLDER);

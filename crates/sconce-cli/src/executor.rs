@@ -12,7 +12,7 @@ use sconce_schema::{Progress, Runtime};
 use sconce_store::Store;
 
 use crate::failure::{CliError, Result};
-use crate::limits::helper;
+use crate::limits::find_helper_program;
 
 /// What archives on their way are called in errors.
 const PIPE: &str = "the standard input of docker load";
@@ -35,11 +35,12 @@ pub(crate) fn find_executor(runtime: Runtime, env: &Env) -> Result<FoundExecutor
     if runtime == Runtime::Sconce {
         return Ok(FoundExecutor::Ready(Box::new(Native)));
     }
-    let program = helper(runtime.name(), env).ok_or(CliError::NoRuntime { runtime })?;
+    let program =
+        find_helper_program(runtime.name(), env).ok_or(CliError::NoRuntime { runtime })?;
     if runtime == Runtime::Docker {
-        return Ok(FoundExecutor::Daemon(DockerClient::ask(program, env)?));
+        return Ok(FoundExecutor::Daemon(DockerClient::connect(program, env)?));
     }
-    let engine = ContainerEngine::ask(runtime, program)?;
+    let engine = ContainerEngine::from_program(runtime, program)?;
     Ok(FoundExecutor::Ready(Box::new(engine)))
 }
 
@@ -70,13 +71,13 @@ fn load_image(
     store: &Store,
     progress: &dyn Progress,
 ) -> Result<DockerContainer> {
-    let reference = docker_reference(name, &image.digest.hex());
-    if !docker.has(&reference)? {
-        let mut loading = docker.load()?;
+    let reference = docker_reference(name, &image.digest.to_hex());
+    if !docker.has_image(&reference)? {
+        let mut loading = docker.start_image_load()?;
         let names = std::slice::from_ref(&reference);
         let to = (&mut loading, Path::new(PIPE));
         let sent = send_archive(image, names, store, to, progress);
-        match (sent, loading.end()) {
+        match (sent, loading.wait_until_loaded()) {
             // Why the daemon hung up is told by its client alone.
             (
                 Ok(())

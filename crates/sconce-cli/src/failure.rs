@@ -28,11 +28,11 @@ impl Failure {
     }
 
     /// What is printed: `error: …`, its causes joined by `: `, and the hint.
-    pub(crate) fn text(&self, style: &crate::style::OutputStyle) -> String {
+    pub(crate) fn render_text(&self, style: &crate::style::OutputStyle) -> String {
         let message = self.message();
         let mut text = format!("{} {message}", style.error("error:"));
         if let Some(hint) = self.0.hint() {
-            let hint = tame(secrets::text(&hint));
+            let hint = tame(secrets::mask_text(&hint));
             let _ = write!(text, "\n{} {hint}", style.hint("hint:"));
         }
         text
@@ -65,7 +65,7 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
         let _ = write!(text, ": {cause}");
         source = cause.source();
     }
-    tame(secrets::text(&text))
+    tame(secrets::mask_text(&text))
 }
 
 /// Without what a terminal would obey: names of files and images are anyone's text.
@@ -87,7 +87,7 @@ pub(crate) enum CliError {
     NoSpec { path: std::path::PathBuf },
     #[error("{} is no regular file, which a spec is", path.display())]
     NoSpecFile { path: std::path::PathBuf },
-    #[error("{} {} is {own} ({}), or {own} is in it: a run could {}", if *is_project { "the project's folder" } else { "the mounted folder" }, path.display(), folder.display(), own.harm())]
+    #[error("{} {} is {own} ({}), or {own} is in it: a run could {}", if *is_project { "the project's folder" } else { "the mounted folder" }, path.display(), folder.display(), own.write_risk())]
     OwnFolder {
         /// Whether it is mounted because it is the project's.
         is_project: bool,
@@ -249,11 +249,11 @@ impl Hint for CliError {
             } => match is_project {
                 true => format!(
                     "move sconce.toml and the project's files into a folder of their own; or {}",
-                    own.elsewhere()
+                    own.relocation_hint()
                 ),
                 false => format!(
                     "mount it read-only (SOURCE:TARGET:ro), or a folder beside {own}; or {}",
-                    own.elsewhere()
+                    own.relocation_hint()
                 ),
             },
             Self::Spec { source, .. } => return source.hint(),
@@ -393,7 +393,7 @@ mod tests {
         let failure = Failure::from(CliError::NoSpec {
             path: "a\x1b]0;title\x07b\n\u{9b}c".into(),
         });
-        let text = failure.text(&crate::style::OutputStyle { color: false });
+        let text = failure.render_text(&crate::style::OutputStyle { color: false });
         let obeyed = |c: char| c.is_control() && c != '\n';
         assert!(
             !text.chars().any(obeyed) && text.contains("title"),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sconce_base::text::printable;
+use sconce_base::text::to_printable;
 use sconce_schema::Finding;
 use sconce_schema::finding::{Certainty, Evidence, Fix, FixAction, Severity};
 
@@ -18,7 +18,7 @@ const SENTENCE: usize = 7;
 const DETAIL: usize = 16;
 
 /// One finding in several lines.
-pub(crate) fn listing(findings: &[Finding], page: &TextLayout) -> String {
+pub(crate) fn render_findings(findings: &[Finding], page: &TextLayout) -> String {
     let blocks: Vec<String> = findings.iter().map(|one| block(one, page)).collect();
     blocks.join("\n")
 }
@@ -36,30 +36,33 @@ fn block(finding: &Finding, page: &TextLayout) -> String {
         Certainty::Possible => " (possibly)",
     };
     let what = format!("{}{sure}", shown(&finding.what));
-    let mut text = format!("{word}  {}\n", titled(&what, &finding.code, SENTENCE, page));
+    let mut text = format!(
+        "{word}  {}\n",
+        format_title(&what, &finding.code, SENTENCE, page)
+    );
     let mut line = |name: &str, said: &str| {
         let _ = writeln!(text, "         {}  {said}", style.dim(&format!("{name:5}")));
     };
     for evidence in finding.evidence.iter().take(MOST_EVIDENCE) {
-        line("seen", &page.wrapped(&seen(evidence), DETAIL, DETAIL));
+        line("seen", &page.wrap_text(&seen(evidence), DETAIL, DETAIL));
     }
     let left = finding.evidence.len().saturating_sub(MOST_EVIDENCE);
     if left > 0 {
         line("", &format!("and {left} more: --json shows them"));
     }
     if let Some(error) = &finding.error_text {
-        line("error", &page.wrapped(&shown(error), DETAIL, DETAIL));
+        line("error", &page.wrap_text(&shown(error), DETAIL, DETAIL));
     }
     for mend in &finding.mends {
-        line("mend", &style.hint(&mended(mend, DETAIL, page)));
+        line("mend", &style.hint(&format_fix(mend, DETAIL, page)));
     }
     text
 }
 
 /// A sentence and its code, for programs, behind it.
-pub(crate) fn titled(what: &str, code: &str, begin: usize, page: &TextLayout) -> String {
+pub(crate) fn format_title(what: &str, code: &str, begin: usize, page: &TextLayout) -> String {
     let code = format!("[{code}]");
-    let text = page.wrapped(&format!("{what} {code}"), begin, begin);
+    let text = page.wrap_text(&format!("{what} {code}"), begin, begin);
     match text.strip_suffix(&code) {
         Some(before) => format!("{before}{}", page.style.dim(&code)),
         None => text,
@@ -81,12 +84,12 @@ fn seen(evidence: &Evidence) -> String {
 
 /// A mend that begins in a column: in one line where it fits, else with what is to be typed in a line
 /// by itself.
-pub(crate) fn mended(mend: &Fix, begin: usize, page: &TextLayout) -> String {
+pub(crate) fn format_fix(mend: &Fix, begin: usize, page: &TextLayout) -> String {
     let what = shown(&mend.what);
     // What to type follows a sentence.
     let what = what.trim_end_matches('.');
     let (before, typed) = match &mend.action {
-        None => return page.wrapped(what, begin, begin),
+        None => return page.wrap_text(what, begin, begin),
         Some(FixAction::Command { line, root, .. }) => {
             let line = shown(line);
             let needs_sudo = *root && !page.root;
@@ -108,7 +111,7 @@ pub(crate) fn mended(mend: &Fix, begin: usize, page: &TextLayout) -> String {
     }
     let before = before.trim_end_matches(", ");
     let gap = if before.is_empty() { "" } else { " " };
-    let sentence = page.wrapped(&format!("{what}:{gap}{before}"), begin, begin);
+    let sentence = page.wrap_text(&format!("{what}:{gap}{before}"), begin, begin);
     // Never broken: it is copied.
     format!("{sentence}\n{:begin$}{typed}", "")
 }
@@ -134,7 +137,7 @@ fn in_shell(line: &str) -> String {
 }
 
 /// How many there are of each weight, in words: `2 failures, 1 warning`.
-pub(crate) fn counted(findings: &[Finding]) -> String {
+pub(crate) fn format_severity_counts(findings: &[Finding]) -> String {
     let count = |weight| findings.iter().filter(|one| one.weight == weight).count();
     let words = [
         (count(Severity::Fails), "failure", "failures"),
@@ -154,7 +157,7 @@ pub(crate) fn counted(findings: &[Finding]) -> String {
 }
 
 fn shown(text: &str) -> String {
-    printable(text, WIDEST)
+    to_printable(text, WIDEST)
 }
 
 #[cfg(test)]
@@ -179,13 +182,13 @@ mod tests {
             "It will not run.",
         )
         .would_say("CUDA error: x\x1b[2J")
-        .mend("Load the module", Some(command))
-        .mend("Forget it", Some(variable));
+        .with_fix("Load the module", Some(command))
+        .with_fix("Forget it", Some(variable));
         for number in 0..6 {
-            finding = finding.seen("lib.so", Some(".nv_fatbin"), number.to_string());
+            finding = finding.with_evidence("lib.so", Some(".nv_fatbin"), number.to_string());
         }
         let note = Finding::new("z", Severity::Notes, Certainty::Certain, "Good to know.");
-        let text = listing(&[finding.clone(), note.clone()], &TextLayout::file());
+        let text = render_findings(&[finding.clone(), note.clone()], &TextLayout::for_file());
         assert_eq!(
             text,
             "\
@@ -203,10 +206,10 @@ notes  Good to know. [z]
 "
         );
         assert_eq!(
-            counted(&[finding.clone(), finding, note]),
+            format_severity_counts(&[finding.clone(), finding, note]),
             "2 failures, 1 note"
         );
-        assert_eq!(counted(&[]), "nothing was found");
+        assert_eq!(format_severity_counts(&[]), "nothing was found");
     }
 
     #[test]
@@ -214,7 +217,7 @@ notes  Good to know. [z]
         let page = TextLayout {
             columns: Some(60),
             root: true,
-            ..TextLayout::file()
+            ..TextLayout::for_file()
         };
         let command = |line: &str| {
             Some(FixAction::Command {
@@ -233,14 +236,14 @@ notes  Good to know. [z]
             Certainty::Certain,
             "a faulty row in the memory of card 0 waits for a reset to be replaced",
         )
-        .mend("Reset it", command("nvidia-smi --gpu-reset"))
-        .mend(
+        .with_fix("Reset it", command("nvidia-smi --gpu-reset"))
+        .with_fix(
             "Stop what runs on it and reset it",
             command("nvidia-smi --gpu-reset -i 0"),
         )
-        .mend("Take the newest that runs on this machine", Some(spec));
+        .with_fix("Take the newest that runs on this machine", Some(spec));
         assert_eq!(
-            listing(&[finding], &page),
+            render_findings(&[finding], &page),
             "\
 warns  a faulty row in the memory of card 0 waits for a
        reset to be replaced [x-y]

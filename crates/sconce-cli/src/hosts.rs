@@ -48,19 +48,23 @@ impl RemoteMachineFlags {
     }
 
     /// The named machines, or this one.
-    pub(crate) fn hosts(&self, store: Option<&Path>, env: &Env) -> Result<Vec<HostFacts>> {
+    pub(crate) fn load_host_facts(
+        &self,
+        store: Option<&Path>,
+        env: &Env,
+    ) -> Result<Vec<HostFacts>> {
         let mut hosts = Vec::new();
         for path in &self.facts {
             hosts.extend(saved(path)?);
         }
         let gpus = self.gpu.iter().map(String::as_str);
-        hosts.extend(tables::fleet(gpus, self.driver.as_deref())?);
+        hosts.extend(tables::hosts_from_gpu_names(gpus, self.driver.as_deref())?);
         if !self.names_others() {
-            hosts.push(here(store, env));
+            hosts.push(read_local_facts(store, env));
         }
         for host in &mut hosts {
             for set in &self.set {
-                *host = facts::set(host, set)?;
+                *host = facts::set_fact(host, set)?;
             }
         }
         Ok(hosts)
@@ -68,7 +72,7 @@ impl RemoteMachineFlags {
 }
 
 /// This machine. NVIDIA's libraries are asked in a child, where they are.
-pub(crate) fn here(store: Option<&Path>, env: &Env) -> HostFacts {
+pub(crate) fn read_local_facts(store: Option<&Path>, env: &Env) -> HostFacts {
     let child = |library: DriverLibrary| QueryProcess {
         program: "/proc/self/exe".into(),
         name: Some(worker::NAME.into()),
@@ -137,13 +141,13 @@ fn saved(path: &Path) -> Result<Vec<HostFacts>> {
     Ok(hosts)
 }
 
-/// Prints an answer of NVIDIA's libraries, for [`here`] in another process.
+/// Prints an answer of NVIDIA's libraries, for [`read_local_facts`] in another process.
 pub(crate) fn query_driver(library: DriverLibrary) -> Result<u8> {
     let question = match library {
-        DriverLibrary::Cuda => DriverQuery::cuda(),
+        DriverLibrary::Cuda => DriverQuery::system_cuda(),
         DriverLibrary::Nvml => DriverQuery::Nvml(NvmlLibrary::Machine),
     };
-    output::data(&sconce_host::facts::probe::answer(&question))?;
+    output::write_data(&sconce_host::facts::probe::run_query(&question))?;
     Ok(sconce_schema::exit::OK)
 }
 

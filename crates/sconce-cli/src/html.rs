@@ -1,5 +1,5 @@
 //! Pages: one file each that opens without a network. Texts come from outside (names, lines, commands):
-//! they reach a page through [`Html::text`] alone, and a page's policy lets it load nothing.
+//! they reach a page through [`Html::push_text`] alone, and a page's policy lets it load nothing.
 
 use std::fmt::Write as _;
 
@@ -21,105 +21,112 @@ pub(crate) struct BarSegment {
 
 impl Html {
     /// Markup, which is part of this program: nothing that was read can be of this type.
-    pub(crate) fn raw(&mut self, markup: &'static str) -> &mut Self {
+    pub(crate) fn push_markup(&mut self, markup: &'static str) -> &mut Self {
         self.0.push_str(markup);
         self
     }
 
     /// A text, as text.
-    pub(crate) fn text(&mut self, text: &str) -> &mut Self {
-        self.0.push_str(&escaped(text));
+    pub(crate) fn push_text(&mut self, text: &str) -> &mut Self {
+        self.0.push_str(&escape_html(text));
         self
     }
 
     /// A text in an element.
-    pub(crate) fn within(&mut self, tag: &'static str, text: &str) -> &mut Self {
-        self.raw("<").raw(tag).raw(">").text(text);
-        self.raw("</").raw(tag).raw(">\n")
+    pub(crate) fn push_element(&mut self, tag: &'static str, text: &str) -> &mut Self {
+        self.push_markup("<")
+            .push_markup(tag)
+            .push_markup(">")
+            .push_text(text);
+        self.push_markup("</").push_markup(tag).push_markup(">\n")
     }
 
     /// Paragraphs of a list; none where there is nothing to say.
-    pub(crate) fn list(&mut self, items: &[String]) -> &mut Self {
+    pub(crate) fn push_list(&mut self, items: &[String]) -> &mut Self {
         if items.is_empty() {
             return self;
         }
-        self.raw("<ul>\n");
+        self.push_markup("<ul>\n");
         for item in items {
-            self.within("li", item);
+            self.push_element("li", item);
         }
-        self.raw("</ul>\n")
+        self.push_markup("</ul>\n")
     }
 
     /// A table of figures. Columns whose heading begins with `#` are numbers; a row of one cell spans all.
-    pub(crate) fn table<const N: usize>(
+    pub(crate) fn push_table<const N: usize>(
         &mut self,
         heads: [&'static str; N],
         rows: &[[String; N]],
     ) -> &mut Self {
-        self.raw("<div class=\"wide\" tabindex=\"0\"><table>\n<thead><tr>");
+        self.push_markup("<div class=\"wide\" tabindex=\"0\"><table>\n<thead><tr>");
         for head in heads {
             match head.strip_prefix('#') {
-                Some(head) => self.raw("<th scope=\"col\" class=\"number\">").raw(head),
-                None => self.raw("<th scope=\"col\">").raw(head),
+                Some(head) => self
+                    .push_markup("<th scope=\"col\" class=\"number\">")
+                    .push_markup(head),
+                None => self.push_markup("<th scope=\"col\">").push_markup(head),
             };
-            self.raw("</th>");
+            self.push_markup("</th>");
         }
-        self.raw("</tr></thead>\n<tbody>\n");
+        self.push_markup("</tr></thead>\n<tbody>\n");
         for row in rows {
-            self.raw("<tr>");
+            self.push_markup("<tr>");
             for (head, cell) in heads.iter().zip(row) {
                 match head.starts_with('#') {
-                    true => self.raw("<td class=\"number\">"),
-                    false => self.raw("<td>"),
+                    true => self.push_markup("<td class=\"number\">"),
+                    false => self.push_markup("<td>"),
                 };
-                self.text(cell).raw("</td>");
+                self.push_text(cell).push_markup("</td>");
             }
-            self.raw("</tr>\n");
+            self.push_markup("</tr>\n");
         }
-        self.raw("</tbody></table></div>\n")
+        self.push_markup("</tbody></table></div>\n")
     }
 
     /// A bar of parts of a whole, which may be more than they are; where they are more than `end`, a line
     /// stands there. `said` is the bar in words.
-    pub(crate) fn bar(&mut self, parts: &[BarSegment], end: u64, said: &str) -> &mut Self {
+    pub(crate) fn push_bar(&mut self, parts: &[BarSegment], end: u64, said: &str) -> &mut Self {
         let whole = parts
             .iter()
             .fold(0, |sum: u64, part| sum.saturating_add(part.bytes));
         let whole = whole.max(end);
         let share = |bytes: u64| bytes as f64 * 100.0 / whole.max(1) as f64;
-        self.raw("<div class=\"stack\" role=\"img\" aria-label=\"")
-            .text(said)
-            .raw("\">");
+        self.push_markup("<div class=\"stack\" role=\"img\" aria-label=\"")
+            .push_text(said)
+            .push_markup("\">");
         for part in parts.iter().filter(|part| part.bytes > 0) {
-            self.raw("<i class=\"")
-                .raw(part.colour)
-                .raw("\" style=\"width:");
+            self.push_markup("<i class=\"")
+                .push_markup(part.colour)
+                .push_markup("\" style=\"width:");
             let _ = write!(self.0, "{:.3}%", share(part.bytes));
-            self.raw("\"></i>");
+            self.push_markup("\"></i>");
         }
         if whole > end {
             let _ = write!(self.0, "<b style=\"left:{:.3}%\"></b>", share(end));
         }
-        self.raw("</div>\n")
+        self.push_markup("</div>\n")
     }
 
     /// The names of a bar's parts.
-    pub(crate) fn legend(&mut self, parts: &[BarSegment]) -> &mut Self {
-        self.raw("<ul class=\"legend\">");
+    pub(crate) fn push_legend(&mut self, parts: &[BarSegment]) -> &mut Self {
+        self.push_markup("<ul class=\"legend\">");
         for part in parts.iter().filter(|part| part.bytes > 0) {
-            self.raw("<li><i class=\"").raw(part.colour).raw("\"></i>");
-            self.text(&part.name).raw("</li>");
+            self.push_markup("<li><i class=\"")
+                .push_markup(part.colour)
+                .push_markup("\"></i>");
+            self.push_text(&part.name).push_markup("</li>");
         }
-        self.raw("</ul>\n")
+        self.push_markup("</ul>\n")
     }
 
     /// The whole page.
-    pub(crate) fn page(&self, title: &str, about: &str) -> String {
-        filled(
+    pub(crate) fn render_page(&self, title: &str, about: &str) -> String {
+        fill_template(
             PAGE,
             &[
-                ("TITLE", &escaped(title)),
-                ("ABOUT", &escaped(about)),
+                ("TITLE", &escape_html(title)),
+                ("ABOUT", &escape_html(about)),
                 ("CSS", STYLE),
                 ("BODY", &self.0),
             ],
@@ -128,7 +135,7 @@ impl Html {
 }
 
 /// A page with its blanks filled; what is filled in has no blanks itself.
-pub(crate) fn filled(page: &str, values: &[(&str, &str)]) -> String {
+pub(crate) fn fill_template(page: &str, values: &[(&str, &str)]) -> String {
     let mut parts = page.split("{{");
     let mut text = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -141,7 +148,7 @@ pub(crate) fn filled(page: &str, values: &[(&str, &str)]) -> String {
 }
 
 /// A text that stands for itself, also in a quoted attribute.
-pub(crate) fn escaped(text: &str) -> String {
+pub(crate) fn escape_html(text: &str) -> String {
     let unseen = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
     let text = text.replace(unseen, "\u{fffd}");
     let text = text.replace('&', "&amp;").replace('"', "&quot;");
@@ -156,16 +163,17 @@ mod tests {
     fn texts_are_no_markup() {
         let hostile = "\"><script>alert(1)</script>&{{BODY}}";
         let mut html = Html::default();
-        html.within("p", hostile).list(&[hostile.to_owned()]);
-        html.table(["a", "#b"], &[[hostile.to_owned(), hostile.to_owned()]]);
+        html.push_element("p", hostile)
+            .push_list(&[hostile.to_owned()]);
+        html.push_table(["a", "#b"], &[[hostile.to_owned(), hostile.to_owned()]]);
         let part = BarSegment {
             colour: "other",
             name: hostile.to_owned(),
             bytes: 1,
         };
-        html.bar(std::slice::from_ref(&part), 3, hostile);
-        html.legend(&[part]);
-        let page = html.page(hostile, hostile);
+        html.push_bar(std::slice::from_ref(&part), 3, hostile);
+        html.push_legend(&[part]);
+        let page = html.render_page(hostile, hostile);
         assert!(!page.contains("<script") && page.contains("&lt;script&gt;alert(1)"));
         assert_eq!(page.matches("{{BODY}}").count(), 9);
         assert!(page.contains("aria-label=\"&quot;&gt;&lt;script&gt;"));

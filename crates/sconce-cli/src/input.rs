@@ -8,13 +8,13 @@ use sconce_schema::Bytes;
 
 /// More than any spec, lock, list of packages, key or configuration has: a lock of a thousand wheels
 /// has less than 1 MiB.
-const MOST: Bytes = Bytes::mib(64);
+const MOST: Bytes = Bytes::from_mib(64);
 
 /// The bytes of a file.
 ///
 /// # Errors
 /// It cannot be read, or is larger than [`MOST`]: `/dev/zero` has no end.
-pub(crate) fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
     up_to(path, MOST)
 }
 
@@ -22,9 +22,9 @@ pub(crate) fn bytes(path: &Path) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// Those of [`bytes`], and what is no UTF-8.
-pub(crate) fn text(path: &Path) -> io::Result<String> {
+pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     let wrong = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-    String::from_utf8(bytes(path)?).map_err(|error| wrong(error.utf8_error()))
+    String::from_utf8(read_bytes(path)?).map_err(|error| wrong(error.utf8_error()))
 }
 
 fn up_to(path: &Path, most: Bytes) -> io::Result<Vec<u8>> {
@@ -58,6 +58,9 @@ mod tests {
         let error = up_to(Path::new("/dev/zero"), Bytes(4096)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
         std::fs::write(&path, b"\xff").unwrap();
-        assert_eq!(text(&path).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(
+            read_text(&path).unwrap_err().kind(),
+            io::ErrorKind::InvalidData
+        );
     }
 }

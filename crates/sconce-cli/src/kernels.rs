@@ -29,7 +29,7 @@ pub(crate) use owner::KernelCacheOwner;
 use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
-use crate::private::failed;
+use crate::private::file_error;
 use crate::style::OutputStyle;
 
 /// Where it is inside.
@@ -45,7 +45,7 @@ const EXTENSIONS: &str = "extensions";
 /// The file by which processes that build one extension wait for each other.
 const BATON: &str = "lock";
 /// All folders of a user together, unless their configuration says otherwise.
-pub(crate) const USUAL_SIZE: Bytes = Bytes::gib(2);
+pub(crate) const USUAL_SIZE: Bytes = Bytes::from_gib(2);
 /// uid and gid of [`ContainerUser::Plain`].
 const PLAIN: u32 = 1000;
 
@@ -77,15 +77,15 @@ impl KernelCache {
             return Ok(None);
         }
         let path = &self.root;
-        private_to_caller(path).map_err(|error| failed("keep kernels in", path, error))?;
-        let key = owner.key();
+        private_to_caller(path).map_err(|error| file_error("keep kernels in", path, error))?;
+        let key = owner.cache_key();
         let folder = self.root.join(&key);
         let open = || {
             let lock = self.lock(&key)?;
             make(&folder, owner.user)?;
             Ok((lock, self.lock_extensions(&key)?))
         };
-        let locked = open().map_err(|error| failed("keep kernels in", &folder, error))?;
+        let locked = open().map_err(|error| file_error("keep kernels in", &folder, error))?;
         let (lock, extensions) = locked;
         Ok(Some(KernelCacheGuard {
             all: self.clone(),
@@ -104,8 +104,10 @@ impl KernelCache {
         self.open(owner).unwrap_or_else(|error| {
             if !global.quiet {
                 let style = OutputStyle::for_stderr();
-                output::say(&style.dim("kernels that are compiled are not kept for the next run:"));
-                output::say(&error.text(&style));
+                output::print_message(
+                    &style.dim("kernels that are compiled are not kept for the next run:"),
+                );
+                output::print_message(&error.render_text(&style));
             }
             None
         })
@@ -217,7 +219,7 @@ impl KernelCache {
 
 impl KernelCacheGuard {
     /// Has `request` keep its kernels there. A variable that it has already stays.
-    pub(crate) fn give(&self, request: &mut RunRequest) {
+    pub(crate) fn apply_to(&self, request: &mut RunRequest) {
         let free = VARIABLES.iter().filter(|(name, folder)| {
             let is_shared = self.extensions.is_some() || *folder != EXTENSIONS;
             is_shared && !request.env.contains_key(*name)
@@ -273,7 +275,7 @@ pub(crate) fn are_compiled(versions: &LockedVersions) -> bool {
 }
 
 /// Of a lock's text.
-pub(crate) fn digest(text: &str) -> String {
+pub(crate) fn digest_text(text: &str) -> String {
     Sha256(sha2::Sha256::digest(text).into()).to_string()
 }
 
@@ -472,7 +474,7 @@ mod tests {
         assert!(build.join("lock").exists());
         let told = |kept: &KernelCacheGuard| {
             let mut request = RunRequest::new("a", RunRoot::Host, vec!["true".to_owned()]);
-            kept.give(&mut request);
+            kept.apply_to(&mut request);
             ["TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR"].map(|name| request.env.contains_key(name))
         };
         assert_eq!((told(&one), told(&beside)), ([true, true], [false, true]));
@@ -507,7 +509,7 @@ mod tests {
     #[test]
     fn a_folder_that_is_there_is_given_to_the_runs_user() {
         if !sconce_run::is_machine_root() {
-            sconce_testkit::skip("not-root", "gives folders to others");
+            sconce_testkit::report_skip("not-root", "gives folders to others");
             return;
         }
         let place = tempfile::tempdir().unwrap();
@@ -570,7 +572,7 @@ mod tests {
         request
             .env
             .insert("TRITON_CACHE_DIR".to_owned(), "/x".to_owned());
-        kept.give(&mut request);
+        kept.apply_to(&mut request);
         assert_eq!(request.env["TRITON_CACHE_DIR"], "/x");
         assert_eq!(
             request.env["TORCHINDUCTOR_CACHE_DIR"],
@@ -580,7 +582,7 @@ mod tests {
         for (name, _) in VARIABLES {
             request.env.insert(name.to_owned(), "/x".to_owned());
         }
-        kept.give(&mut request);
+        kept.apply_to(&mut request);
         assert_eq!(request.mounts.len(), 1);
     }
 }

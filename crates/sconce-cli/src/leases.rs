@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use sconce_host::{HostProfile, NvmlMonitor, Roots};
 use sconce_lease::{
     Database, Handles, LeaseError, LeaseGpu, LeaseRefusal, LeaseRequest, LeaseResponse, LeaseUser,
-    LocalSystem, Overview, Policy, QueueEntry, WaitReason, person, service,
+    LocalSystem, Overview, Policy, QueueEntry, WaitReason, service, user_by_uid,
 };
 
 use crate::failure::{CliError, Result};
@@ -45,7 +45,7 @@ pub(crate) struct LocalLeases {
 
 impl LeaseClient {
     /// The leases that hold on this machine; `own` is the user's folder for them. Nothing is made.
-    pub(crate) fn find(own: &Path, cards: Vec<LeaseGpu>) -> Result<Self> {
+    pub(crate) fn open(own: &Path, cards: Vec<LeaseGpu>) -> Result<Self> {
         if Path::new(SOCKET).exists() {
             return Ok(Self::Served(SOCKET.into()));
         }
@@ -58,13 +58,13 @@ impl LeaseClient {
         };
         Ok(Self::Own(Box::new(LocalLeases {
             database: Database::new(folder),
-            policy: policy(Path::new(POLICY))?,
+            policy: read_policy(Path::new(POLICY))?,
             world: LocalSystem {
                 roots: Roots::default(),
                 cards,
                 handles: Handles::default(),
             },
-            person: person(rustix::process::geteuid().as_raw()),
+            person: user_by_uid(rustix::process::geteuid().as_raw()),
         })))
     }
 
@@ -73,19 +73,19 @@ impl LeaseClient {
         Path::new(SOCKET).exists() || Path::new(FOLDER).is_dir() || own.join("leases.log").exists()
     }
 
-    pub(crate) fn ask(&mut self, ask: &LeaseRequest) -> Result<LeaseResponse, LeaseError> {
+    pub(crate) fn send_request(&mut self, ask: &LeaseRequest) -> Result<LeaseResponse, LeaseError> {
         match self {
-            Self::Served(socket) => service::ask(socket, ask),
+            Self::Served(socket) => service::send_request(socket, ask),
             Self::Own(own) => {
                 let pid = std::process::id();
                 own.database
-                    .ask(&own.policy, &own.world, &own.person, pid, ask)
+                    .apply_request(&own.policy, &own.world, &own.person, pid, ask)
             }
         }
     }
 
-    pub(crate) fn look(&mut self) -> Result<Overview> {
-        overview_of(self.ask(&LeaseRequest::Look)?)
+    pub(crate) fn query_overview(&mut self) -> Result<Overview> {
+        overview_of(self.send_request(&LeaseRequest::Look)?)
     }
 
     /// Waits until the request is served; `told` hears of each change of its place, start or reason.
@@ -94,7 +94,7 @@ impl LeaseClient {
         let mut last = None;
         let mut answered = Instant::now();
         loop {
-            let overview = match self.ask(&LeaseRequest::Look) {
+            let overview = match self.send_request(&LeaseRequest::Look) {
                 Err(LeaseError::Service { .. }) if answered.elapsed() < DOWN_FOR => {
                     std::thread::sleep(LOOK_EVERY);
                     continue;
@@ -126,18 +126,18 @@ fn overview_of(answer: LeaseResponse) -> Result<Overview> {
     match answer {
         LeaseResponse::Overview(overview) => Ok(overview),
         LeaseResponse::Refused(refusal) => Err(refusal.into()),
-        other => Err(strange(&other).into()),
+        other => Err(unexpected_response(&other).into()),
     }
 }
 
 /// An answer to another question.
-pub(crate) fn strange(answer: &LeaseResponse) -> LeaseRefusal {
+pub(crate) fn unexpected_response(answer: &LeaseResponse) -> LeaseRefusal {
     LeaseRefusal::Unreadable(format!("{answer:?} is no answer to that"))
 }
 
 /// The policy in a file; without the file, none.
-pub(crate) fn policy(path: &Path) -> Result<Policy> {
-    match crate::input::text(path) {
+pub(crate) fn read_policy(path: &Path) -> Result<Policy> {
+    match crate::input::read_text(path) {
         Ok(text) => Policy::parse(&text).map_err(|source| {
             CliError::Policy {
                 path: path.to_owned(),
@@ -157,7 +157,7 @@ pub(crate) fn policy(path: &Path) -> Result<Policy> {
 
 /// The cards of a machine as leases know them: those that NVML can reach, where it could be loaded.
 /// NVML leaves out what fell off the bus; the kernel's list does not.
-pub(crate) fn cards(
+pub(crate) fn list_lease_gpus(
     host: &HostProfile,
     nvml: Option<&dyn sconce_host::GpuMonitor>,
 ) -> Vec<LeaseGpu> {
@@ -170,7 +170,7 @@ pub(crate) fn cards(
             none || reached.iter().flatten().any(there)
         })
         .map(|card| LeaseGpu {
-            key: key(card),
+            key: gpu_key(card),
             index: card.index,
             name: card.name.clone(),
             memory: card.memory,
@@ -179,20 +179,20 @@ pub(crate) fn cards(
 }
 
 /// What stays the same of a card.
-pub(crate) fn key(card: &sconce_host::GpuDevice) -> String {
+pub(crate) fn gpu_key(card: &sconce_host::GpuDevice) -> String {
     let uuid = || card.uuid.clone();
     let index = || format!("card {}", card.index);
     card.bus_id.clone().or_else(uuid).unwrap_or_else(index)
 }
 
 /// This machine with its cards, and NVML where it loads.
-pub(crate) fn machine() -> (HostProfile, Option<NvmlMonitor>) {
+pub(crate) fn read_host_profile() -> (HostProfile, Option<NvmlMonitor>) {
     let mut nvml = None;
     let host = machine_with(&mut nvml);
     (host, nvml)
 }
 
-/// As [`machine`], with NVML loaded where it is not yet.
+/// As [`read_host_profile`], with NVML loaded where it is not yet.
 pub(crate) fn machine_with(nvml: &mut Option<NvmlMonitor>) -> HostProfile {
     let mut host = HostProfile::read(&Roots::default());
     if let Some(nvidia) = host.nvidia.as_mut().filter(|n| !n.cards.is_empty()) {
@@ -200,7 +200,7 @@ pub(crate) fn machine_with(nvml: &mut Option<NvmlMonitor>) -> HostProfile {
             *nvml = NvmlMonitor::load();
         }
         if let Some(nvml) = nvml {
-            nvidia.complete(nvml);
+            nvidia.fill_from_nvml(nvml);
         }
     }
     host

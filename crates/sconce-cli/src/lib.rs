@@ -91,7 +91,7 @@ pub fn main() -> ExitCode {
     root.global.env = Env::of_process();
     root.global.task = task;
     if root.global.holds_run() {
-        detach::begin();
+        detach::start_holder_session();
     }
     if let Err(wrong) = log::install(root.global.verbose, &root.global.env) {
         return print_failure(&wrong.into());
@@ -146,18 +146,18 @@ fn exit_code(done: failure::Result<u8>) -> ExitCode {
 
 /// Prints why the program fails, and gives its exit code.
 fn print_failure(failure: &failure::Failure) -> ExitCode {
-    output::error(&failure.text(&style::OutputStyle::for_stderr()));
+    output::print_error(&failure.render_text(&style::OutputStyle::for_stderr()));
     ExitCode::from(failure.exit_code())
 }
 
 /// What clap says of arguments, in its own colours; without the secrets that it repeats.
 fn refused(wrong: &clap::Error) -> ExitCode {
     let said = wrong.to_string();
-    let told = sconce_base::secrets::text(&said);
+    let told = sconce_base::secrets::mask_text(&said);
     if told == said || !wrong.use_stderr() {
         let _ = wrong.print();
     } else {
-        output::error(told.trim_end());
+        output::print_error(told.trim_end());
     }
     ExitCode::from(wrong.exit_code() as u8)
 }

@@ -10,7 +10,7 @@ use sconce_schema::spec::{IO_WEIGHTS, NumaPolicy, RunSpec};
 use sconce_schema::units::{Bytes, LockedMemory};
 use sconce_schema::{Millicores, NumberSet};
 
-use crate::number::whole;
+use crate::number::whole_number_parser;
 
 /// Each overrides the spec.
 #[derive(Debug, Args, Clone, Default)]
@@ -25,7 +25,7 @@ pub(crate) struct LimitFlags {
     #[arg(
         long,
         value_name = "N",
-        value_parser = whole::<u32>(u64::from(*IO_WEIGHTS.start()), u64::from(*IO_WEIGHTS.end())),
+        value_parser = whole_number_parser::<u32>(u64::from(*IO_WEIGHTS.start()), u64::from(*IO_WEIGHTS.end())),
         help_heading = "More limits"
     )]
     pub(crate) io_weight: Option<u32>,
@@ -33,7 +33,7 @@ pub(crate) struct LimitFlags {
     #[arg(long, value_name = "SIZE", help_heading = "More limits")]
     pub(crate) hugepages: Option<Bytes>,
     /// Open files of each process.
-    #[arg(long, value_name = "N", value_parser = whole::<u64>(1, u64::MAX), help_heading = "More limits")]
+    #[arg(long, value_name = "N", value_parser = whole_number_parser::<u64>(1, u64::MAX), help_heading = "More limits")]
     pub(crate) nofile: Option<u64>,
     /// Memory that each process may lock: a size, or `unlimited` for RDMA.
     #[arg(long, value_name = "SIZE", help_heading = "More limits")]
@@ -45,7 +45,7 @@ pub(crate) struct LimitFlags {
 
 impl LimitFlags {
     /// `limits` with these, and `spec`'s where they say nothing.
-    pub(crate) fn over(&self, spec: &RunSpec, limits: RunLimits) -> RunLimits {
+    pub(crate) fn merge_with_spec(&self, spec: &RunSpec, limits: RunLimits) -> RunLimits {
         RunLimits {
             cpuset: self.cpuset.or(spec.cpuset),
             memory_swap: self.memory_swap.or(spec.memory_swap),
@@ -58,14 +58,14 @@ impl LimitFlags {
     }
 
     /// Whether the run is to be placed next to its cards: not where its CPUs are named.
-    pub(crate) fn place(&self, spec: &RunSpec, limits: &RunLimits) -> bool {
+    pub(crate) fn is_placed_near_gpus(&self, spec: &RunSpec, limits: &RunLimits) -> bool {
         let numa = self.numa.or(spec.numa).unwrap_or(NumaPolicy::Auto);
         numa == NumaPolicy::Auto && limits.cpuset.is_none()
     }
 }
 
 /// The part of `host` that is next to `cards`, where that says anything.
-pub(crate) fn near(
+pub(crate) fn place_near_gpus(
     cards: &[&GpuDevice],
     host: &HostProfile,
     cpus: Option<Millicores>,
@@ -75,7 +75,12 @@ pub(crate) fn near(
     }
     let roots = Roots::default();
     let on = numa::nodes_of(cards, &roots);
-    numa::near(&numa::nodes(&roots), &on, host.allowed_cpus.as_ref(), cpus)
+    numa::place_near_gpus(
+        &numa::read_nodes(&roots),
+        &on,
+        host.allowed_cpus.as_ref(),
+        cpus,
+    )
 }
 
 /// Folders of programs that nobody but root can change. A PATH that root has from somebody else's
@@ -90,12 +95,12 @@ pub(crate) fn ways_out(network: NetworkMode, env: &Env) -> Vec<PathBuf> {
     }
     sconce_run::WAYS_OUT
         .iter()
-        .filter_map(|name| helper(name, env))
+        .filter_map(|name| find_helper_program(name, env))
         .collect()
 }
 
 /// Where a program is that a run needs: root's in [`TRUSTED`] alone, others' on PATH.
-pub(crate) fn helper(name: &str, env: &Env) -> Option<PathBuf> {
+pub(crate) fn find_helper_program(name: &str, env: &Env) -> Option<PathBuf> {
     let root = rustix::process::geteuid().is_root();
     let found = folders(root, env).into_iter();
     found
@@ -118,7 +123,7 @@ mod tests {
 
     #[test]
     fn roots_helper_is_not_looked_for_on_path() {
-        let path = Env::of([("PATH", "/home/anna/bin:.:/usr/local/bin:")]);
+        let path = Env::from_variables([("PATH", "/home/anna/bin:.:/usr/local/bin:")]);
         let own = ["/home/anna/bin", "/usr/local/bin"].map(PathBuf::from);
         assert_eq!(folders(false, &path), own);
         assert_eq!(folders(true, &path), TRUSTED.map(PathBuf::from));

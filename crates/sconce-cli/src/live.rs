@@ -79,13 +79,13 @@ impl Hint for LiveError {
 }
 
 /// The folder of a run.
-pub(crate) fn folder(run: &RunEntry) -> &Path {
+pub(crate) fn run_dir(run: &RunEntry) -> &Path {
     run.path.parent().unwrap_or(&run.path)
 }
 
 /// The runs that go on, newest first.
 pub(crate) fn going_on(places: &SconceDirs) -> Result<Vec<RunEntry>> {
-    let mut runs = sconce_record::list(&places.runs)?.runs;
+    let mut runs = sconce_record::list_runs(&places.runs)?.runs;
     runs.retain(|run| run.state == RunState::Running);
     Ok(runs)
 }
@@ -93,7 +93,7 @@ pub(crate) fn going_on(places: &SconceDirs) -> Result<Vec<RunEntry>> {
 /// The run that goes on and is called `which`: its id, the beginning of it, or its environment's
 /// name; without, the only one in the background: what a person watches in a terminal is meant by
 /// its name alone.
-pub(crate) fn find(places: &SconceDirs, which: Option<&str>) -> Result<RunEntry> {
+pub(crate) fn find_live(places: &SconceDirs, which: Option<&str>) -> Result<RunEntry> {
     let going_on = going_on(places)?;
     Ok(match which {
         Some(which) => named(going_on, which)?,
@@ -102,13 +102,13 @@ pub(crate) fn find(places: &SconceDirs, which: Option<&str>) -> Result<RunEntry>
 }
 
 fn is_detached(run: &RunEntry) -> bool {
-    crate::detach::is_detached(folder(run))
+    crate::detach::is_detached(run_dir(run))
 }
 
 /// The same of all runs that are known; without a name, the only one in the background that goes on,
 /// or the newest that did.
 pub(crate) fn find_any(places: &SconceDirs, which: Option<&str>) -> Result<RunEntry> {
-    let all = sconce_record::list(&places.runs)?.runs;
+    let all = sconce_record::list_runs(&places.runs)?.runs;
     let going_on = all.iter().filter(|run| run.state == RunState::Running);
     let going_on = going_on.cloned();
     let Some(which) = which else {
@@ -130,8 +130,8 @@ pub(crate) fn find_any(places: &SconceDirs, which: Option<&str>) -> Result<RunEn
             if let Some(newest) = named.next() {
                 return Ok(newest);
             }
-            let path = sconce_record::find(&places.runs, which)?;
-            Ok(sconce_record::entry(&path)?)
+            let path = sconce_record::resolve_run(&places.runs, which)?;
+            Ok(sconce_record::read_run_entry(&path)?)
         }
         found => Ok(found?),
     }
@@ -165,9 +165,12 @@ fn ids(runs: Vec<RunEntry>) -> Vec<String> {
 }
 
 /// Asks a run.
-pub(crate) fn ask(run: &RunEntry, ask: &ControlRequest) -> Result<ControlResponse, LiveError> {
+pub(crate) fn send_request(
+    run: &RunEntry,
+    ask: &ControlRequest,
+) -> Result<ControlResponse, LiveError> {
     let id = || run.started.id.clone();
-    match control::ask(folder(run), ask) {
+    match control::send_request(run_dir(run), ask) {
         Ok(ControlResponse::Refused(why)) => Err(LiveError::Refused { id: id(), why }),
         Ok(answer) => Ok(answer),
         Err(source) => Err(LiveError::Ask { id: id(), source }),
@@ -175,8 +178,8 @@ pub(crate) fn ask(run: &RunEntry, ask: &ControlRequest) -> Result<ControlRespons
 }
 
 /// What a run says of itself, where it answers.
-pub(crate) fn state(run: &RunEntry) -> Option<control::RunStatus> {
-    match ask(run, &ControlRequest::State) {
+pub(crate) fn request_status(run: &RunEntry) -> Option<control::RunStatus> {
+    match send_request(run, &ControlRequest::State) {
         Ok(ControlResponse::State(state)) => Some(state),
         _ => None,
     }
@@ -185,11 +188,11 @@ pub(crate) fn state(run: &RunEntry) -> Option<control::RunStatus> {
 /// Waits until a run's record is complete; gives the run as it is then.
 pub(crate) fn until_ended(run: &RunEntry) -> Result<RunEntry> {
     let id = || run.started.id.clone();
-    control::wait(folder(run)).map_err(|source| LiveError::Ask { id: id(), source })?;
+    control::wait_for_end(run_dir(run)).map_err(|source| LiveError::Ask { id: id(), source })?;
     loop {
         // Its last line is written soon after its socket is closed; a run that cannot be spoken to
         // is looked at now and then.
-        let now = sconce_record::entry(&run.path)?;
+        let now = sconce_record::read_run_entry(&run.path)?;
         if now.state != RunState::Running {
             return Ok(now);
         }
@@ -209,7 +212,7 @@ pub(crate) enum RunTermination {
 
 impl RunTermination {
     /// `boot_id` is the machine's present one.
-    pub(crate) fn of(run: &RunEntry, boot_id: Option<&str>) -> Option<Self> {
+    pub(crate) fn from_entry(run: &RunEntry, boot_id: Option<&str>) -> Option<Self> {
         match (run.state, &run.last) {
             (RunState::Running, _) => None,
             (RunState::Ended, Some(line)) => match &line.event {
@@ -223,7 +226,7 @@ impl RunTermination {
         }
     }
 
-    pub(crate) fn text(self) -> String {
+    pub(crate) fn to_text(self) -> String {
         match self {
             Self::As(exit) => exit_text(exit),
             Self::WithTheMachine => match restarted() {
@@ -235,9 +238,9 @@ impl RunTermination {
     }
 
     /// The exit code to tell it with.
-    pub(crate) fn code(self) -> u8 {
+    pub(crate) fn exit_code(self) -> u8 {
         match self {
-            Self::As(exit) => exit.code(),
+            Self::As(exit) => exit.exit_code(),
             // As if it had been told: 128 + SIGKILL.
             Self::WithTheMachine | Self::Killed => 137,
         }
@@ -262,18 +265,18 @@ fn restarted() -> Option<String> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
     let seconds = text.lines().find_map(|line| line.strip_prefix("btime "))?;
     let ms = seconds.trim().parse::<u64>().ok()?.checked_mul(1_000)?;
-    Some(moment(ms))
+    Some(format_utc(ms))
 }
 
 /// A date and a time of the day, UTC.
-pub(crate) fn moment(unix_ms: u64) -> String {
+pub(crate) fn format_utc(unix_ms: u64) -> String {
     let stamp = sconce_run::logs::stamp_of(unix_ms);
     let minute: String = stamp.chars().take(16).collect();
     minute.replace('T', " ")
 }
 
 /// How often a service was started again, where it was: `(2 restarts)`.
-pub(crate) fn restarts(starts: u32) -> Option<String> {
+pub(crate) fn format_restarts(starts: u32) -> Option<String> {
     match starts.saturating_sub(1) {
         0 => None,
         1 => Some("1 restart".to_owned()),
@@ -282,8 +285,8 @@ pub(crate) fn restarts(starts: u32) -> Option<String> {
 }
 
 /// One line about a service that has changed.
-pub(crate) fn said(what: &ServiceEvent) -> String {
-    let mut text = format!("{}: {}", what.name, what.state.word());
+pub(crate) fn format_service_event(what: &ServiceEvent) -> String {
+    let mut text = format!("{}: {}", what.name, what.state.label());
     let exit = what.exit.map(exit_text);
     let again = what
         .again_ms
@@ -308,7 +311,7 @@ pub(crate) fn said(what: &ServiceEvent) -> String {
 }
 
 /// The logs that a run has, by name.
-pub(crate) fn logs(folder: &Path) -> Vec<String> {
+pub(crate) fn list_log_names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder.join(sconce_run::logs::FOLDER));
     let paths = entries.into_iter().flatten().flatten().map(|e| e.path());
     let log = |path: PathBuf| {
@@ -363,21 +366,24 @@ mod tests {
     #[test]
     fn a_run_that_a_reboot_ended_is_told_from_one_that_was_killed() {
         let mut run = entry("a", "a", "before");
-        assert_eq!(RunTermination::of(&run, Some("now")), None);
+        assert_eq!(RunTermination::from_entry(&run, Some("now")), None);
         run.state = RunState::Interrupted;
         assert_eq!(
-            RunTermination::of(&run, Some("now")),
+            RunTermination::from_entry(&run, Some("now")),
             Some(RunTermination::WithTheMachine)
         );
         assert_eq!(
-            RunTermination::of(&run, Some("before")),
+            RunTermination::from_entry(&run, Some("before")),
             Some(RunTermination::Killed)
         );
-        assert_eq!(RunTermination::of(&run, None), Some(RunTermination::Killed));
-        assert_eq!(RunTermination::Killed.code(), 137);
+        assert_eq!(
+            RunTermination::from_entry(&run, None),
+            Some(RunTermination::Killed)
+        );
+        assert_eq!(RunTermination::Killed.exit_code(), 137);
         assert!(
             RunTermination::WithTheMachine
-                .text()
+                .to_text()
                 .starts_with("ended with the machine")
         );
     }
@@ -394,7 +400,7 @@ mod tests {
             open: Vec::new(),
         };
         assert_eq!(
-            said(&what),
+            format_service_event(&what),
             "web: restarting (exit code 3; a\u{fffd}b; again in 1 s)"
         );
     }

@@ -172,7 +172,7 @@ impl Visit for EventText {
 /// One line without secrets, and without what a terminal would obey: names of files, packages and servers
 /// are anyone's text.
 fn printable(text: &str) -> String {
-    text::printable(&secrets::text(text), LONGEST_VALUE)
+    text::to_printable(&secrets::mask_text(text), LONGEST_VALUE)
 }
 
 #[cfg(test)]

@@ -3,27 +3,31 @@
 mod logins;
 
 use sconce_base::Env;
-use sconce_fetch::{Credential, FetchConfig, Fetcher, Proxies, shown};
+use sconce_fetch::{Credential, FetchConfig, Fetcher, Proxies, redact_url};
 use sconce_schema::{Hint, exit};
 
 use crate::args::GlobalArgs;
 use crate::failure::Result;
-use logins::{Login, in_url, netrc};
+use logins::{Login, in_url, parse_netrc};
 
 /// A fetcher with this user's proxies and credentials. `indexes` are the addresses in force, whose
 /// user and password, where they carry them, are used for their host.
-pub(crate) fn fetcher(global: &GlobalArgs, indexes: &[String]) -> Result<Fetcher> {
-    Ok(Fetcher::new(config(global.offline, indexes, &global.env))?)
+pub(crate) fn build_fetcher(global: &GlobalArgs, indexes: &[String]) -> Result<Fetcher> {
+    Ok(Fetcher::new(fetch_config(
+        global.offline,
+        indexes,
+        &global.env,
+    ))?)
 }
 
 /// The settings of such a fetcher.
-pub(crate) fn config(offline: bool, indexes: &[String], env: &Env) -> FetchConfig {
+pub(crate) fn fetch_config(offline: bool, indexes: &[String], env: &Env) -> FetchConfig {
     let mut logins: Vec<Login> = indexes.iter().filter_map(|url| in_url(url)).collect();
     let file = env
-        .path("NETRC")
-        .or_else(|| Some(env.home()?.join(".netrc")));
-    if let Some(text) = file.and_then(|file| crate::input::text(&file).ok()) {
-        logins.extend(netrc(&text));
+        .path_var("NETRC")
+        .or_else(|| Some(env.home_dir()?.join(".netrc")));
+    if let Some(text) = file.and_then(|file| crate::input::read_text(&file).ok()) {
+        logins.extend(parse_netrc(&text));
     }
     let credential = |login: Login| Credential {
         host: login.host,
@@ -109,7 +113,7 @@ pub(crate) fn is_address(text: &str) -> bool {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{setting} is `{}`: packages cannot be fetched from there",
-    shown(value)
+    redact_url(value)
 )]
 pub(crate) struct AddressError {
     /// What it stands in, as people know it.

@@ -10,7 +10,7 @@ use crate::progress;
 ///
 /// # Errors
 /// [`CliError::File`] when it cannot take all of it: a full disk must not look like success.
-pub(crate) fn data(text: &str) -> Result<()> {
+pub(crate) fn write_data(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let end = if text.ends_with('\n') { "" } else { "\n" };
     let written = out
@@ -30,8 +30,8 @@ pub(crate) fn data(text: &str) -> Result<()> {
 /// Bytes as they are: to standard output. False when nobody reads them any more.
 ///
 /// # Errors
-/// As [`data`].
-pub(crate) fn bytes(bytes: &[u8]) -> Result<bool> {
+/// As [`write_data`].
+pub(crate) fn write_bytes(bytes: &[u8]) -> Result<bool> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
@@ -46,7 +46,7 @@ pub(crate) fn bytes(bytes: &[u8]) -> Result<bool> {
 }
 
 /// What is said beside the data: to standard error.
-pub(crate) fn say(text: &str) {
+pub(crate) fn print_message(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
@@ -64,6 +64,6 @@ pub(crate) fn log_line(text: &str) {
 }
 
 /// An error.
-pub(crate) fn error(text: &str) {
-    say(text);
+pub(crate) fn print_error(text: &str) {
+    print_message(text);
 }

@@ -56,12 +56,15 @@ impl Hint for OutputsError {
 /// # Errors
 /// [`OutputError`], where it is known beforehand that it cannot be written.
 pub(crate) fn find(path: &Path, form: OutputForm) -> Result<OutputDestination> {
-    Ok(look(path, form)?)
+    Ok(find_with_output_error(path, form)?)
 }
 
 /// [`find`], for who can do something about an error.
-pub(crate) fn look(path: &Path, form: OutputForm) -> Result<OutputDestination, OutputError> {
-    OutputDestination::find(path, form, sconce_run::inherited)
+pub(crate) fn find_with_output_error(
+    path: &Path,
+    form: OutputForm,
+) -> Result<OutputDestination, OutputError> {
+    OutputDestination::for_path(path, form, sconce_run::duplicate_inherited_fd)
 }
 
 /// The same for a flag that may not be there.
@@ -77,11 +80,11 @@ pub(crate) fn find_some(
 ///
 /// # Errors
 /// [`OutputsError::Shared`] where two things go there, [`OutputsError::SameFile`] where two go into one file.
-pub(crate) fn share(outputs: &[Option<&OutputDestination>], json: bool) -> Result<()> {
+pub(crate) fn claim_stdout(outputs: &[Option<&OutputDestination>], json: bool) -> Result<()> {
     let given: Vec<&OutputDestination> = outputs.iter().copied().flatten().collect();
     let taken = given
         .iter()
-        .filter(|output| output.descriptor() == Some(STDOUT))
+        .filter(|output| output.descriptor_number() == Some(STDOUT))
         .count();
     if taken + usize::from(json && taken > 0) > 1 {
         return Err(OutputsError::Shared.into());
@@ -95,7 +98,7 @@ pub(crate) fn share(outputs: &[Option<&OutputDestination>], json: bool) -> Resul
     }
     if taken == 1 {
         let moved = rustix::stdio::dup2_stdout(rustix::stdio::stderr());
-        moved.map_err(|error| OutputError::write(Path::new("standard output"))(error.into()))?;
+        moved.map_err(|error| OutputError::io_error(Path::new("standard output"))(error.into()))?;
     }
     Ok(())
 }
@@ -112,7 +115,7 @@ pub(crate) fn find_beside(
     let found = find_some(path, form)?;
     let taken = found
         .iter()
-        .find_map(|output| inputs.iter().find(|input| output.replaces(input)));
+        .find_map(|output| inputs.iter().find(|input| output.would_overwrite(input)));
     match taken {
         Some(input) => Err(OutputsError::IsInput {
             path: (*input).to_owned(),
@@ -128,7 +131,7 @@ pub(crate) fn find_beside(
 /// [`OutputsError::OfTheCommand`], and those of [`find`].
 pub(crate) fn find_beside_command(path: &Path, form: OutputForm) -> Result<OutputDestination> {
     let found = find(path, form)?;
-    match found.descriptor() {
+    match found.descriptor_number() {
         Some(STDOUT) => Err(OutputsError::OfTheCommand.into()),
         _ => Ok(found),
     }
@@ -140,7 +143,7 @@ pub(crate) fn find_beside_command(path: &Path, form: OutputForm) -> Result<Outpu
 /// [`OutputsError::LetGo`], and those of [`find_beside_command`].
 pub(crate) fn find_in_background(path: &Path, form: OutputForm) -> Result<OutputDestination> {
     let found = find_beside_command(path, form)?;
-    match found.descriptor() {
+    match found.descriptor_number() {
         Some(number @ ..=STDERR) => Err(OutputsError::LetGo { number }.into()),
         _ => Ok(found),
     }
@@ -154,7 +157,7 @@ pub(crate) fn write(output: OutputDestination, bytes: &[u8], global: &GlobalArgs
     let file = output.is_file().then(|| output.path().to_owned());
     output.write(bytes)?;
     if let (Some(path), false) = (file, global.quiet) {
-        output::say(&format!("written: {}", path.display()));
+        output::print_message(&format!("written: {}", path.display()));
     }
     Ok(())
 }

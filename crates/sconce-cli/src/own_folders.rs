@@ -34,7 +34,7 @@ impl fmt::Display for ProtectedDirectory {
 
 impl ProtectedDirectory {
     /// What a run that writes there could do.
-    pub(crate) fn harm(self) -> &'static str {
+    pub(crate) fn write_risk(self) -> &'static str {
         match self {
             Self::Store => "change what it and other runs are made of",
             Self::State => "change what is recorded of it and of other runs",
@@ -44,7 +44,7 @@ impl ProtectedDirectory {
     }
 
     /// How the folder is put elsewhere.
-    pub(crate) fn elsewhere(self) -> &'static str {
+    pub(crate) fn relocation_hint(self) -> &'static str {
         match self {
             Self::Store => {
                 "keep the store elsewhere, with `store = \"FOLDER\"` in config.toml or --store FOLDER"
@@ -63,7 +63,11 @@ impl ProtectedDirectory {
 ///
 /// # Errors
 /// [`CliError::OwnFolder`].
-pub(crate) fn refuse(mounts: &[Mount], project: Option<&Path>, places: &SconceDirs) -> Result<()> {
+pub(crate) fn validate_mounts(
+    mounts: &[Mount],
+    project: Option<&Path>,
+    places: &SconceDirs,
+) -> Result<()> {
     let project = project.map(whole);
     // Its large folders may be links to another disk.
     let store =
@@ -152,7 +156,7 @@ mod tests {
                 read_only,
             };
             let project = self.at("project");
-            let refused = refuse(&[mount], Some(&project), &self.places(store));
+            let refused = validate_mounts(&[mount], Some(&project), &self.places(store));
             refused.err().map(|failure| failure.message())
         }
     }
@@ -197,7 +201,7 @@ mod tests {
             target: "/workspace".into(),
             read_only: false,
         };
-        assert!(refuse(&[mount], None, &places).is_ok());
+        assert!(validate_mounts(&[mount], None, &places).is_ok());
         // One of its folders is a link to a larger disk, which the project is on.
         std::fs::remove_dir_all(home.at("store/items")).unwrap();
         symlink(home.at("project/inner"), home.at("store/items")).unwrap();

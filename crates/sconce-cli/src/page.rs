@@ -18,7 +18,7 @@ pub(crate) struct TextLayout {
 
 impl TextLayout {
     /// Standard output.
-    pub(crate) fn stdout() -> Self {
+    pub(crate) fn for_stdout() -> Self {
         let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
         let columns = size.map(|size| usize::from(size.ws_col));
         Self {
@@ -29,7 +29,7 @@ impl TextLayout {
     }
 
     /// A file: no colour, whole lines, for anybody.
-    pub(crate) fn file() -> Self {
+    pub(crate) fn for_file() -> Self {
         Self {
             style: OutputStyle { color: false },
             columns: None,
@@ -45,7 +45,7 @@ impl TextLayout {
 
     /// A text that begins in column `begin` (from 0), the lines after the first in column `indent`.
     /// A word that is wider than a line stays whole: paths and commands are copied.
-    pub(crate) fn wrapped(&self, text: &str, begin: usize, indent: usize) -> String {
+    pub(crate) fn wrap_text(&self, text: &str, begin: usize, indent: usize) -> String {
         let columns = self.columns.filter(|wide| *wide >= indent + NARROWEST);
         let Some(columns) = columns else {
             return text.to_owned();
@@ -77,7 +77,7 @@ mod tests {
     fn page(columns: usize) -> TextLayout {
         TextLayout {
             columns: Some(columns),
-            ..TextLayout::file()
+            ..TextLayout::for_file()
         }
     }
 
@@ -85,15 +85,15 @@ mod tests {
     fn lines_are_broken_between_words() {
         let text = "the driver is loaded but /dev/nvidiactl is not there";
         assert_eq!(
-            page(34).wrapped(text, 7, 7),
+            page(34).wrap_text(text, 7, 7),
             "the driver is loaded but\n       /dev/nvidiactl is not there"
         );
-        assert_eq!(TextLayout::file().wrapped(text, 7, 7), text);
+        assert_eq!(TextLayout::for_file().wrap_text(text, 7, 7), text);
         // Too narrow for anything.
-        assert_eq!(page(20).wrapped(text, 7, 7), text);
+        assert_eq!(page(20).wrap_text(text, 7, 7), text);
         let long = "see /a/very/long/path/that/nobody/can/break/anywhere now";
         assert_eq!(
-            page(30).wrapped(long, 0, 2),
+            page(30).wrap_text(long, 0, 2),
             "see\n  /a/very/long/path/that/nobody/can/break/anywhere\n  now"
         );
         assert!(page(30).fits(10, "twenty characters ok"));
@@ -109,7 +109,7 @@ mod tests {
         };
         for columns in 0..60 {
             for indent in [0, 7, 30] {
-                let broken = page(columns).wrapped(text, indent, indent);
+                let broken = page(columns).wrap_text(text, indent, indent);
                 assert_eq!(words(&broken), words(text), "{columns} {indent}");
             }
         }

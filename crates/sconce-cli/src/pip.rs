@@ -9,14 +9,14 @@ use std::path::PathBuf;
 use sconce_base::Env;
 use sconce_resolve::python::IndexSettings;
 
-use conf::options;
+use conf::parse_options;
 
 /// The index settings that the machine's pip would use.
-pub(crate) fn settings(env: &Env) -> IndexSettings {
+pub(crate) fn read_index_settings(env: &Env) -> IndexSettings {
     let mut values = BTreeMap::new();
     for file in files(env) {
-        if let Ok(text) = crate::input::text(&file) {
-            values.extend(options(&text));
+        if let Ok(text) = crate::input::read_text(&file) {
+            values.extend(parse_options(&text));
         }
     }
     for (name, value) in env.iter_utf8() {
@@ -30,7 +30,7 @@ pub(crate) fn settings(env: &Env) -> IndexSettings {
 
 /// Whether uv has a configuration of its own, which then decides alone.
 pub(crate) fn uv_is_configured(env: &Env) -> bool {
-    let named = env.path("UV_CONFIG_FILE");
+    let named = env.path_var("UV_CONFIG_FILE");
     let system = [PathBuf::from("/etc/uv/uv.toml")];
     let user = config_home(env).map(|folder| folder.join("uv/uv.toml"));
     named
@@ -41,8 +41,8 @@ pub(crate) fn uv_is_configured(env: &Env) -> bool {
 }
 
 fn config_home(env: &Env) -> Option<PathBuf> {
-    let named = env.path("XDG_CONFIG_HOME").filter(|p| p.is_absolute());
-    named.or_else(|| Some(env.home()?.join(".config")))
+    let named = env.path_var("XDG_CONFIG_HOME").filter(|p| p.is_absolute());
+    named.or_else(|| Some(env.home_dir()?.join(".config")))
 }
 
 fn files(env: &Env) -> Vec<PathBuf> {
@@ -50,9 +50,9 @@ fn files(env: &Env) -> Vec<PathBuf> {
         PathBuf::from("/etc/xdg/pip/pip.conf"),
         PathBuf::from("/etc/pip.conf"),
     ];
-    files.extend(env.home().map(|home| home.join(".pip/pip.conf")));
+    files.extend(env.home_dir().map(|home| home.join(".pip/pip.conf")));
     files.extend(config_home(env).map(|folder| folder.join("pip/pip.conf")));
-    files.extend(env.path("PIP_CONFIG_FILE"));
+    files.extend(env.path_var("PIP_CONFIG_FILE"));
     files
 }
 
@@ -86,7 +86,7 @@ mod tests {
         let text = "# mine\n[global]\nindex_url = https://a.example.org/simple\n\
                     extra-index-url =\n    https://b.example.org/x\n    https://c.example.org/x\n\
                     [install]\nno-index = true\n[list]\nindex-url = https://no.example.org\n";
-        let settings = from_options(&options(text));
+        let settings = from_options(&parse_options(text));
         assert_eq!(
             settings.index_url.as_deref(),
             Some("https://a.example.org/simple")
@@ -96,6 +96,6 @@ mod tests {
             ["https://b.example.org/x", "https://c.example.org/x"]
         );
         assert!(settings.no_index);
-        assert!(from_options(&options("")).is_empty());
+        assert!(from_options(&parse_options("")).is_empty());
     }
 }

@@ -109,7 +109,7 @@ impl SconceDirs {
 
 impl Config {
     fn read(path: &Path) -> Result<Self> {
-        match crate::input::text(path) {
+        match crate::input::read_text(path) {
             Ok(text) => toml::from_str(&text).map_err(|source| {
                 CliError::Config {
                     path: path.to_owned(),
@@ -130,10 +130,10 @@ impl Config {
 
 /// A folder of the XDG base directory specification: `variable`, or `fallback` in the home.
 fn folder(variable: &'static str, fallback: &str, env: &Env) -> Result<PathBuf> {
-    if let Some(path) = env.path(variable).filter(|path| path.is_absolute()) {
+    if let Some(path) = env.path_var(variable).filter(|path| path.is_absolute()) {
         return Ok(path);
     }
-    env.home()
+    env.home_dir()
         .map(|home| home.join(fallback))
         .ok_or_else(|| CliError::NoHome { variable }.into())
 }

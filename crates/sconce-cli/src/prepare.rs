@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use sconce_fetch::Fetcher;
 use sconce_image::bytecode::interpreter;
-use sconce_image::{AssembleError, Priority, assemble, needs};
+use sconce_image::{AssembleError, Priority, assemble_environment, find_missing_packages};
 use sconce_resolve::debian::sources::{AptFile, MirrorOverride};
 use sconce_resolve::python::IndexSettings;
 use sconce_resolve::python::compile::Requirements;
@@ -24,7 +24,7 @@ use crate::outputs::{self, OutputForm};
 use crate::places::SconceDirs;
 use crate::progress::TerminalProgress;
 use crate::project::Project;
-use crate::staying::staying;
+use crate::staying::with_item_guards;
 
 /// What every verb that needs an environment works with.
 pub(crate) struct EnvironmentBuilder<'a> {
@@ -38,8 +38,8 @@ pub(crate) struct EnvironmentBuilder<'a> {
 
 impl EnvironmentBuilder<'_> {
     /// The project's lock, made now if there is none or if the spec has changed since.
-    pub(crate) fn locked(&self) -> Result<Lock> {
-        let present = self.project.lock()?;
+    pub(crate) fn ensure_lock(&self) -> Result<Lock> {
+        let present = self.project.load_lock()?;
         match present {
             Some(lock) if lock.inputs == self.project.inputs => {
                 info!(file = %self.project.lock_file().display(), "the lock is what the spec says");
@@ -65,7 +65,7 @@ impl EnvironmentBuilder<'_> {
     }
 
     /// What `lock --upgrade` would write now. Nothing is written.
-    pub(crate) fn newest(&self) -> Result<ResolvedLock> {
+    pub(crate) fn resolve_newest(&self) -> Result<ResolvedLock> {
         self.resolve(None, true)
     }
 
@@ -87,7 +87,7 @@ impl EnvironmentBuilder<'_> {
         };
         let input = LockInput {
             release: spec.system.release.clone(),
-            architecture: architecture().to_owned(),
+            architecture: debian_architecture().to_owned(),
             python: spec.python.version.clone(),
             requirements: Requirements {
                 packages: spec.python.packages.clone(),
@@ -104,9 +104,9 @@ impl EnvironmentBuilder<'_> {
             },
             folder: self.project.folder.clone(),
             system_packages: spec.system.packages.clone(),
-            services: spec.services.known(),
+            services: spec.services.builtin_services(),
             compiler: spec.system.compiler,
-            more: spec.more(),
+            more: spec.stage_requirements(),
             index,
             mirror: MirrorOverride {
                 main: first([&self.sources.mirror, &spec.system.mirror, &config.mirror]),
@@ -121,7 +121,7 @@ impl EnvironmentBuilder<'_> {
             .keyring
             .as_ref()
             .map(|path| {
-                crate::input::bytes(path).map_err(|source| CliError::File {
+                crate::input::read_bytes(path).map_err(|source| CliError::File {
                     action: "read",
                     path: path.clone(),
                     source,
@@ -158,7 +158,7 @@ impl EnvironmentBuilder<'_> {
             },
             pip_index: match crate::pip::uv_is_configured(env) {
                 true => IndexSettings::default(),
-                false => crate::pip::settings(env),
+                false => crate::pip::read_index_settings(env),
             },
             now: SystemTime::now(),
         };
@@ -169,7 +169,7 @@ impl EnvironmentBuilder<'_> {
     fn addresses(&self) -> Vec<String> {
         let env = &self.global.env;
         let (spec, config) = (&self.project.spec, &self.places.config);
-        let pip = crate::pip::settings(env);
+        let pip = crate::pip::read_index_settings(env);
         let one = [
             &self.sources.index,
             &self.sources.mirror,
@@ -228,7 +228,7 @@ impl EnvironmentBuilder<'_> {
             indexes = network::uv_indexes(env);
         }
         if indexes.is_empty() && !crate::pip::uv_is_configured(env) {
-            let pip = crate::pip::settings(env);
+            let pip = crate::pip::read_index_settings(env);
             let extra = pip.extra_index_urls.into_iter();
             let main = pip.index_url.filter(|value| !value.is_empty());
             indexes.extend(main.map(|value| ("pip's `index-url`", value)));
@@ -247,25 +247,28 @@ impl EnvironmentBuilder<'_> {
         }
     }
 
-    /// As [`Self::assembled`]; its trees stay in the store as long as what comes with it is held.
-    pub(crate) fn held(
+    /// As [`Self::assemble_environment`]; its trees stay in the store as long as what comes with it is held.
+    pub(crate) fn assemble_with_guards(
         &self,
         lock: &Lock,
         background: &mut Background,
     ) -> Result<(EnvironmentLayers, Vec<ItemGuard>)> {
-        staying(|| self.assembled(lock, background), |image| &image.layers)
+        with_item_guards(
+            || self.assemble_environment(lock, background),
+            |image| &image.layers,
+        )
     }
 
     /// The environment that `lock` describes, fetching what the store does not have.
-    pub(crate) fn assembled(
+    pub(crate) fn assemble_environment(
         &self,
         lock: &Lock,
         background: &mut Background,
     ) -> Result<EnvironmentLayers> {
-        let missing = needs(lock, self.store);
+        let missing = find_missing_packages(lock, self.store);
         // An environment that is there needs no fetcher: certificates alone take milliseconds.
         if missing.is_empty() {
-            match sconce_image::ready(lock, self.store) {
+            match sconce_image::load_environment(lock, self.store) {
                 // It has just been removed: it is to be brought as if it had not been there.
                 Err(AssembleError::Gone { .. }) => {}
                 ready => return Ok(ready?),
@@ -284,18 +287,20 @@ impl EnvironmentBuilder<'_> {
         }
         let fetcher = self.fetcher()?;
         background.start(self.project, self.places);
-        let manifest = assemble(lock, self.store, &fetcher, self.progress)?;
+        let manifest = assemble_environment(lock, self.store, &fetcher, self.progress)?;
         self.progress.finish();
         Ok(manifest)
     }
 
     /// What compiles for `lock`, alone ([`interpreter`]). Its packages are in the store, unless they
     /// were pruned since the environment was made.
-    pub(crate) fn interpreter(&self, lock: &Lock, priority: Priority) -> Result<PathBuf> {
+    pub(crate) fn ensure_interpreter(&self, lock: &Lock, priority: Priority) -> Result<PathBuf> {
         let (store, progress) = (self.store, self.progress);
-        let missing = interpreter::missing(lock, store);
-        if interpreter::found(lock, store).is_some() || missing.is_empty() {
-            return Ok(interpreter::ensure(lock, store, None, priority, progress)?);
+        let missing = interpreter::list_missing_debs(lock, store);
+        if interpreter::find_tree(lock, store).is_some() || missing.is_empty() {
+            return Ok(interpreter::ensure_tree(
+                lock, store, None, priority, progress,
+            )?);
         }
         if self.global.offline {
             let name = |deb: &&Deb| format!("{} {}", deb.name, deb.version);
@@ -304,13 +309,13 @@ impl EnvironmentBuilder<'_> {
         }
         let fetcher = self.fetcher()?;
         let fetcher = Some(&fetcher);
-        Ok(interpreter::ensure(
+        Ok(interpreter::ensure_tree(
             lock, store, fetcher, priority, progress,
         )?)
     }
 
     fn fetcher(&self) -> Result<Fetcher> {
-        network::fetcher(self.global, &self.addresses())
+        network::build_fetcher(self.global, &self.addresses())
     }
 }
 
@@ -335,7 +340,7 @@ fn first_list<const N: usize>(values: [&Vec<String>; N]) -> Vec<String> {
 }
 
 /// Debian's name of the architecture that this program was built for.
-pub(crate) fn architecture() -> &'static str {
+pub(crate) fn debian_architecture() -> &'static str {
     if cfg!(target_arch = "aarch64") {
         "arm64"
     } else {
@@ -354,7 +359,7 @@ fn apt_files() -> Vec<AptFile> {
     }
     let read = |path: PathBuf| {
         Some(AptFile {
-            text: crate::input::text(&path).ok()?,
+            text: crate::input::read_text(&path).ok()?,
             path,
         })
     };

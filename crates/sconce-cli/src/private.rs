@@ -24,9 +24,9 @@ pub(crate) struct RunTempDir {
 
 impl RunTempDir {
     /// Makes it, and takes away those beside it whose runs are over.
-    pub(crate) fn make(path: &Path) -> Result<Self> {
+    pub(crate) fn create(path: &Path) -> Result<Self> {
         if let Some(beside) = path.parent() {
-            sweep(beside);
+            remove_stale_dirs(beside);
         }
         // Both have their names once they are locked: nobody takes them for what was left. Until then their name is
         // left to chance: process ids are equal where machines or containers share a store.
@@ -44,7 +44,7 @@ impl RunTempDir {
             Ok([lock, folder])
         };
         Ok(Self {
-            _locks: locked().map_err(|error| failed("create", path, error))?,
+            _locks: locked().map_err(|error| file_error("create", path, error))?,
             path: path.to_owned(),
         })
     }
@@ -84,7 +84,7 @@ fn remove(path: &Path) {
 
 /// Takes away the folders in `folder` whose runs are over: of a Sconce that was killed, or that ended with
 /// its machine.
-pub(crate) fn sweep(folder: &Path) {
+pub(crate) fn remove_stale_dirs(folder: &Path) {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     for path in entries.map(|entry| entry.path()) {
         let name = path.to_string_lossy();
@@ -117,10 +117,10 @@ pub(crate) fn private_folder(path: &Path) -> Result<()> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     let closed =
         made.and_then(|()| std::fs::set_permissions(path, PermissionsExt::from_mode(0o700)));
-    closed.map_err(|error| failed("create", path, error))
+    closed.map_err(|error| file_error("create", path, error))
 }
 
-pub(crate) fn failed(
+pub(crate) fn file_error(
     action: &'static str,
     path: &Path,
     source: io::Error,
@@ -141,10 +141,10 @@ mod tests {
     fn the_folder_of_a_run_that_is_over_goes() {
         let dir = tempfile::tempdir().unwrap();
         let here = |name: &str| dir.path().join(name);
-        let running = RunTempDir::make(&here("running.private")).ok().unwrap();
+        let running = RunTempDir::create(&here("running.private")).ok().unwrap();
         std::fs::create_dir_all(here("killed.private/jupyter")).unwrap();
         std::fs::create_dir(here("other")).unwrap();
-        let next = RunTempDir::make(&here("next.private")).ok().unwrap();
+        let next = RunTempDir::create(&here("next.private")).ok().unwrap();
         let there = |name: &str| here(name).exists();
         assert!(there("running.private") && there("other") && !there("killed.private"));
         drop((running, next));
@@ -167,12 +167,12 @@ mod tests {
         older.lock().unwrap();
         let alone = open_lock(&here("begun.private.lock"), true).unwrap();
         alone.lock().unwrap();
-        sweep(dir.path());
+        remove_stale_dirs(dir.path());
         let there = |name: &str| here(name).exists();
         assert!(there("elsewhere.private") && there("older.private"));
         assert!(there("begun.private.lock"));
         drop((elsewhere, older, alone));
-        sweep(dir.path());
+        remove_stale_dirs(dir.path());
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

@@ -142,7 +142,7 @@ impl Probe {
         if let Some(plan) = needs_lines {
             return Err(CliError::PlanNeedsLines {
                 plan: plan.to_string(),
-                lines: plan.lines(),
+                lines: plan.code_lines(),
             }
             .into());
         }
@@ -181,7 +181,7 @@ impl Probe {
     ///
     /// # Errors
     /// A folder that cannot be written.
-    pub(crate) fn give(
+    pub(crate) fn apply_to(
         &mut self,
         request: &mut RunRequest,
         in_memory: bool,
@@ -195,7 +195,7 @@ impl Probe {
             None => at,
         };
         if let Some(world) = &self.world {
-            world.give(request);
+            world.apply_to(request);
         }
         let mut told = vec![("PYTHONPATH", path)];
         if let Some(watch) = &self.watch {
@@ -241,10 +241,10 @@ impl Probe {
     }
 
     /// Where what is accounted is told, once it was given to the run.
-    pub(crate) fn account(&self) -> Option<ProbeDirectory> {
+    pub(crate) fn accounting_location(&self) -> Option<ProbeDirectory> {
         let account = self.account.as_ref()?;
         Some(match &account.folder {
-            Some(folder) => ProbeDirectory::Folder(crate::account::folder(folder)),
+            Some(folder) => ProbeDirectory::Folder(crate::account::accounting_dir(folder)),
             None => ProbeDirectory::InMemory(PathBuf::from(ACCOUNT_INSIDE)),
         })
     }
@@ -258,8 +258,8 @@ impl Probe {
 impl Account {
     /// A folder on the disk, for a run that has none in memory.
     fn folder_of(&mut self, id: &str) -> Result<PathBuf> {
-        let private = RunTempDir::make(&self.scratch.join(format!("{id}.account.private")))?;
-        let folder = crate::account::folder(&private);
+        let private = RunTempDir::create(&self.scratch.join(format!("{id}.account.private")))?;
+        let folder = crate::account::accounting_dir(&private);
         crate::account::open_to_all(&folder).map_err(|source| CliError::File {
             action: "write",
             path: folder.clone(),
@@ -273,7 +273,7 @@ impl Account {
 /// The modules' folder in the store; it stays as long as what comes with it.
 fn modules(store: &Store) -> Result<(PathBuf, Vec<ItemGuard>)> {
     let held = |folder: PathBuf| {
-        let stays = sconce_store::hold([folder.as_path()].into_iter());
+        let stays = sconce_store::acquire_item_guards([folder.as_path()].into_iter());
         stays.map(|stays| (folder, stays))
     };
     match held(made(store)?) {
@@ -350,7 +350,7 @@ pub(crate) fn of_trial(
         told.push((PLAN, plans.to_string()));
     }
     if !answers.are_zeros() {
-        let (values, pinned) = answers.variables();
+        let (values, pinned) = answers.to_env_values();
         told.extend([("SCONCE_FIT_VALUES", values), ("SCONCE_FIT_PINNED", pinned)]);
     }
     told

@@ -92,7 +92,7 @@ impl TerminalProgress {
             bar.finish_and_clear();
         }
         let (took, name) = (stage.began.elapsed(), stage.name);
-        let seconds = line::seconds(took);
+        let seconds = line::format_seconds(took);
         let figures = match stage.items.len() {
             // A log has the time of each line.
             0 if self.mode == ProgressMode::Plain || took < WORTH_A_LINE => return,
@@ -137,13 +137,13 @@ impl TerminalProgress {
                 .cloned();
             // While something goes on here, that is worth more than who is waited for.
             if let (None, Some(wait)) = (&item, waits.values().next()) {
-                let text = line::waited(&name, &said(wait), width);
+                let text = line::format_wait(&name, &said(wait), width);
                 let _ = write!(out, "{text}");
                 return;
             }
             let item = item.unwrap_or_default();
             let (text, item) = match (state.pos(), total) {
-                (0, None) => line::waiting(&name, state.elapsed(), &item, width),
+                (0, None) => line::format_elapsed(&name, state.elapsed(), &item, width),
                 (done, total) => {
                     let rate = Some(state.per_sec()).filter(|rate| *rate >= 1.0);
                     let at = Download {
@@ -153,7 +153,7 @@ impl TerminalProgress {
                         // Never nothing, as something is left.
                         left: rate.map(|_| state.eta().max(Duration::from_secs(1))),
                     };
-                    line::download(&name, at, &item, width)
+                    line::format_download(&name, at, &item, width)
                 }
             };
             let _ = write!(out, "{text}");
@@ -212,7 +212,7 @@ impl Progress for TerminalProgress {
         if self.mode == ProgressMode::Quiet {
             return;
         }
-        let name = line::package(name);
+        let name = line::package_label(name);
         let mut under_way = held(&self.under_way);
         if !under_way.contains(&name) {
             under_way.push(name.clone());
@@ -230,7 +230,7 @@ impl Progress for TerminalProgress {
     }
 
     fn done(&self, name: &str) {
-        let name = line::package(name);
+        let name = line::package_label(name);
         held(&self.under_way).retain(|item| *item != name);
     }
 
@@ -243,7 +243,7 @@ impl Progress for TerminalProgress {
     }
 
     fn waits(&self, name: &str, wait: Option<&WaitCause>) {
-        let name = line::package(name);
+        let name = line::package_label(name);
         let mut waits = held(&self.waits);
         match wait {
             Some(wait) => drop(waits.insert(name, wait.clone())),

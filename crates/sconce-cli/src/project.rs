@@ -32,7 +32,7 @@ impl Project {
         } else {
             path.to_owned()
         };
-        let text = match input::text(&file) {
+        let text = match input::read_text(&file) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(CliError::NoSpec { path: file }.into());
             }
@@ -77,7 +77,7 @@ impl Project {
     }
 
     /// Its lock, if it has one.
-    pub(crate) fn lock(&self) -> Result<Option<Lock>> {
+    pub(crate) fn load_lock(&self) -> Result<Option<Lock>> {
         let path = self.lock_file();
         match path.try_exists() {
             Ok(false) => Ok(None),
@@ -88,7 +88,7 @@ impl Project {
 
 /// The lock in a file.
 pub(crate) fn read_lock(path: &Path) -> Result<Lock> {
-    let text = input::text(path).map_err(|source| CliError::File {
+    let text = input::read_text(path).map_err(|source| CliError::File {
         action: "read",
         path: path.to_owned(),
         source,
@@ -109,7 +109,7 @@ pub(crate) fn is_lock(path: &Path) -> bool {
 
 fn read_beside(folder: &Path, name: &str) -> Result<String> {
     let path = folder.join(name);
-    input::text(&path).map_err(|source| {
+    input::read_text(&path).map_err(|source| {
         CliError::File {
             action: "read",
             path,
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn a_missing_spec_is_named() {
         let style = crate::style::OutputStyle { color: false };
-        let text = project(&[]).1.unwrap_err().text(&style);
+        let text = project(&[]).1.unwrap_err().render_text(&style);
         assert!(
             text.contains("there is no spec at") && text.contains("sconce.toml"),
             "{text}"
@@ -205,7 +205,7 @@ mod tests {
         let style = crate::style::OutputStyle { color: false };
         let text = Project::open(Path::new("/dev/null"))
             .unwrap_err()
-            .text(&style);
+            .render_text(&style);
         assert!(
             text.contains("/dev/null is no regular file") && text.contains("lies beside it"),
             "{text}"

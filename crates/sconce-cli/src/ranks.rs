@@ -19,7 +19,7 @@ const MASTER_PORT: &str = "MASTER_PORT";
 pub(crate) struct RankFlags {
     /// Be the first of N ranks, as torchrun would start it: the others are not there, what they send is
     /// what this one sends. A single card stands for a machine with 8.
-    #[arg(long, value_name = "N", value_parser = crate::number::whole::<u32>(2, 1024))]
+    #[arg(long, value_name = "N", value_parser = crate::number::whole_number_parser::<u32>(2, 1024))]
     pub(crate) ranks: Option<u32>,
 }
 
@@ -36,7 +36,11 @@ impl RankWorld {
     ///
     /// # Errors
     /// No card is named, or the command starts ranks itself.
-    pub(crate) fn of(flags: &RankFlags, cards: usize, command: &[String]) -> Result<Option<Self>> {
+    pub(crate) fn from_flags(
+        flags: &RankFlags,
+        cards: usize,
+        command: &[String],
+    ) -> Result<Option<Self>> {
         let Some(ranks) = flags.ranks else {
             return Ok(None);
         };
@@ -58,7 +62,7 @@ impl RankWorld {
     }
 
     /// The cards of its first machine: one that is named stands for all.
-    pub(crate) fn cards<'a>(&self, named: &[&'a Hardware]) -> Vec<&'a Hardware> {
+    pub(crate) fn first_host_gpus<'a>(&self, named: &[&'a Hardware]) -> Vec<&'a Hardware> {
         match named {
             [one] => vec![*one; self.local as usize],
             several => several.to_vec(),
@@ -71,7 +75,7 @@ impl RankWorld {
     }
 
     /// Tells the command what torchrun would have, apart from what the flags set themselves.
-    pub(crate) fn give(&self, request: &mut RunRequest) {
+    pub(crate) fn apply_to(&self, request: &mut RunRequest) {
         let machines = self.ranks.div_ceil(self.local);
         let zero = || "0".to_owned();
         let told = [
@@ -141,19 +145,22 @@ mod tests {
 
     fn world(ranks: u32, cards: usize) -> RankWorld {
         let flags = RankFlags { ranks: Some(ranks) };
-        let world = RankWorld::of(&flags, cards, &words("python train.py")).unwrap();
+        let world = RankWorld::from_flags(&flags, cards, &words("python train.py")).unwrap();
         world.unwrap()
     }
 
     #[test]
     fn one_card_stands_for_a_machine_of_eight() {
-        assert_eq!(RankWorld::of(&RankFlags::default(), 1, &[]).unwrap(), None);
+        assert_eq!(
+            RankWorld::from_flags(&RankFlags::default(), 1, &[]).unwrap(),
+            None
+        );
         for (ranks, cards, local) in [(64, 1, 8), (4, 1, 4), (64, 2, 2), (2, 4, 2)] {
             assert_eq!(world(ranks, cards).local, local, "{ranks} {cards}");
         }
         let h100 = tables::find_hardware("h100").unwrap().hardware;
-        assert_eq!(world(64, 1).cards(&[h100]).len(), 8);
-        assert_eq!(world(64, 2).cards(&[h100, h100]).len(), 2);
+        assert_eq!(world(64, 1).first_host_gpus(&[h100]).len(), 8);
+        assert_eq!(world(64, 2).first_host_gpus(&[h100, h100]).len(), 2);
     }
 
     #[test]

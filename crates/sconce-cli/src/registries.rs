@@ -29,11 +29,11 @@ const LATEST: &str = "latest";
 ///
 /// Logins come from `REGISTRY_AUTH_FILE`, podman's file in `XDG_RUNTIME_DIR` and Docker's
 /// `config.json` in `DOCKER_CONFIG` or `~/.docker`; the first that knows a registry counts.
-pub(crate) fn registry(places: &SconceDirs, global: &GlobalArgs) -> Result<Registry> {
+pub(crate) fn build_registry_client(places: &SconceDirs, global: &GlobalArgs) -> Result<Registry> {
     let config = &places.config;
-    let mut logins = LoginSources::none();
+    let mut logins = LoginSources::empty();
     for path in login_files(&global.env) {
-        if let Ok(text) = crate::input::text(&path) {
+        if let Ok(text) = crate::input::read_text(&path) {
             logins = logins
                 .with_file(&text)
                 .map_err(|source| CliError::Logins { path, source })?;
@@ -48,7 +48,7 @@ pub(crate) fn registry(places: &SconceDirs, global: &GlobalArgs) -> Result<Regis
         base: mirror.base.clone(),
     };
     let settings = RegistrySettings {
-        fetch: network::config(global.offline, &[], &global.env),
+        fetch: network::fetch_config(global.offline, &[], &global.env),
         logins: logins.with_helpers(Arc::new(helpers)),
         insecure: config.insecure_registries.clone(),
         mirrors: config.registry_mirrors.iter().map(mirror).collect(),
@@ -58,10 +58,10 @@ pub(crate) fn registry(places: &SconceDirs, global: &GlobalArgs) -> Result<Regis
 }
 
 fn login_files(env: &Env) -> Vec<PathBuf> {
-    let file = |variable: &str, rest: &str| Some(env.path(variable)?.join(rest));
-    let home = || Some(env.home()?.join(".docker/config.json"));
+    let file = |variable: &str, rest: &str| Some(env.path_var(variable)?.join(rest));
+    let home = || Some(env.home_dir()?.join(".docker/config.json"));
     [
-        env.path("REGISTRY_AUTH_FILE"),
+        env.path_var("REGISTRY_AUTH_FILE"),
         file("XDG_RUNTIME_DIR", "containers/auth.json"),
         file("DOCKER_CONFIG", "config.json").or_else(home),
     ]
@@ -71,25 +71,25 @@ fn login_files(env: &Env) -> Vec<PathBuf> {
 }
 
 /// A reference as a user writes it.
-pub(crate) fn reference(text: &str, places: &SconceDirs) -> Result<Reference> {
+pub(crate) fn parse_reference(text: &str, places: &SconceDirs) -> Result<Reference> {
     Ok(Reference::parse(text, places.config.registry.as_deref())?)
 }
 
 /// Where an image goes: with `tag` where the text has none. `latest` says nothing about what is
 /// inside, so it has to be asked for twice: by the tag and by `--latest`.
-pub(crate) fn target(
+pub(crate) fn parse_destination(
     text: &str,
     tag: &str,
     latest: bool,
     places: &SconceDirs,
 ) -> Result<Reference> {
-    let named = reference(text, places)?;
+    let named = parse_reference(text, places)?;
     if named.tag() == Some(LATEST) && !latest {
         return Err(CliError::Latest.into());
     }
     match named.tag() {
         Some(_) => Ok(named),
-        None => reference(&format!("{}/{}:{tag}", named.host(), named.path()), places),
+        None => parse_reference(&format!("{}/{}:{tag}", named.host(), named.path()), places),
     }
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn check_local(names: &[String], latest: bool) -> Result<()> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
-    crate::input::bytes(path).map_err(|source| {
+    crate::input::read_bytes(path).map_err(|source| {
         CliError::File {
             action: "read",
             path: path.to_owned(),
@@ -116,8 +116,8 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 /// The private key in a file, opened with its password.
 pub(crate) fn signing_key(path: &Path, env: &Env) -> Result<SigningKey> {
     let file = KeyFile::parse(&read(path)?)?;
-    let password = password(&format!("password of {}: ", path.display()), env)?;
-    Ok(SigningKey::open(&file, password.as_bytes())?)
+    let password = read_password(&format!("password of {}: ", path.display()), env)?;
+    Ok(SigningKey::from_key_file(&file, password.as_bytes())?)
 }
 
 /// The public key in a file.
@@ -126,7 +126,7 @@ pub(crate) fn public_key(path: &Path) -> Result<PublicKey> {
 }
 
 /// A password: from the environment, or asked for on the terminal without showing it.
-pub(crate) fn password(question: &str, env: &Env) -> Result<String> {
+pub(crate) fn read_password(question: &str, env: &Env) -> Result<String> {
     if let Some(password) = env.var(PASSWORD) {
         return Ok(password.to_owned());
     }

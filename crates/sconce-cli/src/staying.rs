@@ -10,14 +10,14 @@ const TRIES: u32 = 5;
 
 /// What `bring` gives, and the right of its trees to stay as long as that is held. What another process
 /// removed in between, as `prune` does, is brought again.
-pub(crate) fn staying<T>(
+pub(crate) fn with_item_guards<T>(
     mut bring: impl FnMut() -> Result<T>,
     layers: impl Fn(&T) -> &[LayerTree],
 ) -> Result<(T, Vec<ItemGuard>)> {
     let mut tries = 1;
     loop {
         let held = bring().and_then(|brought| {
-            let held = hold(layers(&brought))?;
+            let held = acquire_layer_guards(layers(&brought))?;
             Ok((brought, held))
         });
         match held {
@@ -31,8 +31,8 @@ pub(crate) fn staying<T>(
 ///
 /// # Errors
 /// [`StoreError::Gone`] and the others.
-pub(crate) fn hold(layers: &[LayerTree]) -> Result<Vec<ItemGuard>, StoreError> {
-    sconce_store::hold(layers.iter().map(|layer| layer.path.as_path()))
+pub(crate) fn acquire_layer_guards(layers: &[LayerTree]) -> Result<Vec<ItemGuard>, StoreError> {
+    sconce_store::acquire_item_guards(layers.iter().map(|layer| layer.path.as_path()))
 }
 
 #[cfg(test)]
@@ -58,13 +58,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
         let mut brought = 0;
-        let (layers, held) = staying(
+        let (layers, held) = with_item_guards(
             || {
                 brought += 1;
                 let layers = vec![layer(&store, "six"), layer(&store, "seven")];
                 if brought < 3 {
                     // As another process's prune would, just before they are held.
-                    assert!(store.forget("wheel", "seven")?);
+                    assert!(store.remove_item("wheel", "seven")?);
                 }
                 Ok(layers)
             },
@@ -72,14 +72,14 @@ mod tests {
         )
         .unwrap_or_else(|_| panic!("the third try"));
         assert_eq!((brought, held.len()), (3, 2));
-        assert!(!store.forget("wheel", "six").unwrap());
+        assert!(!store.remove_item("wheel", "six").unwrap());
         assert!(layers.iter().all(|layer| layer.path.join("a").is_file()));
     }
 
     #[test]
     fn what_leaves_while_it_is_brought_is_brought_again() {
         let mut brought = 0;
-        let (layers, held) = staying(
+        let (layers, held) = with_item_guards(
             || {
                 brought += 1;
                 if brought < 3 {
@@ -99,11 +99,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
         let mut brought = 0;
-        let gone = staying(
+        let gone = with_item_guards(
             || {
                 brought += 1;
                 let layers = vec![layer(&store, "six")];
-                store.forget("wheel", "six")?;
+                store.remove_item("wheel", "six")?;
                 Ok(layers)
             },
             |layers| layers,

@@ -1,6 +1,6 @@
 //! Columns that stand below each other.
 
-use sconce_base::text::printable;
+use sconce_base::text::to_printable;
 
 use crate::style::OutputStyle;
 
@@ -12,7 +12,7 @@ const NARROWEST: usize = "2026-11-22 11:37".len();
 
 /// The rows below their heads, one line each. Cells may hold text from anywhere: what a terminal
 /// would obey is not shown.
-pub(crate) fn table<const N: usize>(
+pub(crate) fn format_table<const N: usize>(
     heads: [&str; N],
     rows: &[[String; N]],
     style: &OutputStyle,
@@ -20,7 +20,7 @@ pub(crate) fn table<const N: usize>(
     laid(heads, tame(rows, WIDEST), N, None, style)
 }
 
-/// As [`table`], of names in the first column and figures in all others, which stand at the right.
+/// As [`format_table`], of names in the first column and figures in all others, which stand at the right.
 pub(crate) fn table_of_figures<const N: usize>(
     heads: [&str; N],
     rows: &[[String; N]],
@@ -31,7 +31,7 @@ pub(crate) fn table_of_figures<const N: usize>(
 
 /// The same of rows whose first cell names them and is never cut. What does not fit on a terminal of
 /// so many columns is cut or left out, from the last cell on; without a terminal nothing is.
-pub(crate) fn list<const N: usize>(
+pub(crate) fn format_list<const N: usize>(
     heads: [&str; N],
     rows: &[[String; N]],
     columns: Option<u16>,
@@ -41,7 +41,7 @@ pub(crate) fn list<const N: usize>(
 }
 
 fn tame<const N: usize>(rows: &[[String; N]], widest: usize) -> Vec<[String; N]> {
-    let row = |row: &[String; N]| row.each_ref().map(|cell| printable(cell, widest));
+    let row = |row: &[String; N]| row.each_ref().map(|cell| to_printable(cell, widest));
     rows.iter().map(row).collect()
 }
 
@@ -67,7 +67,7 @@ fn laid<const N: usize>(
         let padded = shown
             .filter(|(_, (_, width))| *width > 0)
             .map(|(at, (cell, width))| {
-                let cell = printable(cell, width);
+                let cell = to_printable(cell, width);
                 match at < figures {
                     true => format!("{cell:width$}"),
                     false => format!("{cell:>width$}"),
@@ -108,17 +108,17 @@ mod tests {
         let rows = [row("id-20261122-1137", &"b".repeat(70), "c")];
         let heads = ["RUN", "STATE", "CARDS"];
         let style = OutputStyle { color: false };
-        let whole = list(heads, &rows, None, &style);
+        let whole = format_list(heads, &rows, None, &style);
         assert!(
             whole.contains(&"b".repeat(70)) && whole.ends_with("  c"),
             "{whole}"
         );
-        let cut = list(heads, &rows, Some(40), &style);
+        let cut = format_list(heads, &rows, Some(40), &style);
         let end = format!("id-20261122-1137  {}…", "b".repeat(21));
         assert_eq!(cut, format!("RUN               STATE\n{end}"));
         // The first column stays, whatever the terminal.
         assert_eq!(
-            list(heads, &rows, Some(10), &style),
+            format_list(heads, &rows, Some(10), &style),
             "RUN\nid-20261122-1137"
         );
     }
@@ -127,7 +127,7 @@ mod tests {
     fn columns_are_as_wide_as_their_widest_cell() {
         let row = |a: &str, b: &str| [a.to_owned(), b.to_owned()];
         let rows = [row("torch", "2.15.0"), row("é\x1b[2J", "–")];
-        let text = table(["NAME", "NEWEST"], &rows, &OutputStyle { color: false });
+        let text = format_table(["NAME", "NEWEST"], &rows, &OutputStyle { color: false });
         assert_eq!(text, "NAME   NEWEST\ntorch  2.15.0\né [2J  –");
     }
 

@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 use sconce_report::views::{self, RecordView};
 use sha2::{Digest as _, Sha256};
 
-use crate::html::{STYLE, escaped, filled};
+use crate::html::{STYLE, escape_html, fill_template};
 
 /// How many points a figure has of a whole run.
 pub(crate) const POINTS: usize = 4096;
@@ -25,27 +25,30 @@ pub(crate) const SCRIPT: &str = concat!(
 );
 
 /// The page as it is served: with nothing in it.
-pub(crate) fn served() -> String {
+pub(crate) fn render_served_page() -> String {
     let head =
         "<link rel=\"stylesheet\" href=\"page.css\">\n<script src=\"page.js\" defer></script>";
-    filled(PAGE, &[("TITLE", "Sconce"), ("HEAD", head), ("END", "")])
+    fill_template(PAGE, &[("TITLE", "Sconce"), ("HEAD", head), ("END", "")])
 }
 
 /// Its style.
-pub(crate) fn style() -> String {
+pub(crate) fn page_css() -> String {
     format!("{STYLE}{CSS}")
 }
 
 /// One file with a run in it: it opens without a network and without Sconce, and its policy lets it load
 /// nothing. `points` is how many each figure has.
-pub(crate) fn file(view: &RecordView, points: usize) -> String {
-    let series = views::series(&view.series, 0, view.series.wall_us.max(1), points);
-    let data = format!("{{\"run\":{},\"series\":{series}}}", views::run(view));
+pub(crate) fn render_standalone_page(view: &RecordView, points: usize) -> String {
+    let series = views::render_series(&view.series, 0, view.series.wall_us.max(1), points);
+    let data = format!(
+        "{{\"run\":{},\"series\":{series}}}",
+        views::render_run(view)
+    );
     let mut packed = GzEncoder::new(Vec::new(), Compression::new(6));
     // Writing into memory does not fail.
     let written = packed.write_all(data.as_bytes());
     let data = STANDARD.encode(written.and_then(|()| packed.finish()).unwrap_or_default());
-    let style = style();
+    let style = page_css();
     let hash = |text: &str| STANDARD.encode(Sha256::digest(text));
     let policy = format!(
         "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'",
@@ -56,7 +59,7 @@ pub(crate) fn file(view: &RecordView, points: usize) -> String {
         "<meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n<style>{style}</style>"
     );
     // The report in words needs no script.
-    let words = escaped(&sconce_report::terminal::report(
+    let words = escape_html(&sconce_report::terminal::render_report(
         &view.report,
         sconce_report::terminal::TerminalStyle {
             color: false,
@@ -67,6 +70,6 @@ pub(crate) fn file(view: &RecordView, points: usize) -> String {
         "<noscript><p>The plots need JavaScript; what follows does not.</p><pre>{words}</pre></noscript>\n\
          <script id=\"data\" type=\"application/gzip\">{data}</script>\n<script>{SCRIPT}</script>\n"
     );
-    let title = escaped(&view.report.started.id);
-    filled(PAGE, &[("TITLE", &title), ("HEAD", &head), ("END", &end)])
+    let title = escape_html(&view.report.started.id);
+    fill_template(PAGE, &[("TITLE", &title), ("HEAD", &head), ("END", &end)])
 }

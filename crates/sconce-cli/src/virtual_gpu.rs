@@ -46,7 +46,7 @@ impl VirtualGpus {
     ///
     /// # Errors
     /// A card that is not known, or too little known; a folder that cannot be written.
-    pub(crate) fn prepare(
+    pub(crate) fn from_names(
         names: &[String],
         world: Option<RankWorld>,
         scratch: &Path,
@@ -59,19 +59,19 @@ impl VirtualGpus {
         for name in names {
             let chosen = tables::find_hardware(name)?;
             if !chosen.choice.is_empty() && !global.quiet {
-                tell(&chosen);
+                print_chosen_size(&chosen);
             }
             hardware.push(chosen.hardware);
         }
-        let hardware = world.map_or(hardware.clone(), |world| world.cards(&hardware));
-        Self::play(&hardware, None, scratch).map(Some)
+        let hardware = world.map_or(hardware.clone(), |world| world.first_host_gpus(&hardware));
+        Self::from_hardware(&hardware, None, scratch).map(Some)
     }
 
     /// Those cards, with other memory than their own where that is given.
     ///
     /// # Errors
     /// A folder that cannot be written.
-    pub(crate) fn play(
+    pub(crate) fn from_hardware(
         hardware: &[&Hardware],
         memory: Option<Bytes>,
         scratch: &Path,
@@ -80,7 +80,7 @@ impl VirtualGpus {
         let mut cards = Vec::new();
         for (index, hardware) in (0..).zip(hardware) {
             let memory = memory.unwrap_or(hardware.total);
-            let _ = writeln!(described, "{}", line(hardware, memory));
+            let _ = writeln!(described, "{}", format_gpu_line(hardware, memory));
             cards.push(GpuSummary {
                 index,
                 uuid: format!("virtual-{index}"),
@@ -111,12 +111,16 @@ impl VirtualGpus {
         Ok(())
     }
 
-    pub(crate) fn summaries(&self) -> Vec<GpuSummary> {
+    pub(crate) fn gpu_summaries(&self) -> Vec<GpuSummary> {
         self.cards.clone()
     }
 
     /// Lets the run see the cards. `outer` tells a variable that the command inherits.
-    pub(crate) fn give(&self, request: &mut RunRequest, outer: impl Fn(&str) -> Option<String>) {
+    pub(crate) fn apply_to(
+        &self,
+        request: &mut RunRequest,
+        outer: impl Fn(&str) -> Option<String>,
+    ) {
         let at = match request.root {
             RunRoot::Host => self.folder.clone(),
             RunRoot::Image(_) => {
@@ -145,10 +149,10 @@ impl VirtualGpus {
 }
 
 /// Which size was taken of a card that was sold with several.
-pub(crate) fn tell(chosen: &HardwareMatch) {
+pub(crate) fn print_chosen_size(chosen: &HardwareMatch) {
     let hardware = chosen.hardware;
     let sizes: Vec<String> = chosen.choice.iter().map(Bytes::to_string).collect();
-    output::say(&OutputStyle::for_stderr().dim(&format!(
+    output::print_message(&OutputStyle::for_stderr().dim(&format!(
         "virtual GPU: the {} was sold with {}; this is the one with {}",
         product(hardware),
         sizes.join(" and "),
@@ -164,7 +168,7 @@ fn product(hardware: &Hardware) -> String {
 
 /// What a context takes of a card. It is known of few: of the others it is the most that was reported,
 /// as a run that is said to fit shall fit.
-pub(crate) fn context(hardware: &Hardware) -> Bytes {
+pub(crate) fn context_bytes(hardware: &Hardware) -> Bytes {
     match hardware.context {
         Some(context) => context.size,
         None => *tables::context_range().end(),
@@ -173,13 +177,13 @@ pub(crate) fn context(hardware: &Hardware) -> Bytes {
 
 /// What NCCL's buffers of one communicator take, from the least to the most; as with contexts, the most is
 /// counted with.
-pub(crate) fn communicator(hardware: &Hardware) -> RangeInclusive<Bytes> {
+pub(crate) fn communicator_range(hardware: &Hardware) -> RangeInclusive<Bytes> {
     tables::communicator_range(hardware.card)
 }
 
 /// A card as the library reads it (`sconce_vgpu::card`).
-pub(crate) fn line(hardware: &Hardware, memory: Bytes) -> String {
-    let context = context(hardware);
+pub(crate) fn format_gpu_line(hardware: &Hardware, memory: Bytes) -> String {
+    let context = context_bytes(hardware);
     let tflops = hardware.tensor_tflops.unwrap_or(hardware.fp32_tflops);
     format!(
         "card\tname={}\tcapability={}\tmemory_bytes={}\tcontext_bytes={}\tnccl_bytes={}\
@@ -188,7 +192,7 @@ pub(crate) fn line(hardware: &Hardware, memory: Bytes) -> String {
         hardware.card.capability,
         memory.0,
         context.0,
-        communicator(hardware).end().0,
+        communicator_range(hardware).end().0,
         hardware.multiprocessors,
         hardware.l2.0,
         (hardware.bandwidth_gb_s * 1e9) as u64,

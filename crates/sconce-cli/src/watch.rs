@@ -97,7 +97,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// Ends the record of a command that was begun and could not be executed.
-    pub(crate) fn failed(&mut self, code: u8) {
+    pub(crate) fn record_start_failure(&mut self, code: u8) {
         if self.writer.is_some() {
             self.ended(ExitStatus::Code(code), None);
         }
@@ -106,7 +106,7 @@ impl<'a> Recorder<'a> {
     fn write(&mut self, event: &RecordEvent) {
         let t_us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
         if let Some(writer) = &mut self.writer
-            && let Err(error) = writer.event(t_us, event)
+            && let Err(error) = writer.write_event(t_us, event)
         {
             self.lost.get_or_insert(error);
         }
@@ -138,13 +138,13 @@ impl RunObserver for Recorder<'_> {
         }
         for item in what {
             let what = format!("not enforced here: {}", item.what);
-            output::say(&format!("{}: {}", self.style.warn(&what), item.why));
+            output::print_message(&format!("{}: {}", self.style.warn(&what), item.why));
         }
         // What keeps one limit from being enforced mostly keeps them all.
         let mut said: Vec<&String> = Vec::new();
         for hint in what.iter().filter_map(|item| item.hint.as_ref()) {
             if !said.contains(&hint) {
-                output::say(&format!("{} {hint}", self.style.hint("hint:")));
+                output::print_message(&format!("{} {hint}", self.style.hint("hint:")));
                 said.push(hint);
             }
         }
@@ -167,13 +167,13 @@ impl RunObserver for Recorder<'_> {
                 .map(|folder| format!("/proc/self/fd/{}", folder.as_raw_fd()).into()),
             None => None,
         };
-        self.account = told.map(|folder| AccountingReader::begin(folder, &self.started.gpus));
+        self.account = told.map(|folder| AccountingReader::new(folder, &self.started.gpus));
         match RecordWriter::create(self.runs, &self.started) {
             Ok(writer) => self.writer = Some(writer),
             Err(error) => {
                 let causes = with_causes(&error);
                 let text = format!("this run is not recorded: {causes}");
-                output::say(&self.style.warn(&text));
+                output::print_message(&self.style.warn(&text));
             }
         }
         for item in std::mem::take(&mut self.unenforced) {
@@ -199,10 +199,10 @@ impl RunObserver for Recorder<'_> {
         }
         self.write(&RecordEvent::Service(Box::new(told)));
         if !self.quiet {
-            output::say(&crate::live::said(what));
+            output::print_message(&crate::live::format_service_event(what));
             if matches!(what.state, ServiceState::Healthy | ServiceState::Running) {
                 for link in self.links.remove(&what.name).into_iter().flatten() {
-                    output::say(&format!("{}: {link}", what.name));
+                    output::print_message(&format!("{}: {link}", what.name));
                 }
             }
         }
@@ -237,7 +237,10 @@ impl RunObserver for Recorder<'_> {
         let counted = self.used.map(|used| used.user_us + used.system_us);
         last.cpu_us = last.cpu_us.max(counted);
         let lost = WriteLoss {
-            lines: self.writer.as_ref().map_or(0, RecordWriter::lost),
+            lines: self
+                .writer
+                .as_ref()
+                .map_or(0, RecordWriter::lost_event_count),
             log_bytes: self.logs_lost,
         };
         self.write(&RecordEvent::Ended(RunEnded {
@@ -251,7 +254,7 @@ impl RunObserver for Recorder<'_> {
         if let Some(writer) = &self.writer
             && self.kept
         {
-            writer.keep();
+            writer.sync_data();
         }
     }
 }

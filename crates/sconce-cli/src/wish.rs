@@ -129,7 +129,7 @@ impl Base<'_> {
             pids: flags.pids.or(spec.pids),
             ..RunLimits::default()
         };
-        let limits = flags.limits.over(spec, limits);
+        let limits = flags.limits.merge_with_spec(spec, limits);
         tracing::debug!(flag = ?flags.runtime, spec = ?spec.runtime, "the runtime that is asked for");
         Ok(ResolvedRunOptions {
             command: command.to_vec(),
@@ -138,11 +138,11 @@ impl Base<'_> {
                 .as_ref()
                 .or(spec.workdir.as_ref())
                 .map_or_else(|| self.workdir.to_owned(), |dir| self.workdir.join(dir)),
-            env: environment(&spec.env, &flags.env, |name| {
+            env: merge_variables(&spec.env, &flags.env, |name| {
                 env.var(name).map(str::to_owned)
             })?,
             sample_hz: flags.sample_hz.or(spec.sample_hz).unwrap_or(1),
-            place: flags.limits.place(spec, &limits),
+            place: flags.limits.is_placed_near_gpus(spec, &limits),
             limits,
             mounts: mounts(self, &flags.volumes, here)?,
             network,
@@ -160,7 +160,7 @@ impl Base<'_> {
                 false => Some(GpuRequest::Count(0)),
             }
             .unwrap_or(GpuRequest::All),
-            probe: flags.account.over(spec),
+            probe: flags.account.merge_with_spec(spec),
         })
     }
 }
@@ -207,7 +207,7 @@ fn mounts(base: &Base<'_>, flags: &[MountSpec], here: &Path) -> Result<Vec<Mount
 }
 
 /// The spec's variables, then the flags': `NAME=VALUE`, or `NAME` for the value that `lookup` has.
-pub(crate) fn environment(
+pub(crate) fn merge_variables(
     spec: &BTreeMap<String, String>,
     flags: &[String],
     lookup: impl Fn(&str) -> Option<String>,
@@ -261,13 +261,13 @@ mod tests {
     fn flags_override_the_spec() {
         let spec = "[run]\ncommand = [\"a\"]\nmemory = \"4GiB\"\ncpus = 2.0\nruntime = \"crun\"";
         let flags = RunFlags {
-            memory: Some(Bytes::mib(512)),
+            memory: Some(Bytes::from_mib(512)),
             runtime: Some(Runtime::Runc),
             ..RunFlags::default()
         };
         let wish = merge(spec, &flags, &["b", "c"]).unwrap();
         assert_eq!(wish.command, ["b", "c"]);
-        assert_eq!(wish.limits.memory, Some(Bytes::mib(512)));
+        assert_eq!(wish.limits.memory, Some(Bytes::from_mib(512)));
         assert_eq!(wish.limits.cpus.map(|c| c.0), Some(2000));
         assert_eq!(wish.runtime, Runtime::Runc);
         let without = merge(spec, &RunFlags::default(), &[]).unwrap();
@@ -335,7 +335,7 @@ mod tests {
         };
         let failure = published(None).unwrap_err();
         assert_eq!(failure.exit_code(), sconce_schema::exit::USAGE);
-        let text = failure.text(&crate::style::OutputStyle { color: false });
+        let text = failure.render_text(&crate::style::OutputStyle { color: false });
         assert!(
             text.contains("8888") && text.contains("--network none"),
             "{text}"
@@ -359,7 +359,7 @@ mod tests {
             &["a"],
         )
         .unwrap_err();
-        let text = failure.text(&crate::style::OutputStyle { color: false });
+        let text = failure.render_text(&crate::style::OutputStyle { color: false });
         assert!(text.contains("/no-such"), "{text}");
     }
 
@@ -367,7 +367,7 @@ mod tests {
     fn an_image_gets_no_folder_that_nobody_named() {
         let flags = RunFlags {
             volumes: vec!["tmp:/data:ro".parse().unwrap()],
-            memory: Some(Bytes::mib(512)),
+            memory: Some(Bytes::from_mib(512)),
             ..RunFlags::default()
         };
         let wish = ResolvedRunOptions::of_flags(&flags, Path::new("/"), &Env::default()).unwrap();
@@ -381,12 +381,12 @@ mod tests {
     fn a_bare_name_passes_the_callers_variable() {
         let flags = ["A=1=2".to_owned(), "B".to_owned()];
         let lookup = |name: &str| (name == "B").then(|| "b".to_owned());
-        let env = environment(&BTreeMap::new(), &flags, lookup).unwrap();
+        let env = merge_variables(&BTreeMap::new(), &flags, lookup).unwrap();
         assert_eq!((env["A"].as_str(), env["B"].as_str()), ("1=2", "b"));
         for wrong in ["C", "=x", "", "1A=2", "A B=1", ".a=1", "-B=1", "é=1"] {
             let flags = [wrong.to_owned()];
             assert!(
-                environment(&BTreeMap::new(), &flags, lookup).is_err(),
+                merge_variables(&BTreeMap::new(), &flags, lookup).is_err(),
                 "{wrong}"
             );
         }

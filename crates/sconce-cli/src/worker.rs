@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn tasks_are_written_as_before() {
-        let trial = crate::golden::goldens().text("fit-task.json");
+        let trial = crate::golden::goldens().read_text("fit-task.json");
         let tasks = [
             WorkerTask::WorkBesideRun {
                 spec: "/a/sconce.toml".into(),

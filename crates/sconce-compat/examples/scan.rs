@@ -165,10 +165,10 @@ fn print(one: &Scanned) {
 }
 
 fn print_code(code: &GpuCode) {
-    if code.containers() > 0 || code.unread_bytes > 0 {
+    if code.container_count() > 0 || code.unread_bytes > 0 {
         println!(
             "    {} containers, {} bytes unread",
-            code.containers(),
+            code.container_count(),
             code.unread_bytes
         );
     }

@@ -10,7 +10,7 @@ const MOST_EVIDENCE: usize = 24;
 
 /// Folds findings into those that explain them, which take over their evidence, the greater weight
 /// and the greater certainty; the mends are the cause's. The order stays.
-pub fn fold(findings: &mut Vec<Finding>) {
+pub fn merge_explained_findings(findings: &mut Vec<Finding>) {
     let mut at = 0;
     while at < findings.len() {
         let other = &findings[at];
@@ -146,13 +146,13 @@ mod tests {
 
     fn found(code: &str, weight: Severity, about: &str) -> Finding {
         Finding::new(code, weight, Certainty::Likely, code)
-            .about(about)
-            .seen(code, Some("DT_NEEDED"), about)
+            .with_subject(about)
+            .with_evidence(code, Some("DT_NEEDED"), about)
             .would_say(format!("{code} of {about}"))
     }
 
     fn folded(mut findings: Vec<Finding>) -> Vec<String> {
-        fold(&mut findings);
+        merge_explained_findings(&mut findings);
         let told = |one: &Finding| {
             let seen: Vec<&str> = one.evidence.iter().map(|one| one.source.as_str()).collect();
             let said = one.error_text.as_deref().unwrap_or_default();
@@ -214,7 +214,7 @@ mod tests {
                 name: "LD_LIBRARY_PATH".to_owned(),
                 value: None,
             };
-            let steered = symbol.mend("Take it out.", Some(action));
+            let steered = symbol.with_fix("Take it out.", Some(action));
             assert_eq!(folded(vec![steered, cause]).len(), 2);
         }
         let newer = found("cudnn-mismatch", Severity::Notes, "nvidia");
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn what_one_folder_shadows_goes_with_what_it_breaks() {
-        let mend = |one: Finding, what: &str| one.mend(what, None);
+        let mend = |one: Finding, what: &str| one.with_fix(what, None);
         let broken = mend(found("cuda-symbol-undefined", FAILS, "libx"), "Take /a out");
         let shadowed = |what| mend(found("library-shadowed", WARNS, "/a"), what);
         assert_eq!(

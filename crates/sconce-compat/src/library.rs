@@ -120,7 +120,7 @@ impl CodeTarget {
     /// Whether a card of this capability can run it. PTX also needs a driver that knows its
     /// version, which is not asked here.
     #[must_use]
-    pub fn serves(self, card: ComputeCapability) -> bool {
+    pub fn can_run_on(self, card: ComputeCapability) -> bool {
         let own = self.capability;
         match (self.reach, self.code) {
             (CodeReach::Exact, _) => card == own,
@@ -136,20 +136,20 @@ impl CodeTarget {
 impl GpuCode {
     /// All containers.
     #[must_use]
-    pub fn containers(&self) -> u32 {
+    pub fn container_count(&self) -> u32 {
         self.coverage.iter().map(|kind| kind.containers).sum()
     }
 
     /// Whether code that a card of this capability can run was overwritten.
     #[must_use]
     pub fn is_emptied_for(&self, card: ComputeCapability) -> bool {
-        self.emptied.iter().any(|target| target.serves(card))
+        self.emptied.iter().any(|target| target.can_run_on(card))
     }
 
     /// Containers with an entry that a card of this capability can run.
     #[must_use]
-    pub fn serving(&self, card: ComputeCapability) -> u32 {
-        let serves = |kind: &&Coverage| kind.targets.iter().any(|target| target.serves(card));
+    pub fn container_count_for(&self, card: ComputeCapability) -> u32 {
+        let serves = |kind: &&Coverage| kind.targets.iter().any(|target| target.can_run_on(card));
         let kinds = self.coverage.iter().filter(serves);
         kinds.map(|kind| kind.containers).sum()
     }
@@ -216,7 +216,7 @@ mod tests {
             ),
         ] {
             let target = target(own.0, own.1, code, reach);
-            let serves = |(major, minor)| target.serves(ComputeCapability::new(major, minor));
+            let serves = |(major, minor)| target.can_run_on(ComputeCapability::new(major, minor));
             assert_eq!(
                 (runs.map(serves), not.map(serves)),
                 ([true; 2], [false; 2]),
@@ -239,10 +239,10 @@ mod tests {
             ],
             ..GpuCode::default()
         };
-        let serving = |major, minor| code.serving(ComputeCapability::new(major, minor));
+        let serving = |major, minor| code.container_count_for(ComputeCapability::new(major, minor));
         assert_eq!(
             (
-                code.containers(),
+                code.container_count(),
                 serving(8, 9),
                 serving(8, 6),
                 serving(7, 0)

@@ -6,7 +6,7 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::unversioned::transport::DefaultConnector;
 
 use super::names::DnsCache;
-use super::url::shown;
+use super::url::redact_url;
 use super::{FetchConfig, FetchError};
 
 /// One agent for each way out of this machine. They follow no redirects, take no status for an
@@ -52,7 +52,7 @@ impl Agents {
                 .map(|(setting, url)| {
                     ureq::Proxy::new(url).map_err(|_| FetchError::Setting {
                         setting,
-                        why: format!("`{}` is not a proxy's URL", shown(url)),
+                        why: format!("`{}` is not a proxy's URL", redact_url(url)),
                     })
                 })
                 .transpose()?;
@@ -98,7 +98,7 @@ impl Agents {
     /// The agent for `uri`: through the proxy of its scheme, unless its host is to be asked
     /// directly. `None` when its scheme is neither http nor https.
     #[must_use]
-    pub fn to(&self, uri: &Uri) -> Option<&Agent> {
+    pub fn agent_for(&self, uri: &Uri) -> Option<&Agent> {
         let proxied = match uri.scheme_str() {
             Some("http") => self.http.as_ref(),
             Some("https") => self.https.as_ref(),
@@ -112,7 +112,7 @@ impl Agents {
 
     /// The agent that uses no proxy.
     #[must_use]
-    pub fn direct(&self) -> &Agent {
+    pub fn direct_agent(&self) -> &Agent {
         &self.direct
     }
 

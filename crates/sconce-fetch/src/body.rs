@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tracing::debug;
 
 use super::client::FetchClient;
-use super::url::shown;
+use super::url::redact_url;
 use super::{FetchError, Source};
 
 /// Getting this much further earns a fresh set of retries.
@@ -29,7 +29,7 @@ pub struct FetchBody {
 impl std::fmt::Debug for FetchBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Body")
-            .field("url", &shown(&self.url))
+            .field("url", &redact_url(&self.url))
             .field("at", &self.at)
             .field("total", &self.total)
             .finish_non_exhaustive()
@@ -55,13 +55,13 @@ impl FetchBody {
     /// Size of the whole file in bytes, whatever the offset that reading began at; absent when
     /// the server does not tell.
     #[must_use]
-    pub fn total(&self) -> Option<u64> {
+    pub fn total_bytes(&self) -> Option<u64> {
         self.total
     }
 
     /// How often the connection broke and was mended.
     #[must_use]
-    pub fn reconnects(&self) -> u32 {
+    pub fn reconnect_count(&self) -> u32 {
         self.reconnects
     }
 
@@ -86,7 +86,7 @@ impl FetchBody {
                         && self.at > total
                     {
                         return Err(FetchError::SizeChanged {
-                            url: shown(&self.url),
+                            url: redact_url(&self.url),
                             first: total,
                             then: self.at,
                         });
@@ -112,34 +112,34 @@ impl FetchBody {
         self.reconnects += 1;
         if self.tries > self.client.config.retries || self.url.starts_with("file:") {
             return Err(FetchError::BrokeOff {
-                url: shown(&self.url),
+                url: redact_url(&self.url),
                 at: self.at,
                 total: self.total,
                 tries: self.tries,
                 source: cause,
             });
         }
-        let (url, tries) = (shown(&self.url), self.tries);
+        let (url, tries) = (redact_url(&self.url), self.tries);
         debug!(
             url,
             at = self.at,
             tries,
             "the connection broke; it is made again"
         );
-        std::thread::sleep(self.client.pause(self.tries, None));
+        std::thread::sleep(self.client.retry_delay(self.tries, None));
         self.connect(cause)
     }
 
     /// Connects at the present offset, trying again where that may help.
     fn connect(&mut self, mut cause: Option<io::Error>) -> Result<(), FetchError> {
         loop {
-            let failure = match self.client.ask(&self.url, self.at) {
+            let failure = match self.client.request_once(&self.url, self.at) {
                 Ok(answer) => {
                     if let (Some(first), Some(then)) = (self.total, answer.total)
                         && first != then
                     {
                         return Err(FetchError::SizeChanged {
-                            url: shown(&self.url),
+                            url: redact_url(&self.url),
                             first,
                             then,
                         });
@@ -149,7 +149,7 @@ impl FetchBody {
                         && self.at > total
                     {
                         return Err(FetchError::WrongRange {
-                            url: shown(&self.url),
+                            url: redact_url(&self.url),
                             wanted: self.at,
                             said: format!("a file of {total} bytes"),
                         });
@@ -168,9 +168,9 @@ impl FetchBody {
             self.tries += 1;
             if self.tries > self.client.config.retries {
                 return Err(match failure {
-                    Some(e) => e.after(self.tries),
+                    Some(e) => e.with_attempt_count(self.tries),
                     None => FetchError::BrokeOff {
-                        url: shown(&self.url),
+                        url: redact_url(&self.url),
                         at: self.at,
                         total: self.total,
                         tries: self.tries,
@@ -179,8 +179,8 @@ impl FetchBody {
                 });
             }
             let asked = failure.as_ref().and_then(FetchError::wait_asked);
-            let pause = self.client.pause(self.tries, asked);
-            let (url, tries) = (shown(&self.url), self.tries);
+            let pause = self.client.retry_delay(self.tries, asked);
+            let (url, tries) = (redact_url(&self.url), self.tries);
             debug!(url, tries, ?pause, "no answer; it is asked again");
             std::thread::sleep(pause);
         }

@@ -9,7 +9,7 @@ use ureq::http::{HeaderMap, Uri};
 
 use super::agents::Agents;
 use super::range::{content_range, retry_after};
-use super::url::{file_path, join, shown, split_user};
+use super::url::{file_path, join_url, redact_url, split_user};
 use super::{FetchConfig, FetchError, Source};
 
 /// A redirect chain longer than this is a loop.
@@ -57,7 +57,7 @@ impl FetchClient {
     }
 
     /// The pause before attempt `tries + 1`.
-    pub(super) fn pause(&self, tries: u32, asked: Option<Duration>) -> Duration {
+    pub(super) fn retry_delay(&self, tries: u32, asked: Option<Duration>) -> Duration {
         let own = self
             .config
             .pause
@@ -66,12 +66,14 @@ impl FetchClient {
     }
 
     /// Asks once for `url` from offset `from` on.
-    pub(super) fn ask(&self, url: &str, from: u64) -> Result<FetchResponse, FetchError> {
+    pub(super) fn request_once(&self, url: &str, from: u64) -> Result<FetchResponse, FetchError> {
         if url.starts_with("file:") {
             return open_file(url, from);
         }
         if self.config.offline {
-            return Err(FetchError::Offline { url: shown(url) });
+            return Err(FetchError::Offline {
+                url: redact_url(url),
+            });
         }
         let response = self.follow(Method::Get { from }, url)?;
         let (parts, body) = response.into_parts();
@@ -87,7 +89,7 @@ impl FetchClient {
             && !encoding.eq_ignore_ascii_case("identity")
         {
             return Err(FetchError::Encoded {
-                url: shown(url),
+                url: redact_url(url),
                 encoding: encoding.into_owned(),
             });
         }
@@ -107,7 +109,7 @@ impl FetchClient {
                 source: Box::new(body.into_reader().take(range.last - range.first + 1)),
             }),
             _ => Err(FetchError::WrongRange {
-                url: shown(url),
+                url: redact_url(url),
                 wanted: from,
                 said: said.into_owned(),
             }),
@@ -115,12 +117,14 @@ impl FetchClient {
     }
 
     /// The size of what `url` names, where the server tells it without sending it.
-    pub(super) fn size(&self, url: &str) -> Result<Option<u64>, FetchError> {
+    pub(super) fn request_size(&self, url: &str) -> Result<Option<u64>, FetchError> {
         if url.starts_with("file:") {
             return Ok(open_file(url, 0)?.total);
         }
         if self.config.offline {
-            return Err(FetchError::Offline { url: shown(url) });
+            return Err(FetchError::Offline {
+                url: redact_url(url),
+            });
         }
         let response = self.follow(Method::Head, url)?;
         check_status(url, response.status().as_u16(), response.headers())?;
@@ -139,11 +143,11 @@ impl FetchClient {
     ) -> Result<ureq::http::Response<ureq::Body>, FetchError> {
         let (mut at, mut own) = split_user(url);
         let bad = |why| FetchError::BadUrl {
-            url: shown(url),
+            url: redact_url(url),
             why,
         };
         let no = |why| FetchError::Redirect {
-            url: shown(url),
+            url: redact_url(url),
             why,
         };
         for _ in 0..MOST_REDIRECTS {
@@ -151,7 +155,7 @@ impl FetchClient {
             let host = uri.host().ok_or_else(|| bad("it names no host"))?;
             let agent = self
                 .agents
-                .to(&uri)
+                .agent_for(&uri)
                 .ok_or_else(|| bad("its scheme is not http, https or file"))?;
             let mut request = match method {
                 Method::Get { .. } => agent.get(&uri),
@@ -164,12 +168,12 @@ impl FetchClient {
                 request = request.header("authorization", basic);
             }
             let response = request.call().map_err(|source| FetchError::Transport {
-                url: shown(url),
+                url: redact_url(url),
                 tries: 1,
                 source: Box::new(source),
             })?;
             let status = response.status().as_u16();
-            debug!(url = shown(&at), status, "a server answered");
+            debug!(url = redact_url(&at), status, "a server answered");
             if !matches!(status, 301 | 302 | 303 | 307 | 308) {
                 return Ok(response);
             }
@@ -179,7 +183,7 @@ impl FetchClient {
                 .and_then(|v| v.to_str().ok())
                 .ok_or_else(|| no("it names no target"))?;
             let (target, user) = split_user(
-                &join(&uri, location).ok_or_else(|| no("its target is not http or https"))?,
+                &join_url(&uri, location).ok_or_else(|| no("its target is not http or https"))?,
             );
             let next: Uri = target.parse().map_err(|_| no("its target is not a URL"))?;
             if uri.scheme_str() == Some("https") && next.scheme_str() != Some("https") {
@@ -209,7 +213,7 @@ impl FetchClient {
 }
 
 fn check_status(url: &str, status: u16, headers: &HeaderMap) -> Result<(), FetchError> {
-    let url = shown(url);
+    let url = redact_url(url);
     let retry_after = headers
         .get("retry-after")
         .and_then(|v| v.to_str().ok())
@@ -235,7 +239,7 @@ fn check_status(url: &str, status: u16, headers: &HeaderMap) -> Result<(), Fetch
 
 fn open_file(url: &str, from: u64) -> Result<FetchResponse, FetchError> {
     let path = file_path(url).ok_or_else(|| FetchError::BadUrl {
-        url: shown(url),
+        url: redact_url(url),
         why: "a file URL names an absolute path on this machine",
     })?;
     let open = || -> io::Result<FetchResponse> {

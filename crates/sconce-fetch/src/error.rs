@@ -177,7 +177,7 @@ impl FetchError {
     }
 
     /// The same error after `count` attempts.
-    pub(super) fn after(mut self, count: u32) -> Self {
+    pub(super) fn with_attempt_count(mut self, count: u32) -> Self {
         if let Self::TooMany { tries, .. }
         | Self::Server { tries, .. }
         | Self::Transport { tries, .. } = &mut self

@@ -25,7 +25,7 @@ pub use body::FetchBody;
 use client::FetchClient;
 pub use error::FetchError;
 pub use range::{ContentRange, content_range, retry_after};
-pub use url::{join, shown};
+pub use url::{join_url, redact_url};
 
 /// User and password for one host.
 #[derive(Clone, PartialEq, Eq)]
@@ -59,8 +59,8 @@ impl std::fmt::Debug for Proxies {
     // A proxy's URL can hold a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Proxies")
-            .field("http", &self.http.as_deref().map(shown))
-            .field("https", &self.https.as_deref().map(shown))
+            .field("http", &self.http.as_deref().map(redact_url))
+            .field("https", &self.https.as_deref().map(redact_url))
             .field("bypass", &self.bypass)
             .finish()
     }
@@ -130,10 +130,10 @@ impl Fetcher {
     pub fn get(&self, url: &str, limit_bytes: u64) -> Result<Vec<u8>, FetchError> {
         let mut body = self.open(url, 0)?;
         let too_large = || FetchError::TooLarge {
-            url: shown(url),
+            url: redact_url(url),
             limit: limit_bytes,
         };
-        if body.total().is_some_and(|total| total > limit_bytes) {
+        if body.total_bytes().is_some_and(|total| total > limit_bytes) {
             return Err(too_large());
         }
         let mut out = Vec::new();
@@ -141,7 +141,11 @@ impl Fetcher {
         loop {
             let n = body.read_some(&mut chunk)?;
             if n == 0 {
-                debug!(url = shown(url), bytes = out.len(), "fetched a document");
+                debug!(
+                    url = redact_url(url),
+                    bytes = out.len(),
+                    "fetched a document"
+                );
                 return Ok(out);
             }
             if (out.len() + n) as u64 > limit_bytes {
@@ -156,8 +160,8 @@ impl Fetcher {
     ///
     /// # Errors
     /// Every [`FetchError`] that says why there is no answer.
-    pub fn size(&self, url: &str) -> Result<Option<u64>, FetchError> {
-        self.client.size(url)
+    pub fn request_size(&self, url: &str) -> Result<Option<u64>, FetchError> {
+        self.client.request_size(url)
     }
 
     /// The bytes under `url` from `from_offset` on, as a stream that mends itself.

@@ -9,7 +9,7 @@ use ureq::http::Uri;
 /// `url` as it may be shown: without user, password, query and fragment, all of which can carry
 /// secrets.
 #[must_use]
-pub fn shown(url: &str) -> String {
+pub fn redact_url(url: &str) -> String {
     let (plain, _) = split_user(url);
     let end = plain.find(['?', '#']).unwrap_or(plain.len());
     plain[..end].to_owned()
@@ -70,7 +70,7 @@ fn percent_decode(text: &str) -> Vec<u8> {
 /// Where a redirect leads: `location` as seen from `base` (RFC 3986, section 5, as far as servers
 /// use it: absolute, without scheme, without host, and relative to the folder).
 #[must_use]
-pub fn join(base: &Uri, location: &str) -> Option<String> {
+pub fn join_url(base: &Uri, location: &str) -> Option<String> {
     let location = location.split('#').next()?;
     if location.starts_with("http://") || location.starts_with("https://") {
         return Some(location.to_owned());
@@ -114,10 +114,13 @@ mod tests {
     #[test]
     fn secrets_are_not_shown() {
         assert_eq!(
-            shown("https://me:pass@deb.example.org/a/b?sig=1#x"),
+            redact_url("https://me:pass@deb.example.org/a/b?sig=1#x"),
             "https://deb.example.org/a/b"
         );
-        assert_eq!(shown("https://example.org/a@b"), "https://example.org/a@b");
+        assert_eq!(
+            redact_url("https://example.org/a@b"),
+            "https://example.org/a@b"
+        );
         assert_eq!(
             split_user("https://m%40e:p%2Fw@example.org/x"),
             (
@@ -125,7 +128,7 @@ mod tests {
                 Some(("m@e".to_owned(), "p/w".to_owned()))
             )
         );
-        assert_eq!(shown("not a url"), "not a url");
+        assert_eq!(redact_url("not a url"), "not a url");
     }
 
     #[test]
@@ -159,7 +162,7 @@ mod tests {
             ("ftp://example.org/", None),
             ("file:/etc/passwd", None),
         ] {
-            assert_eq!(join(&base, location).as_deref(), joined, "{location}");
+            assert_eq!(join_url(&base, location).as_deref(), joined, "{location}");
         }
     }
 }

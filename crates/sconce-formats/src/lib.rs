@@ -4,4 +4,4 @@
 mod names;
 pub mod tags;
 
-pub use names::normalize;
+pub use names::normalize_project_name;

@@ -2,7 +2,7 @@
 
 /// A project name in its normal form (PEP 503); `None` when it is none (PEP 508).
 #[must_use]
-pub fn normalize(name: &str) -> Option<String> {
+pub fn normalize_project_name(name: &str) -> Option<String> {
     let end_is_fine = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     let is_name = name
         .bytes()

@@ -34,7 +34,7 @@ impl CpuArchitecture {
 
     /// The machine that this program runs on; `None` for one that Sconce does not know.
     #[must_use]
-    pub fn host() -> Option<Self> {
+    pub fn current_host() -> Option<Self> {
         match std::env::consts::ARCH {
             "x86_64" => Some(Self::X86_64),
             "aarch64" => Some(Self::Aarch64),
@@ -108,7 +108,7 @@ impl<'a> WheelName<'a> {
 
     /// How well it suits the target; `None` when it does not run there.
     #[must_use]
-    pub fn fit(&self, target: WheelTarget) -> Option<TagPriority<'a>> {
+    pub fn tag_priority(&self, target: WheelTarget) -> Option<TagPriority<'a>> {
         let interpreter = self
             .pythons
             .split('.')
@@ -129,7 +129,7 @@ impl<'a> WheelName<'a> {
 
     /// Its tags, `cp313-cp313-manylinux_2_28_x86_64`.
     #[must_use]
-    pub fn tags(&self) -> String {
+    pub fn tag_string(&self) -> String {
         format!("{}-{}-{}", self.pythons, self.abis, self.platforms)
     }
 }
@@ -189,7 +189,10 @@ mod tests {
     };
 
     fn fits(file: &str, target: WheelTarget) -> bool {
-        WheelName::parse(file).unwrap().fit(target).is_some()
+        WheelName::parse(file)
+            .unwrap()
+            .tag_priority(target)
+            .is_some()
     }
 
     #[test]
@@ -259,7 +262,12 @@ mod tests {
             "a-1-10-cp313-cp313-manylinux_2_28_x86_64.whl",
             "a-1-10b-cp313-cp313-manylinux_2_28_x86_64.whl",
         ];
-        let fit = |file| WheelName::parse(file).unwrap().fit(TRIXIE).unwrap();
+        let fit = |file| {
+            WheelName::parse(file)
+                .unwrap()
+                .tag_priority(TRIXIE)
+                .unwrap()
+        };
         for pair in files.windows(2) {
             // A py3.11 tag is better than py3, but a platform is only compared within one ABI.
             let expected = pair[0] != "a-1-py311-none-any.whl";
@@ -288,7 +296,7 @@ mod tests {
         #[test]
         fn no_text_panics(file in "(\\PC|-|_|[0-9]){0,40}(\\.whl)?") {
             if let Some(name) = WheelName::parse(&file) {
-                let _ = name.fit(TRIXIE);
+                let _ = name.tag_priority(TRIXIE);
             }
         }
     }

@@ -11,7 +11,7 @@
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
-use sconce_host::facts::probe::{DriverQuery, QueryProcess, answer};
+use sconce_host::facts::probe::{DriverQuery, QueryProcess, run_query};
 use sconce_host::facts::{self, FactsOptions, NvmlSource};
 use sconce_host::{NvmlLibrary, Roots};
 
@@ -26,11 +26,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     match words[..] {
         ["answer", "nvml"] => {
-            println!("{}", answer(&DriverQuery::Nvml(NvmlLibrary::Machine)));
+            println!("{}", run_query(&DriverQuery::Nvml(NvmlLibrary::Machine)));
             return Ok(());
         }
         ["answer", "cuda"] => {
-            println!("{}", answer(&DriverQuery::cuda()));
+            println!("{}", run_query(&DriverQuery::system_cuda()));
             return Ok(());
         }
         ["whole"] => {

@@ -101,7 +101,7 @@ impl Hint for GpuSelectionError {
 ///
 /// # Errors
 /// When fewer exist than were asked for, or a name is no card's, several cards', or given twice.
-pub fn select<'a>(
+pub fn select_gpus<'a>(
     cards: &'a [GpuDevice],
     wanted: &GpuRequest,
 ) -> Result<Vec<&'a GpuDevice>, GpuSelectionError> {
@@ -210,7 +210,7 @@ mod tests {
 
     fn indices(wanted: &GpuRequest) -> Result<Vec<u32>, GpuSelectionError> {
         let cards = two();
-        let chosen = select(&cards, wanted)?;
+        let chosen = select_gpus(&cards, wanted)?;
         Ok(chosen.iter().map(|card| card.index).collect())
     }
 
@@ -230,7 +230,7 @@ mod tests {
             ])),
             Ok(vec![1, 0])
         );
-        assert_eq!(select(&[], &GpuRequest::All), Ok(vec![]));
+        assert_eq!(select_gpus(&[], &GpuRequest::All), Ok(vec![]));
     }
 
     #[test]
@@ -250,7 +250,7 @@ mod tests {
             hint(uuid("GPU-b")),
             "there are: 0: NVIDIA L4 (GPU-aaaa-1)\n  1: NVIDIA L4 (GPU-aaaa-2)"
         );
-        let error = select(&[], &GpuRequest::Count(1)).unwrap_err();
+        let error = select_gpus(&[], &GpuRequest::Count(1)).unwrap_err();
         assert!(error.to_string().ends_with("has none"), "{error}");
         for name in [
             GpuId::Index(7),

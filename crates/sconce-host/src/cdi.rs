@@ -27,20 +27,20 @@ use crate::roots::Roots;
 use driver_files::DriverFiles;
 pub(crate) use driver_files::library_folders;
 
-pub use check::{CdiProblem, CdiProblemKind, check};
-pub use describe::{NVIDIA, describe};
-pub use files::{CdiDevice, CdiFile, CdiPrecedence, file, files, offered};
+pub use check::{CdiProblem, CdiProblemKind, check_file};
+pub use describe::{NVIDIA, build_spec};
+pub use files::{CdiDevice, CdiFile, CdiPrecedence, list_devices, read_file, read_files};
 pub use spec::is_kind;
 pub use write::text_for;
 
 /// Whether the loader of this machine can load the file.
 pub(crate) fn is_library(path: &Path) -> bool {
-    elf::library(path).is_some()
+    elf::read_library(path).is_some()
 }
 
 /// Where a loader's cache says that `name` lies, in its order.
 pub(crate) fn named_in_cache(cache: &[u8], name: &str) -> Vec<PathBuf> {
-    let folders = ld_cache::folders(cache, |entry| entry == name);
+    let folders = ld_cache::find_library_dirs(cache, |entry| entry == name);
     folders
         .into_iter()
         .map(|folder| folder.join(name))
@@ -246,8 +246,8 @@ fn usable(node: &CharacterDevice) -> Result<DeviceNode, CdiError> {
 }
 
 fn masked_params(roots: &Roots, scratch: &Path) -> Result<Option<EditMount>, CdiError> {
-    let Some(masked) =
-        read::text(&roots.proc.join("driver/nvidia/params")).and_then(|text| mask_params(&text))
+    let Some(masked) = read::read_text(&roots.proc.join("driver/nvidia/params"))
+        .and_then(|text| mask_params(&text))
     else {
         return Ok(None);
     };
@@ -261,7 +261,7 @@ fn masked_params(roots: &Roots, scratch: &Path) -> Result<Option<EditMount>, Cdi
 
 /// The parameters with `ModifyDeviceFiles: 0`; `None` when they have no such line, or it is 0.
 fn mask_params(text: &str) -> Option<String> {
-    (read::field(text, "ModifyDeviceFiles")? != "0").then(|| {
+    (read::find_field(text, "ModifyDeviceFiles")? != "0").then(|| {
         text.lines()
             .map(|line| match line.split_once(':') {
                 Some(("ModifyDeviceFiles", _)) => "ModifyDeviceFiles: 0\n".to_owned(),

@@ -61,9 +61,9 @@ impl Cgroups {
     }
 
     fn of(roots: &Roots, process: &str) -> Option<Self> {
-        let mounts = parse_mountinfo(&read::text(&roots.proc.join("self/mountinfo"))?);
+        let mounts = parse_mountinfo(&read::read_text(&roots.proc.join("self/mountinfo"))?);
         let cgroups = roots.proc.join(process).join("cgroup");
-        let own = parse_own(&read::text(&cgroups).unwrap_or_default());
+        let own = parse_own(&read::read_text(&cgroups).unwrap_or_default());
         let mut hierarchies: Vec<Hierarchy> = Vec::new();
         for mount in mounts {
             let twice = hierarchies
@@ -93,7 +93,7 @@ impl Cgroups {
     /// The hierarchy that has `controller` (`cpu`, `memory`, `pids`, …), v2 before v1: a
     /// controller is only ever in one of them.
     #[must_use]
-    pub fn controller(&self, controller: &str) -> Option<&Hierarchy> {
+    pub fn find_hierarchy(&self, controller: &str) -> Option<&Hierarchy> {
         let has = |h: &&Hierarchy| h.controllers.iter().any(|name| name == controller);
         let (v2, v1): (Vec<_>, Vec<_>) = self.hierarchies.iter().partition(|h| h.v2);
         v2.into_iter()
@@ -103,7 +103,7 @@ impl Cgroups {
 
     /// The v2 hierarchy, where it is mounted.
     #[must_use]
-    pub fn v2(&self) -> Option<&Hierarchy> {
+    pub fn v2_hierarchy(&self) -> Option<&Hierarchy> {
         self.hierarchies.iter().find(|h| h.v2)
     }
 }
@@ -138,7 +138,7 @@ impl CgroupMount {
             writable(folder) && files.iter().all(|file| writable(&folder.join(file)))
         });
         let controllers = match (&own, self.v2) {
-            (Some(folder), true) => read::text(&folder.join("cgroup.controllers"))
+            (Some(folder), true) => read::read_text(&folder.join("cgroup.controllers"))
                 .unwrap_or_default()
                 .split_ascii_whitespace()
                 .map(str::to_owned)
@@ -215,8 +215,8 @@ fn parse_mountinfo(text: &str) -> Vec<CgroupMount> {
         let kind = file_system.next()?;
         let options = file_system.nth(1).unwrap_or_default();
         let mut fields = mount.split(' ');
-        let root = unescape(fields.nth(3)?);
-        let mount = unescape(fields.next()?);
+        let root = unescape_octal(fields.nth(3)?);
+        let mount = unescape_octal(fields.next()?);
         let controllers = match kind {
             "cgroup" => split_names(options)
                 .into_iter()
@@ -238,7 +238,7 @@ fn parse_mountinfo(text: &str) -> Vec<CgroupMount> {
 }
 
 /// The mount table writes space, tab, line end and backslash as three octal digits.
-pub(crate) fn unescape(text: &str) -> String {
+pub(crate) fn unescape_octal(text: &str) -> String {
     [
         ("\\040", " "),
         ("\\011", "\t"),
@@ -273,7 +273,7 @@ mod tests {
 
     fn machine(mountinfo: &str, own: &str, folders: &[&str]) -> (tempfile::TempDir, Roots) {
         let folder = tempfile::tempdir().unwrap();
-        let roots = Roots::recorded(folder.path());
+        let roots = Roots::from_dir(folder.path());
         std::fs::create_dir_all(roots.proc.join("self")).unwrap();
         std::fs::write(roots.proc.join("self/mountinfo"), mountinfo).unwrap();
         std::fs::write(roots.proc.join("self/cgroup"), own).unwrap();
@@ -302,14 +302,17 @@ mod tests {
         std::fs::write(memory_folder.join("cgroup.procs"), "").unwrap();
         let cgroups = Cgroups::read(&roots).unwrap();
         assert_eq!(cgroups.mode, CgroupMode::Hybrid);
-        let memory = cgroups.controller("memory").unwrap();
+        let memory = cgroups.find_hierarchy("memory").unwrap();
         assert_eq!(memory.own.as_ref(), Some(&memory_folder));
         assert!(memory.delegated && !memory.v2);
-        let cpu = cgroups.controller("cpu").unwrap();
+        let cpu = cgroups.find_hierarchy("cpu").unwrap();
         assert_eq!(cpu.own.as_ref(), Some(&cpu.mount));
         assert!(!cpu.delegated, "there is no cgroup.procs to write");
-        assert_eq!(cgroups.controller("pids"), None);
-        assert_eq!(cgroups.v2().unwrap().controllers, Vec::<String>::new());
+        assert_eq!(cgroups.find_hierarchy("pids"), None);
+        assert_eq!(
+            cgroups.v2_hierarchy().unwrap().controllers,
+            Vec::<String>::new()
+        );
     }
 
     #[test]
@@ -321,11 +324,11 @@ mod tests {
         std::fs::write(own.join("cgroup.procs"), "1\n").unwrap();
         let before = Cgroups::read(&roots).unwrap();
         assert_eq!(before.mode, CgroupMode::V2);
-        assert!(!before.controller("memory").unwrap().delegated);
+        assert!(!before.find_hierarchy("memory").unwrap().delegated);
         std::fs::write(own.join("cgroup.subtree_control"), "\n").unwrap();
         let after = Cgroups::read(&roots).unwrap();
-        assert!(after.controller("memory").unwrap().delegated);
-        assert_eq!(after.controller("io"), None);
+        assert!(after.find_hierarchy("memory").unwrap().delegated);
+        assert_eq!(after.find_hierarchy("io"), None);
     }
 
     #[test]
@@ -334,7 +337,7 @@ mod tests {
         let (_folder, roots) = machine(DOCKER_V1, own, &["cpu,cpuacct"]);
         let cgroups = Cgroups::read(&roots).unwrap();
         assert_eq!(cgroups.mode, CgroupMode::V1);
-        let cpu = cgroups.controller("cpuacct").unwrap();
+        let cpu = cgroups.find_hierarchy("cpuacct").unwrap();
         assert_eq!(cpu.own.as_ref(), Some(&cpu.mount));
         // A path outside of what is mounted is no folder of ours.
         let (_folder, roots) = machine(DOCKER_V1, "3:cpu,cpuacct:/../x\n", &["cpu,cpuacct"]);

@@ -33,19 +33,19 @@ fn quota_of(quota_us: u64, period_us: u64) -> Option<Millicores> {
 
 /// The lowest quota of the caller's own cgroup and of those above it, as far as they are visible.
 /// v2's `cpu.max` before v1's `cpu.cfs_quota_us`.
-pub(crate) fn quota(cgroups: &Cgroups) -> Option<Millicores> {
-    let hierarchy = cgroups.controller("cpu")?;
+pub(crate) fn read_quota(cgroups: &Cgroups) -> Option<Millicores> {
+    let hierarchy = cgroups.find_hierarchy("cpu")?;
     let own = hierarchy.own.as_deref()?;
     own.ancestors()
         .take_while(|folder| folder.starts_with(&hierarchy.mount))
         .filter_map(|folder| {
             if hierarchy.v2 {
-                parse_cpu_max(&read::text(&folder.join("cpu.max"))?)
+                parse_cpu_max(&read::read_text(&folder.join("cpu.max"))?)
             } else {
                 // -1 is "no limit", which is no number here.
                 quota_of(
-                    read::number(&folder.join("cpu.cfs_quota_us"))?,
-                    read::number(&folder.join("cpu.cfs_period_us"))?,
+                    read::read_number(&folder.join("cpu.cfs_quota_us"))?,
+                    read::read_number(&folder.join("cpu.cfs_period_us"))?,
                 )
             }
         })
@@ -55,17 +55,17 @@ pub(crate) fn quota(cgroups: &Cgroups) -> Option<Millicores> {
 /// The CPU's name from `/proc/cpuinfo`: `model name` (x86), else `cpu` (POWER). Arm names none.
 /// Only the first CPU's paragraph is read: the kernel makes the text CPU by CPU, and on older
 /// kernels asks each one for its clock.
-pub(crate) fn model(proc: &Path) -> Option<String> {
+pub(crate) fn read_model_name(proc: &Path) -> Option<String> {
     let text = read::text_up_to(&proc.join("cpuinfo"), 4096)?;
     ["model name", "cpu"]
         .iter()
-        .find_map(|key| read::field(&text, key))
+        .find_map(|key| read::find_field(&text, key))
         .map(str::to_owned)
 }
 
 /// A `kB` line of `/proc/meminfo`, which means KiB.
 pub(crate) fn memory_line(meminfo: &str, key: &str) -> Option<Bytes> {
-    let kib = read::field(meminfo, key)?.strip_suffix("kB")?.trim();
+    let kib = read::find_field(meminfo, key)?.strip_suffix("kB")?.trim();
     kib.parse::<u64>().ok()?.checked_mul(1024).map(Bytes)
 }
 
@@ -99,7 +99,10 @@ mod tests {
     #[test]
     fn memory_is_kib() {
         let text = "MemTotal:       24682416 kB\nMemFree:        16678668 kB\n";
-        assert_eq!(memory_line(text, "MemTotal"), Some(Bytes::kib(24_682_416)));
+        assert_eq!(
+            memory_line(text, "MemTotal"),
+            Some(Bytes::from_kib(24_682_416))
+        );
         assert_eq!(memory_line(text, "MemAvailable"), None);
         assert_eq!(
             memory_line("MemTotal: 99999999999999999999 kB", "MemTotal"),

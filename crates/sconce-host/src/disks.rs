@@ -7,16 +7,17 @@ use crate::roots::Roots;
 /// model is on for a disk (Documentation/admin-guide/cgroup-v2.rst, "IO Interface Files").
 /// `top` is the top folder of cgroup v2, where it is mounted.
 #[must_use]
-pub fn weighed(roots: &Roots, top: Option<&std::path::Path>) -> bool {
+pub fn detect_io_weight_support(roots: &Roots, top: Option<&std::path::Path>) -> bool {
     let bfq = || {
         let disks = std::fs::read_dir(roots.sys.join("block"))
             .into_iter()
             .flatten();
         disks.flatten().any(|disk| {
-            read::line(&disk.path().join("queue/scheduler")).is_some_and(|s| s.contains("[bfq]"))
+            read::read_line(&disk.path().join("queue/scheduler"))
+                .is_some_and(|s| s.contains("[bfq]"))
         })
     };
-    let cost = top.and_then(|top| read::text(&top.join("io.cost.qos")));
+    let cost = top.and_then(|top| read::read_text(&top.join("io.cost.qos")));
     cost.is_some_and(|text| text.contains("enable=1")) || bfq()
 }
 
@@ -27,18 +28,18 @@ mod tests {
     #[test]
     fn a_weight_needs_bfq_or_the_cost_model() {
         let folder = tempfile::tempdir().unwrap();
-        let roots = Roots::recorded(folder.path());
-        assert!(!weighed(&roots, None));
+        let roots = Roots::from_dir(folder.path());
+        assert!(!detect_io_weight_support(&roots, None));
         let queue = roots.sys.join("block/nvme0n1/queue");
         std::fs::create_dir_all(&queue).unwrap();
         std::fs::write(queue.join("scheduler"), "[none] mq-deadline bfq\n").unwrap();
-        assert!(!weighed(&roots, Some(folder.path())));
+        assert!(!detect_io_weight_support(&roots, Some(folder.path())));
         let qos = folder.path().join("io.cost.qos");
         std::fs::write(&qos, "259:0 enable=0 ctrl=auto\n").unwrap();
-        assert!(!weighed(&roots, Some(folder.path())));
+        assert!(!detect_io_weight_support(&roots, Some(folder.path())));
         std::fs::write(&qos, "259:0 enable=1 ctrl=auto rpct=0.00\n").unwrap();
-        assert!(weighed(&roots, Some(folder.path())));
+        assert!(detect_io_weight_support(&roots, Some(folder.path())));
         std::fs::write(queue.join("scheduler"), "none mq-deadline [bfq]\n").unwrap();
-        assert!(weighed(&roots, None));
+        assert!(detect_io_weight_support(&roots, None));
     }
 }

@@ -53,7 +53,7 @@ fn what_a_child_tells_of_nvml_is_as_before() {
         }],
     };
     goldens().assert_same("nvml.json", lines(&[&told]));
-    let read: NvmlReply = serde_json::from_str(&goldens().text("nvml.json")).unwrap();
+    let read: NvmlReply = serde_json::from_str(&goldens().read_text("nvml.json")).unwrap();
     assert_eq!(read, told);
 }
 

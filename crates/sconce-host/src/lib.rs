@@ -30,7 +30,7 @@ mod testing;
 pub mod training;
 pub mod userns;
 
-pub use cards::{GpuSelectionError, select, visible_devices};
+pub use cards::{GpuSelectionError, select_gpus, visible_devices};
 pub use cdi::{CdiError, edits_for};
 pub use cgroups::{CgroupMode, Cgroups, Hierarchy};
 pub use machine::{HostProfile, OverlaySupport, boot_id, machine_id};

@@ -58,21 +58,22 @@ impl HostProfile {
     /// small reads, and no NVML, which would be slow to start.
     #[must_use]
     pub fn read(roots: &Roots) -> Self {
-        let kernel_line = |name: &str| read::line(&roots.proc.join("sys/kernel").join(name));
+        let kernel_line = |name: &str| read::read_line(&roots.proc.join("sys/kernel").join(name));
         let kernel = kernel_line("osrelease");
-        let status = read::text(&roots.proc.join("self/status")).unwrap_or_default();
-        let meminfo = read::text(&roots.proc.join("meminfo")).unwrap_or_default();
+        let status = read::read_text(&roots.proc.join("self/status")).unwrap_or_default();
+        let meminfo = read::read_text(&roots.proc.join("meminfo")).unwrap_or_default();
         let cgroups = Cgroups::read(roots);
         let machine = Self {
             hostname: kernel_line("hostname"),
-            cpus: read::field(&status, "Cpus_allowed_list").and_then(cpus::count_list),
-            allowed_cpus: read::field(&status, "Cpus_allowed_list").and_then(|l| l.parse().ok()),
-            cpu_quota: cgroups.as_ref().and_then(cpus::quota),
-            cpu_model: cpus::model(&roots.proc),
+            cpus: read::find_field(&status, "Cpus_allowed_list").and_then(cpus::count_list),
+            allowed_cpus: read::find_field(&status, "Cpus_allowed_list")
+                .and_then(|l| l.parse().ok()),
+            cpu_quota: cgroups.as_ref().and_then(cpus::read_quota),
+            cpu_model: cpus::read_model_name(&roots.proc),
             memory: cpus::memory_line(&meminfo, "MemTotal"),
             memory_available: cpus::memory_line(&meminfo, "MemAvailable"),
             cgroups,
-            user_namespaces: userns::read(roots),
+            user_namespaces: userns::check_available(roots),
             overlay: OverlaySupport::read(roots, kernel.as_deref()),
             nvidia: NvidiaDriver::read(roots),
             kernel,
@@ -120,7 +121,7 @@ impl HostProfile {
 
 impl OverlaySupport {
     fn read(roots: &Roots, kernel: Option<&str>) -> Self {
-        let file_systems = read::text(&roots.proc.join("filesystems")).unwrap_or_default();
+        let file_systems = read::read_text(&roots.proc.join("filesystems")).unwrap_or_default();
         let module = kernel.is_some_and(|kernel| {
             let folder = Path::new("/lib/modules")
                 .join(kernel)
@@ -155,7 +156,7 @@ fn at_least(release: &str, major: u32, minor: u32) -> bool {
 /// The name that the kernel gave this boot: process ids are only unique within it.
 #[must_use]
 pub fn boot_id(roots: &Roots) -> Option<String> {
-    read::line(&roots.proc.join("sys/kernel/random/boot_id"))
+    read::read_line(&roots.proc.join("sys/kernel/random/boot_id"))
 }
 
 /// The name of this installation (machine-id(5)): 32 hexadecimal digits, which stay the same over
@@ -165,7 +166,7 @@ pub fn machine_id(roots: &Roots) -> Option<String> {
     let older = roots.locate(Path::new("/var/lib/dbus/machine-id"));
     [roots.etc.join("machine-id"), older]
         .iter()
-        .find_map(|path| read::line(path).filter(|id| is_machine_id(id)))
+        .find_map(|path| read::read_line(path).filter(|id| is_machine_id(id)))
 }
 
 fn is_machine_id(id: &str) -> bool {
@@ -181,7 +182,7 @@ mod tests {
     #[test]
     fn a_machine_is_named_by_its_id_alone() {
         let folder = tempfile::tempdir().expect("a folder");
-        let roots = Roots::recorded(folder.path());
+        let roots = Roots::from_dir(folder.path());
         assert_eq!(machine_id(&roots), None);
         std::fs::create_dir(&roots.etc).expect("a folder");
         let id = "0123456789abcdef0123456789abcdef";

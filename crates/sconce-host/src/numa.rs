@@ -22,9 +22,10 @@ pub struct NumaNode {
 
 /// The machine's nodes that have memory; empty where the kernel does not tell.
 #[must_use]
-pub fn nodes(roots: &Roots) -> Vec<NumaNode> {
+pub fn read_nodes(roots: &Roots) -> Vec<NumaNode> {
     let folder = roots.sys.join("devices/system/node");
-    let list = |name: &str| -> Option<NumberSet> { read::line(&folder.join(name))?.parse().ok() };
+    let list =
+        |name: &str| -> Option<NumberSet> { read::read_line(&folder.join(name))?.parse().ok() };
     let Some(numbers) = list("has_memory").or_else(|| list("online")) else {
         return Vec::new();
     };
@@ -41,7 +42,7 @@ pub fn nodes_of(cards: &[&GpuDevice], roots: &Roots) -> Vec<Option<u32>> {
     let of = |card: &&GpuDevice| {
         let address = card.bus_id.as_deref()?;
         let devices = roots.sys.join("bus/pci/devices");
-        read::line(&devices.join(address).join("numa_node"))?
+        read::read_line(&devices.join(address).join("numa_node"))?
             .parse()
             .ok()
     };
@@ -54,7 +55,7 @@ pub fn nodes_of(cards: &[&GpuDevice], roots: &Roots) -> Vec<Option<u32>> {
 /// `allowed` are the CPUs that the caller may use at all. CPUs are named only where there are as
 /// many as `asked`: next to the cards with too few CPUs is not better off.
 #[must_use]
-pub fn near(
+pub fn place_near_gpus(
     nodes: &[NumaNode],
     cards: &[Option<u32>],
     allowed: Option<&NumberSet>,
@@ -69,13 +70,13 @@ pub fn near(
     let (mut numbers, mut cpus) = (NumberSet::default(), NumberSet::default());
     for node in near {
         numbers.insert(node.number);
-        cpus = cpus.or(&node.cpus);
+        cpus = cpus.union(&node.cpus);
     }
-    if numbers != wanted || numbers.count() as usize == nodes.len() {
+    if numbers != wanted || numbers.len() as usize == nodes.len() {
         return None;
     }
-    let cpus = allowed.map_or(cpus, |allowed| cpus.and(allowed));
-    let enough = asked.is_none_or(|asked| f64::from(cpus.count()) >= asked.cores());
+    let cpus = allowed.map_or(cpus, |allowed| cpus.intersection(allowed));
+    let enough = asked.is_none_or(|asked| f64::from(cpus.len()) >= asked.as_cores());
     Some(NumaPlacement {
         nodes: numbers,
         cpus: (enough && !cpus.is_empty()).then_some(cpus),
@@ -89,7 +90,7 @@ mod tests {
     /// Two nodes as a server with two sockets has them, written as its /sys is.
     fn recorded() -> (tempfile::TempDir, Roots) {
         let folder = tempfile::tempdir().unwrap();
-        let roots = Roots::recorded(folder.path());
+        let roots = Roots::from_dir(folder.path());
         for (path, text) in [
             ("devices/system/node/online", "0-1\n"),
             ("devices/system/node/has_memory", "0-1\n"),
@@ -133,8 +134,8 @@ mod tests {
         let cards: Vec<GpuDevice> = addresses.iter().map(|a| card(Some(a))).collect();
         let cards = nodes_of(&cards.iter().collect::<Vec<_>>(), &roots);
         let allowed = allowed.map(set);
-        near(
-            &nodes(&roots),
+        place_near_gpus(
+            &read_nodes(&roots),
             &cards,
             allowed.as_ref(),
             asked.map(|n| Millicores(n * 1000)),
@@ -182,7 +183,11 @@ mod tests {
             number: 0,
             cpus: set("0-3"),
         }];
-        assert_eq!(near(&one, &[Some(0)], None, None), None, "one node");
-        assert_eq!(nodes(&Roots::recorded("/no-such-machine")), []);
+        assert_eq!(
+            place_near_gpus(&one, &[Some(0)], None, None),
+            None,
+            "one node"
+        );
+        assert_eq!(read_nodes(&Roots::from_dir("/no-such-machine")), []);
     }
 }

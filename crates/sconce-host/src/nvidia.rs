@@ -37,7 +37,7 @@ pub struct GpuDevice {
     pub uuid: Option<String>,
     /// Product name.
     pub name: Option<String>,
-    /// Its memory; only NVML tells it ([`NvidiaDriver::complete`]).
+    /// Its memory; only NVML tells it ([`NvidiaDriver::fill_from_nvml`]).
     pub memory: Option<Bytes>,
     /// Its device node, where it exists.
     pub node: Option<CharacterDevice>,
@@ -70,11 +70,14 @@ impl NvidiaDriver {
     /// `/proc/driver/nvidia/gpus/*/information`, else (some sandboxes have no such folder) the
     /// nodes /dev/nvidiaN. `None` where there is neither version nor card.
     pub(crate) fn read(roots: &Roots) -> Option<Self> {
-        let version = read::text(&roots.proc.join("driver/nvidia/version"))
+        let version = read::read_text(&roots.proc.join("driver/nvidia/version"))
             .and_then(|text| parse_version(&text));
         let (driver, open_module) = match version {
             Some((driver, open)) => (Some(driver), Some(open)),
-            None => (read::line(&roots.sys.join("module/nvidia/version")), None),
+            None => (
+                read::read_line(&roots.sys.join("module/nvidia/version")),
+                None,
+            ),
         };
         let mut cards = cards_of_proc(roots);
         let from_proc = !cards.is_empty();
@@ -112,7 +115,7 @@ impl NvidiaDriver {
 
     /// Fills what the kernel module's files did not tell from NVML: name, UUID, memory, version.
     /// A card is found by its UUID, else its PCI address, else its minor number.
-    pub fn complete(&mut self, gpus: &dyn GpuMonitor) {
+    pub fn fill_from_nvml(&mut self, gpus: &dyn GpuMonitor) {
         if self.driver.is_none() {
             self.driver = gpus.driver();
         }
@@ -201,8 +204,8 @@ pub(crate) fn is_version(word: &str) -> bool {
 
 /// One card's `information`; `None` for a card that the driver was told to leave alone.
 fn parse_information(text: &str) -> Option<GpuDevice> {
-    let field = |key| read::field(text, key).map(str::to_owned);
-    if read::field(text, "GPU Excluded") == Some("Yes") {
+    let field = |key| read::find_field(text, key).map(str::to_owned);
+    if read::find_field(text, "GPU Excluded") == Some("Yes") {
         return None;
     }
     Some(GpuDevice {
@@ -224,7 +227,7 @@ fn cards_of_proc(roots: &Roots) -> Vec<GpuDevice> {
     let mut cards: Vec<GpuDevice> = folder
         .flatten()
         .filter_map(|entry| {
-            let card = parse_information(&read::text(&entry.path().join("information"))?)?;
+            let card = parse_information(&read::read_text(&entry.path().join("information"))?)?;
             // The folder is named after the address, too.
             let name = entry.file_name().into_string().ok();
             Some(GpuDevice {

@@ -133,7 +133,7 @@ impl NvmlMonitor {
 
     /// The instances of all divided cards that tell where they belong.
     #[must_use]
-    pub fn instances(&self) -> Vec<MigInstance> {
+    pub fn mig_instances(&self) -> Vec<MigInstance> {
         let count = self.nvml.device_count().unwrap_or(0);
         let cards =
             (0..count).filter_map(|card| Some((card, self.nvml.device_by_index(card).ok()?)));
@@ -156,7 +156,7 @@ impl NvmlMonitor {
     }
 
     /// The library.
-    pub(crate) fn library(&self) -> &Nvml {
+    pub(crate) fn as_nvml(&self) -> &Nvml {
         self.nvml
     }
 }
@@ -196,7 +196,7 @@ impl GpuMonitor for NvmlMonitor {
             };
         };
         let utilisation = device.utilization_rates().ok();
-        let parts = watch::parts(&device);
+        let parts = watch::mig_devices(&device);
         let mut processes = device.running_compute_processes().unwrap_or_default();
         if processes.is_empty() {
             // Of a split card only some callers get the whole list.
@@ -204,7 +204,7 @@ impl GpuMonitor for NvmlMonitor {
             processes = of_parts.flat_map(Result::unwrap_or_default).collect();
         }
         let mut watch = self.watch.borrow_mut();
-        let links = watch.links(index, &device);
+        let links = watch.sample_links(index, &device);
         GpuSample {
             index,
             utilisation_percent: utilisation.as_ref().map(|share| share.gpu),
@@ -220,8 +220,8 @@ impl GpuMonitor for NvmlMonitor {
             pcie_sent_bytes_per_s: links.pcie_per_s.map(|pair| pair.sent),
             nvlink_received_bytes: links.nvlink.map(|pair| pair.received),
             nvlink_sent_bytes: links.nvlink.map(|pair| pair.sent),
-            xids: watch.xids(index, self.nvml),
-            instances: parts.iter().filter_map(watch::instance).collect(),
+            xids: watch.poll_xids(index, self.nvml),
+            instances: parts.iter().filter_map(watch::sample_instance).collect(),
             throttle: device.current_throttle_reasons().ok().map(throttle_words),
         }
     }

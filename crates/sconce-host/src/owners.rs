@@ -19,17 +19,17 @@ const DEEPEST: usize = 64;
 
 /// Whose the process is; `None` when it is gone or may not be seen.
 #[must_use]
-pub fn owner(roots: &Roots, pid: u32) -> Option<ProcessOwner> {
-    parse(&read::text(
+pub fn read_owner(roots: &Roots, pid: u32) -> Option<ProcessOwner> {
+    parse(&read::read_text(
         &roots.proc.join(pid.to_string()).join("status"),
     )?)
 }
 
 /// The processes that it comes from, nearest first.
 #[must_use]
-pub fn parents(roots: &Roots, pid: u32) -> Vec<u32> {
+pub fn list_ancestors(roots: &Roots, pid: u32) -> Vec<u32> {
     let parent = |pid: &u32| {
-        let owner = owner(roots, *pid)?;
+        let owner = read_owner(roots, *pid)?;
         (owner.parent != 0).then_some(owner.parent)
     };
     std::iter::successors(parent(&pid), parent)
@@ -72,9 +72,9 @@ mod tests {
     #[test]
     fn this_process_has_an_owner_and_parents() {
         let roots = Roots::default();
-        let own = owner(&roots, std::process::id()).expect("it is here");
+        let own = read_owner(&roots, std::process::id()).expect("it is here");
         assert_eq!(own.uid, std::fs::metadata("/proc/self").unwrap().uid());
-        assert_eq!(parents(&roots, std::process::id())[0], own.parent);
-        assert_eq!(owner(&roots, u32::MAX), None);
+        assert_eq!(list_ancestors(&roots, std::process::id())[0], own.parent);
+        assert_eq!(read_owner(&roots, u32::MAX), None);
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 const MOST: u64 = 1 << 20;
 
 /// The text of a small file; `None` when it cannot be read. Bytes that are not UTF-8 are replaced.
-pub(crate) fn text(path: &Path) -> Option<String> {
+pub(crate) fn read_text(path: &Path) -> Option<String> {
     text_up_to(path, MOST)
 }
 
@@ -27,19 +27,19 @@ pub(crate) fn text_up_to(path: &Path, most: u64) -> Option<String> {
 }
 
 /// A one-line file without its line end; `None` when it is absent or empty.
-pub(crate) fn line(path: &Path) -> Option<String> {
-    let text = text(path)?;
+pub(crate) fn read_line(path: &Path) -> Option<String> {
+    let text = read_text(path)?;
     let line = text.trim();
     (!line.is_empty()).then(|| line.to_owned())
 }
 
 /// A file that holds one number.
-pub(crate) fn number(path: &Path) -> Option<u64> {
-    line(path)?.parse().ok()
+pub(crate) fn read_number(path: &Path) -> Option<u64> {
+    read_line(path)?.parse().ok()
 }
 
 /// The value after `key:` in a file of `key: value` lines (status, meminfo, the driver's files).
-pub(crate) fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+pub(crate) fn find_field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
         let value = value.trim();

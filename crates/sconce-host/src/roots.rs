@@ -20,14 +20,14 @@ pub struct Roots {
 impl Default for Roots {
     /// This machine.
     fn default() -> Self {
-        Self::recorded("/")
+        Self::from_dir("/")
     }
 }
 
 impl Roots {
     /// A machine recorded in `folder`, which holds `proc`, `sys`, `dev`, `etc` and `usr` as far as
     /// they were recorded. What is absent there is absent on the machine.
-    pub fn recorded(folder: impl Into<PathBuf>) -> Self {
+    pub fn from_dir(folder: impl Into<PathBuf>) -> Self {
         let root = folder.into();
         Self {
             proc: root.join("proc"),
@@ -67,7 +67,7 @@ mod tests {
     fn the_machines_names_become_paths_that_open() {
         let roots = Roots {
             sys: "/elsewhere".into(),
-            ..Roots::recorded("/tmp/m")
+            ..Roots::from_dir("/tmp/m")
         };
         for (name, path) in [
             ("/proc/self", "/tmp/m/proc/self"),

@@ -145,7 +145,7 @@ impl Sampler {
 
     /// One reading of everything.
     pub fn sample(&mut self) -> Sample {
-        let listed = self.cgroup.processes();
+        let listed = self.cgroup.read_pids();
         let tree = match listed {
             Some(pids) => Some(self.processes.of_cgroup(pids)),
             None if self.target.root_pid.or(self.target.reaper).is_some() => {
@@ -159,7 +159,7 @@ impl Sampler {
             received_bytes: traffic.map(|(received, _)| received),
             sent_bytes: traffic.map(|(_, sent)| sent),
             cpus_busy_us: self.cpus.read(&mut self.buffer),
-            by_process: self.processes.told(),
+            by_process: self.processes.top_processes(),
             processes: tree.map(|tree| tree.processes),
             threads: tree.map(|tree| tree.threads),
             rss: tree.map(|tree| tree.rss),
@@ -169,7 +169,7 @@ impl Sampler {
                 .map(|tree| tree.cpu_us),
             read_bytes: tree.and_then(|tree| tree.read_bytes),
             write_bytes: tree.and_then(|tree| tree.write_bytes),
-            pss: self.pss.read(self.processes.pids()),
+            pss: self.pss.read_if_due(self.processes.pids()),
             shm: self.target.shm.as_deref().and_then(shm_used),
             ..Sample::default()
         };

@@ -61,24 +61,24 @@ impl Hint for UsernsObstacle {
 /// Looks, in this order, at: `/proc/self/ns/user`; `user.max_user_namespaces`; for a caller
 /// without CAP_SYS_ADMIN `kernel.unprivileged_userns_clone`, then
 /// `kernel.apparmor_restrict_unprivileged_userns` together with the caller's own AppArmor label.
-pub(crate) fn read(roots: &Roots) -> UserNamespaces {
+pub(crate) fn check_available(roots: &Roots) -> UserNamespaces {
     let proc = &roots.proc;
     // The entry is a link to nowhere that a file system knows.
     if proc.join("self/ns/user").symlink_metadata().is_err() {
         return Err(UsernsObstacle::NotBuilt);
     }
-    let sysctl = |name: &str| read::number(&proc.join("sys").join(name));
+    let sysctl = |name: &str| read::read_number(&proc.join("sys").join(name));
     if sysctl("user/max_user_namespaces") == Some(0) {
         return Err(UsernsObstacle::MaxIsZero);
     }
-    let status = read::text(&proc.join("self/status")).unwrap_or_default();
+    let status = read::read_text(&proc.join("self/status")).unwrap_or_default();
     if privileged(&status) {
         return Ok(());
     }
     if sysctl("kernel/unprivileged_userns_clone") == Some(0) {
         return Err(UsernsObstacle::Sysctl);
     }
-    let label = read::line(&proc.join("self/attr/current"));
+    let label = read::read_line(&proc.join("self/attr/current"));
     if sysctl("kernel/apparmor_restrict_unprivileged_userns") == Some(1)
         && label.is_none_or(|label| label == "unconfined")
     {
@@ -88,7 +88,7 @@ pub(crate) fn read(roots: &Roots) -> UserNamespaces {
 }
 
 fn privileged(status: &str) -> bool {
-    read::field(status, "CapEff")
+    read::find_field(status, "CapEff")
         .and_then(|hex| u64::from_str_radix(hex, 16).ok())
         .is_some_and(|set| set & CAP_SYS_ADMIN != 0)
 }
@@ -100,27 +100,31 @@ mod tests {
     #[test]
     fn each_barrier_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        let roots = Roots::recorded(folder.path());
+        let roots = Roots::from_dir(folder.path());
         let write = |name: &str, text: &str| {
             let path = roots.proc.join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
-        assert_eq!(read(&roots), Err(UsernsObstacle::NotBuilt));
+        assert_eq!(check_available(&roots), Err(UsernsObstacle::NotBuilt));
         write("self/ns/user", "");
         write("self/status", "CapEff:\t0000000000000000\n");
-        assert_eq!(read(&roots), Ok(()));
+        assert_eq!(check_available(&roots), Ok(()));
         write("sys/kernel/apparmor_restrict_unprivileged_userns", "1\n");
-        assert_eq!(read(&roots), Err(UsernsObstacle::AppArmor));
+        assert_eq!(check_available(&roots), Err(UsernsObstacle::AppArmor));
         write("self/attr/current", "sconce (unconfined)\n");
-        assert_eq!(read(&roots), Ok(()));
+        assert_eq!(check_available(&roots), Ok(()));
         write("self/attr/current", "unconfined\n");
         write("sys/kernel/unprivileged_userns_clone", "0\n");
-        assert_eq!(read(&roots), Err(UsernsObstacle::Sysctl));
+        assert_eq!(check_available(&roots), Err(UsernsObstacle::Sysctl));
         write("self/status", "CapEff:\t000001ffffffffff\n");
-        assert_eq!(read(&roots), Ok(()), "root is not bound by these");
+        assert_eq!(
+            check_available(&roots),
+            Ok(()),
+            "root is not bound by these"
+        );
         write("sys/user/max_user_namespaces", "0\n");
-        assert_eq!(read(&roots), Err(UsernsObstacle::MaxIsZero));
+        assert_eq!(check_available(&roots), Err(UsernsObstacle::MaxIsZero));
         assert!(UsernsObstacle::MaxIsZero.hint().unwrap().contains("sysctl"));
     }
 }

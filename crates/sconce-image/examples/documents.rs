@@ -5,7 +5,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::{env, fs};
 
-use sconce_image::provenance::{LOCAL_BUILDER, ProvenanceInput, statement};
+use sconce_image::provenance::{LOCAL_BUILDER, ProvenanceInput, render_statement};
 use sconce_image::sbom::{License, PackageMetadata, SbomSubject, cyclonedx, spdx};
 use sconce_oci::Digest;
 use sconce_schema::Lock;
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let digests = lock.wheels.iter().map(|wheel| wheel.sha256);
     let facts: BTreeMap<_, _> = digests.zip(licenses.map(facts)).collect();
-    let manifest = Digest::of(b"a manifest");
+    let manifest = Digest::hash_bytes(b"a manifest");
     let subject = SbomSubject {
         name: "digits",
         manifest: Some(manifest),
@@ -51,10 +51,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         image: "registry.example.org/digits:1",
         manifest,
         spec: None,
-        lock_file: Digest::of(text.as_bytes()).0,
+        lock_file: Digest::hash_bytes(text.as_bytes()).0,
         lock: &lock,
         builder: LOCAL_BUILDER,
     };
-    fs::write(folder.join("provenance.json"), statement(&build))?;
+    fs::write(folder.join("provenance.json"), render_statement(&build))?;
     Ok(())
 }

@@ -23,7 +23,10 @@ const LONGEST: u64 = 1 << 20;
 /// What the wheels of `environment` say of themselves. A wheel whose metadata cannot be read has no
 /// facts: they are nice to have.
 #[must_use]
-pub fn facts(lock: &Lock, environment: &EnvironmentLayers) -> BTreeMap<Sha256, PackageMetadata> {
+pub fn read_wheel_metadata(
+    lock: &Lock,
+    environment: &EnvironmentLayers,
+) -> BTreeMap<Sha256, PackageMetadata> {
     // The system tree comes first.
     let trees = environment.layers.iter().skip(1);
     let site = format!("opt/venv/lib/python{}/site-packages", lock.target.python);
@@ -73,7 +76,7 @@ fn parse(text: &str) -> PackageMetadata {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn tree(
+pub fn build_document_tree(
     name: &str,
     lock: &Lock,
     facts: &BTreeMap<Sha256, PackageMetadata>,

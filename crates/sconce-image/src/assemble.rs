@@ -9,12 +9,12 @@ use sconce_schema::lock::{Deb, Lock, Wheel};
 use sconce_schema::manifest::LayerTree;
 use sconce_schema::{EnvironmentLayers, Hint, Progress, Sha256, WaitCause, exit};
 use sconce_store::deb::{self, DebError, DebLimits};
-use sconce_store::rooted::printable;
+use sconce_store::rooted::printable_name;
 use sconce_store::{Store, StoreError, TreeBuildError, TreeBuildOptions};
 use sha2::Digest;
 use tracing::{debug, info};
 
-use crate::environment::variables;
+use crate::environment::image_variables;
 use crate::system::{self, SystemError};
 use crate::{bytecode, compiler};
 
@@ -106,7 +106,7 @@ impl MissingPackages<'_> {
 
     /// Bytes to fetch, as far as the lock knows sizes.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub fn download_bytes(&self) -> u64 {
         self.wheels
             .iter()
             .filter_map(|wheel| wheel.size)
@@ -114,10 +114,10 @@ impl MissingPackages<'_> {
             + self.debs.iter().map(|deb| deb.size).sum::<u64>()
     }
 
-    /// [`MissingPackages::bytes`] if no size is missing.
+    /// [`MissingPackages::download_bytes`] if no size is missing.
     fn bytes_if_known(&self) -> Option<u64> {
         let known = self.wheels.iter().all(|wheel| wheel.size.is_some());
-        known.then(|| self.bytes())
+        known.then(|| self.download_bytes())
     }
 }
 
@@ -160,13 +160,13 @@ impl Progress for ArrivalNotice<'_> {
 
 /// What `lock` needs that `store` does not have. Looks at folder names only.
 #[must_use]
-pub fn needs<'l>(lock: &'l Lock, store: &Store) -> MissingPackages<'l> {
-    let system = store.tree(SYSTEM, &system_key(lock)).is_none();
+pub fn find_missing_packages<'l>(lock: &'l Lock, store: &Store) -> MissingPackages<'l> {
+    let system = store.find_tree(SYSTEM, &system_key(lock)).is_none();
     let compiler =
-        compiler::key(lock).is_some_and(|key| store.tree(compiler::KIND, &key).is_none());
+        compiler::tree_key(lock).is_some_and(|key| store.find_tree(compiler::KIND, &key).is_none());
     let debs = (lock.debs.iter().filter(|_| system))
-        .chain(lock.compiler().iter().filter(|_| compiler))
-        .filter(|deb| store.blob(&deb.sha256).is_none());
+        .chain(lock.compiler_debs().iter().filter(|_| compiler))
+        .filter(|deb| store.find_blob(&deb.sha256).is_none());
     let python = &lock.target.python;
     MissingPackages {
         wheels: lock
@@ -180,20 +180,20 @@ pub fn needs<'l>(lock: &'l Lock, store: &Store) -> MissingPackages<'l> {
     }
 }
 
-/// The environment of a lock that needs nothing more ([`needs`]).
+/// The environment of a lock that needs nothing more ([`find_missing_packages`]).
 ///
 /// # Errors
 /// Something has left the store meanwhile.
-pub fn ready(lock: &Lock, store: &Store) -> Result<EnvironmentLayers, AssembleError> {
+pub fn load_environment(lock: &Lock, store: &Store) -> Result<EnvironmentLayers, AssembleError> {
     let gone = |what: &str| AssembleError::Gone {
         what: what.to_owned(),
     };
     let system = store
-        .tree(SYSTEM, &system_key(lock))
+        .find_tree(SYSTEM, &system_key(lock))
         .ok_or_else(|| gone(&lock.target.release))?;
-    let compiler = match compiler::key(lock) {
+    let compiler = match compiler::tree_key(lock) {
         Some(key) => {
-            let tree = store.tree(compiler::KIND, &key);
+            let tree = store.find_tree(compiler::KIND, &key);
             Some(tree.ok_or_else(|| gone(compiler::LAYER))?)
         }
         None => None,
@@ -220,7 +220,7 @@ pub fn ready(lock: &Lock, store: &Store) -> Result<EnvironmentLayers, AssembleEr
 /// there is no Python in it.
 #[must_use]
 pub fn so_far(lock: &Lock, store: &Store) -> Option<EnvironmentLayers> {
-    let system = store.tree(SYSTEM, &system_key(lock))?;
+    let system = store.find_tree(SYSTEM, &system_key(lock))?;
     let python = &lock.target.python;
     let there = |wheel: &Wheel| Some((wheel.clone(), store.wheel_tree(wheel, python)?));
     let (wheels, trees) = lock.wheels.iter().filter_map(there).unzip();
@@ -236,13 +236,13 @@ pub fn so_far(lock: &Lock, store: &Store) -> Option<EnvironmentLayers> {
 ///
 /// # Errors
 /// The first package that fails; what others brought stays in the store.
-pub fn assemble(
+pub fn assemble_environment(
     lock: &Lock,
     store: &Store,
     fetcher: &Fetcher,
     progress: &dyn Progress,
 ) -> Result<EnvironmentLayers, AssembleError> {
-    let missing = needs(lock, store);
+    let missing = find_missing_packages(lock, store);
     let total = missing.bytes_if_known();
     let (wheels, debs) = (missing.wheels.len(), missing.debs.len());
     let (system, compiler) = (missing.system, missing.compiler);
@@ -251,7 +251,7 @@ pub fn assemble(
         debs,
         system,
         compiler,
-        bytes = missing.bytes(),
+        bytes = missing.download_bytes(),
         "the store lacks"
     );
     match total {
@@ -297,7 +297,7 @@ fn manifest(
     );
     let mut manifest = EnvironmentLayers {
         layers,
-        env: variables(lock),
+        env: image_variables(lock),
     };
     bytecode::add_layers(&mut manifest, lock, store);
     manifest.layers.extend(compiler.map(|path| LayerTree {
@@ -364,7 +364,7 @@ fn system_tree(
     progress: &dyn Progress,
 ) -> Result<PathBuf, AssembleError> {
     let key = system_key(lock);
-    if let Some(path) = store.tree(SYSTEM, &key) {
+    if let Some(path) = store.find_tree(SYSTEM, &key) {
         return Ok(path);
     }
     let debs: Vec<&Deb> = lock.debs.iter().collect();
@@ -376,8 +376,9 @@ fn system_tree(
         lock,
         packages: &packages,
     };
-    tree.build(store, Priority::Foreground, progress, |root| {
-        system::configure(root, &target.python, &target.architecture).map_err(wrong(lock))
+    tree.build_if_missing(store, Priority::Foreground, progress, |root| {
+        system::configure_root(root, &target.python, &target.architecture)
+            .map_err(system_error(lock))
     })
 }
 
@@ -388,13 +389,13 @@ fn compiler_tree(
     fetcher: &Fetcher,
     progress: &dyn Progress,
 ) -> Result<Option<PathBuf>, AssembleError> {
-    let Some(key) = compiler::key(lock) else {
+    let Some(key) = compiler::tree_key(lock) else {
         return Ok(None);
     };
-    if let Some(path) = store.tree(compiler::KIND, &key) {
+    if let Some(path) = store.find_tree(compiler::KIND, &key) {
         return Ok(Some(path));
     }
-    let debs: Vec<&Deb> = lock.compiler().iter().collect();
+    let debs: Vec<&Deb> = lock.compiler_debs().iter().collect();
     let tree = DebTree {
         kind: compiler::KIND,
         key: &key,
@@ -402,8 +403,8 @@ fn compiler_tree(
         lock,
         packages: &fetch_debs(&debs, store, fetcher, progress)?,
     };
-    let built = tree.build(store, Priority::Foreground, progress, |root| {
-        compiler::finish(root, lock).map_err(|source| {
+    let built = tree.build_if_missing(store, Priority::Foreground, progress, |root| {
+        compiler::complete_tree(root, lock).map_err(|source| {
             AssembleError::Store(StoreError::Disk {
                 what: "finish",
                 path: root.to_owned(),
@@ -442,7 +443,7 @@ impl DebTree<'_> {
     ///
     /// # Errors
     /// [`AssembleError`].
-    pub(crate) fn build(
+    pub(crate) fn build_if_missing(
         &self,
         store: &Store,
         priority: Priority,
@@ -472,8 +473,8 @@ impl DebTree<'_> {
     }
 
     fn unpack(&self, root: &Path) -> Result<(), AssembleError> {
-        let wrong = wrong(self.lock);
-        system::prepare(root).map_err(&wrong)?;
+        let wrong = system_error(self.lock);
+        system::create_merged_usr(root).map_err(&wrong)?;
         debug!(
             tree = self.name,
             packages = self.packages.len(),
@@ -490,7 +491,7 @@ impl DebTree<'_> {
             if control.package != deb.name {
                 return Err(AssembleError::OtherPackage {
                     wanted: deb.name.clone(),
-                    found: printable(control.package.as_bytes()),
+                    found: printable_name(control.package.as_bytes()),
                 });
             }
             system::note_package(root, &deb.name, &control.text).map_err(&wrong)?;
@@ -500,7 +501,7 @@ impl DebTree<'_> {
 }
 
 /// What went wrong with the tree of a lock's packages.
-pub(crate) fn wrong(lock: &Lock) -> impl Fn(SystemError) -> AssembleError + '_ {
+pub(crate) fn system_error(lock: &Lock) -> impl Fn(SystemError) -> AssembleError + '_ {
     |source| AssembleError::System {
         release: lock.target.release.clone(),
         source,

@@ -135,7 +135,7 @@ impl<'a> Trees<'a> {
             system_bytecode: of(system),
             bytecode: wheels.iter().map(|tree| of(tree)).collect(),
             wheels,
-            compiler: compiler::tree(lock, store),
+            compiler: compiler::find_tree(lock, store),
         })
     }
 }
@@ -166,7 +166,7 @@ fn tree<'a>(
     sources: Option<&'a Path>,
     slim: Option<&'a SlimRules>,
 ) -> TreeSource<'a> {
-    let mut tree = TreeSource::whole(root);
+    let mut tree = TreeSource::from_root(root);
     if let Some((name, has)) = part {
         name.clone_into(&mut tree.part.name);
         tree.part.has = Box::new(move |path, _| has(path));
@@ -177,9 +177,9 @@ fn tree<'a>(
     let filter = SlimFilter::new(rules, sources.unwrap_or(root), sources.is_some());
     let has = tree.part.has;
     tree.part = TreeSubset {
-        name: format!("{} {}", tree.part.name, rules.name()),
+        name: format!("{} {}", tree.part.name, rules.key_label()),
         has: Box::new(move |path, is_folder| {
-            has(path, is_folder) && filter.removal(path, is_folder).is_none()
+            has(path, is_folder) && filter.removal_for(path, is_folder).is_none()
         }),
         shrinks: Some(rules),
     };
@@ -232,10 +232,10 @@ fn job<'a>(
             all
         }
         LayerContent::Compiler => match &trees.compiler {
-            Some(tree) => vec![TreeSource::whole(tree)],
+            Some(tree) => vec![TreeSource::from_root(tree)],
             None => return Err(absent()),
         },
-        LayerContent::Tree(Some(tree)) => vec![TreeSource::whole(tree)],
+        LayerContent::Tree(Some(tree)) => vec![TreeSource::from_root(tree)],
         LayerContent::Tree(None) => return Err(absent()),
     };
     Ok(LayerJob {
@@ -249,7 +249,7 @@ fn job<'a>(
 ///
 /// # Errors
 /// A tree cannot be read.
-pub fn removed(
+pub fn list_removed_files(
     lock: &Lock,
     environment: &EnvironmentLayers,
     rules: &SlimRules,
@@ -267,9 +267,11 @@ pub fn removed(
             let Some(root) = root else { continue };
             let begin = taken.len();
             let filter = SlimFilter::new(rules, sources, is_bytecode);
-            slim::list(root, &filter, &mut taken).map_err(|source| LayerError::Archive {
-                layer: "slim".to_owned(),
-                source: source.into(),
+            slim::collect_removed_files(root, &filter, &mut taken).map_err(|source| {
+                LayerError::Archive {
+                    layer: "slim".to_owned(),
+                    source: source.into(),
+                }
             })?;
             taken[begin..].sort_by(|a, b| a.path.cmp(&b.path));
         }
@@ -288,8 +290,8 @@ pub fn removed_compiler(
     store: &Store,
 ) -> Result<Vec<RemovedFile>, BuildError> {
     let mut taken = Vec::new();
-    let left_out = lock.compiler().is_empty();
-    if let Some(root) = compiler::tree(whole, store).filter(|_| left_out) {
+    let left_out = lock.compiler_debs().is_empty();
+    if let Some(root) = compiler::find_tree(whole, store).filter(|_| left_out) {
         slim::list_all(&root, Removal::Compiler, &mut taken).map_err(|source| {
             LayerError::Archive {
                 layer: "slim".to_owned(),
@@ -303,7 +305,7 @@ pub fn removed_compiler(
 
 /// The layers of `plan` that are in the store already, as the plan's layers.
 #[must_use]
-pub fn present(
+pub fn find_stored_layers(
     plan: &LayerPlan,
     lock: &Lock,
     environment: &EnvironmentLayers,
@@ -318,7 +320,7 @@ pub fn present(
     let found = |planned| {
         job(planned, lock, &trees, slim)
             .ok()?
-            .found(compression, store)
+            .find_blob(compression, store)
     };
     plan.layers.iter().map(found).collect()
 }
@@ -328,7 +330,7 @@ pub fn present(
 ///
 /// # Errors
 /// [`BuildError`]; layers that were made stay.
-pub fn build(
+pub fn build_image(
     plan: &LayerPlan,
     lock: &Lock,
     environment: &EnvironmentLayers,
@@ -349,9 +351,9 @@ pub fn build(
 
     let digest = local::keep_lock(lock, store)?;
     let config = config(plan, lock, digest, environment, &layers, options);
-    let config = oci::write(&config);
+    let config = oci::to_json(&config);
     let mut manifest = ImageManifest::new(
-        Descriptor::of(media::CONFIG, &config),
+        Descriptor::for_bytes(media::CONFIG, &config),
         layers.iter().map(LayerBlob::descriptor).collect(),
     );
     manifest.annotations = Some(annotations(lock, digest, options));
@@ -361,9 +363,9 @@ pub fn build(
         packages: planned.packages.clone(),
         unpacked_bytes: Some(layer.unpacked_bytes),
     });
-    Ok(LocalImage::keep(
+    Ok(LocalImage::store_image(
         store,
-        oci::write(&manifest),
+        oci::to_json(&manifest),
         config,
         contents.collect(),
     )?)
@@ -375,7 +377,7 @@ pub fn build(
 ///
 /// # Errors
 /// [`BuildError`]; a regular file that was there before is as it was then.
-pub fn squashfs(
+pub fn write_squashfs(
     plan: &LayerPlan,
     lock: &Lock,
     environment: &EnvironmentLayers,
@@ -407,7 +409,7 @@ pub fn squashfs(
     }
     let digest = local::keep_lock(lock, store)?;
     let config = config(plan, lock, digest, environment, &[], options).config;
-    let made = launch::files(&config.unwrap_or_default())?;
+    let made = launch::render_files(&config.unwrap_or_default())?;
     let compression = options.compression;
     Ok(squashfs::write(
         &sources,
@@ -430,7 +432,7 @@ fn config(
     let mut env = environment.env.clone();
     env.extend(requirements(lock));
     env.extend(options.env.clone());
-    let created = rfc3339(options.created);
+    let created = format_rfc3339(options.created);
     let history = plan.layers.iter().map(|planned| History {
         created: Some(created.clone()),
         created_by: Some(format!("sconce build: {}", planned.name)),
@@ -491,7 +493,7 @@ fn annotations(lock: &Lock, digest: Digest, options: &ImageOptions) -> BTreeMap<
         ("org.opencontainers.image.title", Some(options.name.clone())),
         (
             "org.opencontainers.image.created",
-            Some(rfc3339(options.created)),
+            Some(format_rfc3339(options.created)),
         ),
         ("org.opencontainers.image.version", versions.torch.clone()),
         (LOCK_LABEL, Some(digest.to_string())),
@@ -521,7 +523,7 @@ fn annotations(lock: &Lock, digest: Digest, options: &ImageOptions) -> BTreeMap<
 
 /// A point in time as RFC 3339 writes it, in UTC. Civil dates from days by the usual arithmetic
 /// of 400-year eras.
-pub(crate) fn rfc3339(seconds: i64) -> String {
+pub(crate) fn format_rfc3339(seconds: i64) -> String {
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     // Days since 0000-03-01, so that a leap day ends a year.
     let shifted = days + 719_468;
@@ -556,7 +558,7 @@ mod tests {
             (4_102_444_800, "2100-01-01T00:00:00Z"),
             (-1, "1969-12-31T23:59:59Z"),
         ] {
-            assert_eq!(rfc3339(seconds), text);
+            assert_eq!(format_rfc3339(seconds), text);
         }
     }
 

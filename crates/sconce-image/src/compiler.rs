@@ -1,5 +1,5 @@
 //! The compiler of an environment as a tree of its own, laid over all others: the Debian packages of
-//! [`Lock::compiler`] without what nothing compiles with. What of a package is left out is a function
+//! [`Lock::compiler_debs`] without what nothing compiles with. What of a package is left out is a function
 //! of its path and size, so the tree is named by the packages alone.
 
 use std::fs;
@@ -32,8 +32,8 @@ const PROGRAMS: [&str; 8] = [
 ];
 
 /// The key of the tree in the store; `None` where the lock has no compiler.
-pub(crate) fn key(lock: &Lock) -> Option<String> {
-    if lock.compiler().is_empty() {
+pub(crate) fn tree_key(lock: &Lock) -> Option<String> {
+    if lock.compiler_debs().is_empty() {
         return None;
     }
     let mut hasher = sha2::Sha256::new();
@@ -44,7 +44,7 @@ pub(crate) fn key(lock: &Lock) -> Option<String> {
         target.architecture,
         target.python
     ));
-    for deb in lock.compiler() {
+    for deb in lock.compiler_debs() {
         hasher.update(deb.sha256.0);
     }
     for (name, _) in names(lock) {
@@ -68,8 +68,8 @@ fn names(lock: &Lock) -> impl Iterator<Item = (&'static str, &'static str)> {
 ///
 /// # Errors
 /// A file cannot be removed, or a link not made.
-pub(crate) fn finish(root: &Path, lock: &Lock) -> io::Result<()> {
-    let multiarch = system::multiarch(&lock.target.architecture);
+pub(crate) fn complete_tree(root: &Path, lock: &Lock) -> io::Result<()> {
+    let multiarch = system::multiarch_triplet(&lock.target.architecture);
     remove_unneeded(root, Path::new(""), multiarch)?;
     for (name, program) in names(lock) {
         let link = root.join("usr/bin").join(name);
@@ -113,7 +113,7 @@ fn unneeded(path: &Path, size_bytes: u64, multiarch: &str) -> bool {
         // The compiler that runs at link time. It is as large as the others.
         ["usr", "libexec" | "lib", "gcc", _, _, "lto1"] => true,
         // Licences have to go with what they cover.
-        ["usr", "share", "doc", ..] => slim::removal(path, false) == Some(Removal::Docs),
+        ["usr", "share", "doc", ..] => slim::classify_path(path, false) == Some(Removal::Docs),
         ["usr", "share", ..] => true,
         // Headers of Linux for other architectures, which share one package.
         ["usr", "include", folder, _, ..] if folder.contains("-linux-") => folder != multiarch,
@@ -132,8 +132,8 @@ fn unneeded(path: &Path, size_bytes: u64, multiarch: &str) -> bool {
 }
 
 /// The tree of the lock's compiler, if the store has it.
-pub(crate) fn tree(lock: &Lock, store: &sconce_store::Store) -> Option<PathBuf> {
-    store.tree(KIND, &key(lock)?)
+pub(crate) fn find_tree(lock: &Lock, store: &sconce_store::Store) -> Option<PathBuf> {
+    store.find_tree(KIND, &tree_key(lock)?)
 }
 
 #[cfg(test)]
@@ -195,7 +195,7 @@ mod tests {
         fs::write(root.join("usr/bin/g++"), "").unwrap();
         fs::write(root.join("usr/bin/gcc"), "").unwrap();
         let mut lock = Lock::parse(include_str!("sbom/testdata/lock.toml")).unwrap();
-        assert_eq!(key(&lock), None);
+        assert_eq!(tree_key(&lock), None);
         let mut deb = lock.debs[0].clone();
         deb.name = "g++".to_owned();
         lock.stages.push(LockedStage {
@@ -203,17 +203,17 @@ mod tests {
             wheels: Vec::new(),
             debs: vec![deb.clone()],
         });
-        let alone = key(&lock).unwrap();
-        finish(root, &lock).unwrap();
+        let alone = tree_key(&lock).unwrap();
+        complete_tree(root, &lock).unwrap();
         let link = |name: &str| fs::read_link(root.join("usr/bin").join(name)).ok();
         assert_eq!((link("c++"), link("cc")), (Some("g++".into()), None));
         assert!(!root.join("usr/share").exists());
         // gcc may be the environment's own.
         deb.name = "gcc".to_owned();
         lock.debs.push(deb);
-        finish(root, &lock).unwrap();
+        complete_tree(root, &lock).unwrap();
         assert_eq!(link("cc"), Some("gcc".into()));
-        assert_ne!(key(&lock), Some(alone));
-        assert_eq!(key(&lock.without_compiler()), None);
+        assert_ne!(tree_key(&lock), Some(alone));
+        assert_eq!(tree_key(&lock.without_compiler()), None);
     }
 }

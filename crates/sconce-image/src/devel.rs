@@ -29,7 +29,7 @@ const CUDA: &str = "/usr/local/cuda";
 ///
 /// # Errors
 /// The store cannot take it.
-pub fn lay(
+pub fn add_devel_layer(
     environment: &mut EnvironmentLayers,
     lock: &Lock,
     store: &Store,
@@ -183,7 +183,7 @@ mod tests {
             ],
             env: [("PATH".to_owned(), "/usr/bin".to_owned())].into(),
         };
-        let path = lay(&mut environment, &lock, &store).unwrap();
+        let path = add_devel_layer(&mut environment, &lock, &store).unwrap();
         assert_eq!(environment.layers.last().unwrap().path, path);
         assert_eq!(environment.env["PATH"], "/usr/local/cuda/bin:/usr/bin");
         let target = |name: &Path| fs::read_link(path.join(name)).ok();
@@ -198,7 +198,7 @@ mod tests {
 
         environment.layers.truncate(1);
         environment.env.clear();
-        let path = lay(&mut environment, &lock, &store).unwrap();
+        let path = add_devel_layer(&mut environment, &lock, &store).unwrap();
         assert!(!path.join("usr/local").exists() && environment.env.is_empty());
     }
 }

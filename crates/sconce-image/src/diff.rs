@@ -57,7 +57,7 @@ impl PackageDiff {
 /// A size counts as no difference. A version or digest that one of the lists does not know makes
 /// none either: documents of other programs often lack it.
 #[must_use]
-pub fn diff(before: &[SbomPackage], after: &[SbomPackage]) -> PackageDiff {
+pub fn diff_packages(before: &[SbomPackage], after: &[SbomPackage]) -> PackageDiff {
     type Sides<'a> = (Vec<&'a SbomPackage>, Vec<&'a SbomPackage>);
     let mut names: BTreeMap<(&PurlType, &str), Sides<'_>> = BTreeMap::new();
     for package in before {
@@ -131,7 +131,7 @@ mod tests {
             package("new", "1", Some(7)),
             package("torch", "2.8", Some(700)),
         ];
-        let found = diff(&before, &after);
+        let found = diff_packages(&before, &after);
         assert_eq!(found.added, [package("new", "1", Some(7))]);
         assert_eq!(found.removed, [package("old", "1", Some(5))]);
         assert_eq!(found.changed[0].growth_bytes(), Some(-100));
@@ -140,9 +140,9 @@ mod tests {
 
     #[test]
     fn a_missing_size_is_no_zero() {
-        let found = diff(&[], &[package("a", "1", None)]);
+        let found = diff_packages(&[], &[package("a", "1", None)]);
         assert_eq!(found.growth_bytes(), None);
-        assert_eq!(diff(&[], &[]).growth_bytes(), Some(0));
+        assert_eq!(diff_packages(&[], &[]).growth_bytes(), Some(0));
     }
 
     #[test]
@@ -151,10 +151,10 @@ mod tests {
             sha256: Some(Sha256([byte; 32])),
             ..package("a", "1", None)
         };
-        assert_eq!(diff(&[with(1)], &[with(2)]).changed.len(), 1);
-        assert!(diff(&[with(1)], &[with(1)]).is_empty());
+        assert_eq!(diff_packages(&[with(1)], &[with(2)]).changed.len(), 1);
+        assert!(diff_packages(&[with(1)], &[with(1)]).is_empty());
         assert!(
-            diff(&[with(1)], &[package("a", "1", None)]).is_empty(),
+            diff_packages(&[with(1)], &[package("a", "1", None)]).is_empty(),
             "not known"
         );
     }
@@ -165,11 +165,11 @@ mod tests {
             kind: PurlType::Debian,
             ..package("six", "1", None)
         };
-        let found = diff(&[package("six", "1", None)], &[deb]);
+        let found = diff_packages(&[package("six", "1", None)], &[deb]);
         assert_eq!((found.added.len(), found.removed.len()), (1, 1));
         let before = [package("a", "1", None), package("a", "2", None)];
         let after = [package("a", "2", None), package("a", "3", None)];
-        let found = diff(&before, &after);
+        let found = diff_packages(&before, &after);
         assert_eq!(found.changed.len(), 1);
         assert_eq!(found.changed[0].after, package("a", "3", None));
     }
@@ -178,11 +178,11 @@ mod tests {
         /// Every package is accounted for, and the other direction says the opposite.
         #[test]
         fn nothing_is_lost(a in lists(), b in lists()) {
-            let (there, back) = (diff(&a, &b), diff(&b, &a));
+            let (there, back) = (diff_packages(&a, &b), diff_packages(&b, &a));
             prop_assert_eq!(&there.added, &back.removed);
             prop_assert_eq!(&there.removed, &back.added);
             prop_assert_eq!(a.len() + there.added.len(), b.len() + there.removed.len());
-            prop_assert!(diff(&a, &a).is_empty());
+            prop_assert!(diff_packages(&a, &a).is_empty());
         }
     }
 

@@ -14,8 +14,8 @@ use sconce_schema::Progress;
 use sconce_store::Store;
 use serde::Serialize;
 
-use crate::layer::{end, fill, put_file, unpacked};
-use crate::layout::{LayoutError, file};
+use crate::layer::{put_file, unpacked, write_end_of_archive, write_padding};
+use crate::layout::{LayoutError, io_error};
 use crate::local::LocalImage;
 use sconce_oci as oci;
 use sconce_oci::Digest;
@@ -34,8 +34,8 @@ struct Entry {
 }
 
 /// `manifest.json`: the names in the archive of the configuration and the layers, lowest first.
-pub(crate) fn manifest(config: &str, names: &[String], layers: Vec<String>) -> Vec<u8> {
-    oci::write(&[Entry {
+pub(crate) fn render_manifest(config: &str, names: &[String], layers: Vec<String>) -> Vec<u8> {
+    oci::to_json(&[Entry {
         config: config.to_owned(),
         repo_tags: names.to_vec(),
         layers,
@@ -71,16 +71,16 @@ pub fn send_archive(
     (out, path): (&mut impl Write, &Path),
     progress: &dyn Progress,
 ) -> Result<(), LayoutError> {
-    let diff_ids = image.config()?.rootfs.diff_ids;
-    let blobs = image.blobs(store)?;
+    let diff_ids = image.parse_config()?.rootfs.diff_ids;
+    let blobs = image.layer_blobs(store)?;
     if diff_ids.len() != blobs.len() {
         return Err(LayoutError::Layers {
             digest: image.digest,
         });
     }
-    let config = format!("{}.json", Digest::of(&image.config_bytes).hex());
-    let layer_name = |diff_id: &Digest| format!("{}.tar", diff_id.hex());
-    let manifest = manifest(&config, names, diff_ids.iter().map(layer_name).collect());
+    let config = format!("{}.json", Digest::hash_bytes(&image.config_bytes).to_hex());
+    let layer_name = |diff_id: &Digest| format!("{}.tar", diff_id.to_hex());
+    let manifest = render_manifest(&config, names, diff_ids.iter().map(layer_name).collect());
     let mut sizes = Vec::new();
     for (at, (layer, blob)) in blobs.iter().enumerate() {
         let known = image
@@ -92,7 +92,11 @@ pub fn send_archive(
             let mut archive = unpacked(blob, &layer.media_type)?;
             io::copy(&mut archive, &mut io::sink())
         };
-        sizes.push(known.map_or_else(count, Ok).map_err(file("read", blob))?);
+        sizes.push(
+            known
+                .map_or_else(count, Ok)
+                .map_err(io_error("read", blob))?,
+        );
     }
     progress.stage("export", Some(sizes.iter().sum()));
     let write = |source| LayoutError::File {
@@ -106,7 +110,7 @@ pub fn send_archive(
     ] {
         put_file(name, bytes.len() as u64, out).map_err(write)?;
         out.write_all(bytes).map_err(write)?;
-        fill(bytes.len() as u64, out).map_err(write)?;
+        write_padding(bytes.len() as u64, out).map_err(write)?;
     }
     let mut written = Vec::new();
     for ((diff_id, (layer, blob)), size) in diff_ids.iter().zip(&blobs).zip(&sizes) {
@@ -118,18 +122,18 @@ pub fn send_archive(
         written.push(*diff_id);
         put_file(&name, *size, out).map_err(write)?;
         let told = |bytes| progress.advance(&name, bytes);
-        let archive = unpacked(blob, &layer.media_type).map_err(file("read", blob))?;
+        let archive = unpacked(blob, &layer.media_type).map_err(io_error("read", blob))?;
         let copied = copy(archive, out, told).map_err(|error| match error {
-            Side::Read(source) => file("read", blob)(source),
+            Side::Read(source) => io_error("read", blob)(source),
             Side::Write(source) => write(source),
         })?;
         if copied != *size {
-            return Err(file("read", blob)(io::ErrorKind::UnexpectedEof.into()));
+            return Err(io_error("read", blob)(io::ErrorKind::UnexpectedEof.into()));
         }
-        fill(*size, out).map_err(write)?;
+        write_padding(*size, out).map_err(write)?;
         progress.done(&name);
     }
-    end(out).map_err(write)
+    write_end_of_archive(out).map_err(write)
 }
 
 /// The side on which a copy failed.

@@ -7,7 +7,7 @@ use sconce_schema::manifest::VENV;
 
 /// Variables of an image made from `lock`. `PYTORCH_VERSION` and `CUDA_VERSION` are what enroot's
 /// PyTorch hook and many launch scripts look for.
-pub(crate) fn variables(lock: &Lock) -> BTreeMap<String, String> {
+pub(crate) fn image_variables(lock: &Lock) -> BTreeMap<String, String> {
     let mut env = BTreeMap::new();
     let mut set = |name: &str, value: String| env.insert(name.to_owned(), value);
     set(

@@ -41,7 +41,11 @@ pub struct ImageExecution {
 impl ImageExecution {
     /// Of an image's configuration. `accounts` are those that the image has.
     #[must_use]
-    pub fn of(image: &oci::ImageConfiguration, accounts: &Accounts, as_root: bool) -> Self {
+    pub fn from_image_config(
+        image: &oci::ImageConfiguration,
+        accounts: &Accounts,
+        as_root: bool,
+    ) -> Self {
         let config = image.config.clone().unwrap_or_default();
         let mut notes = Vec::new();
         let mut env = BTreeMap::from([("PATH".to_owned(), DEFAULT_PATH.to_owned())]);
@@ -86,7 +90,7 @@ impl ImageExecution {
     /// The whole command: the image's entrypoint, then `asked`, or the image's own command where
     /// nothing is asked for. Empty where the image has neither.
     #[must_use]
-    pub fn command(&self, asked: &[String]) -> Vec<String> {
+    pub fn resolve_command(&self, asked: &[String]) -> Vec<String> {
         let rest = match asked {
             [] => &self.default_command,
             asked => asked,
@@ -96,7 +100,7 @@ impl ImageExecution {
 
     /// The working directory that `asked` means: one that is not absolute is below the image's own.
     #[must_use]
-    pub fn workdir(&self, asked: Option<&str>) -> PathBuf {
+    pub fn resolve_workdir(&self, asked: Option<&str>) -> PathBuf {
         match asked {
             Some(asked) => self.workdir.join(asked),
             None => self.workdir.clone(),
@@ -106,7 +110,7 @@ impl ImageExecution {
 
 /// The versions that an image of Sconce says it has, in its labels.
 #[must_use]
-pub fn versions(image: &oci::ImageConfiguration) -> Option<LockedVersions> {
+pub fn versions_from_labels(image: &oci::ImageConfiguration) -> Option<LockedVersions> {
     let labels = image.config.as_ref()?.labels.as_ref()?;
     let get = |name: &str| {
         let value = labels.get(&format!("dev.sconce.{name}"));
@@ -224,11 +228,11 @@ mod tests {
             r#"{{"architecture":"amd64","os":"linux","config":{config},
                 "rootfs":{{"type":"layers","diff_ids":[]}}}}"#
         );
-        oci::ImageConfiguration::parse(text.as_bytes()).unwrap()
+        oci::ImageConfiguration::from_json(text.as_bytes()).unwrap()
     }
 
     fn execution(config: &str) -> ImageExecution {
-        ImageExecution::of(&image(config), &Accounts::parse(PASSWD, b""), false)
+        ImageExecution::from_image_config(&image(config), &Accounts::parse(PASSWD, b""), false)
     }
 
     fn words(words: &[&str]) -> Vec<String> {
@@ -238,11 +242,11 @@ mod tests {
     #[test]
     fn the_entrypoint_stays_and_the_command_is_replaced() {
         let both = execution(r#"{"Entrypoint":["tini","--"],"Cmd":["python","a.py"]}"#);
-        assert_eq!(both.command(&[]), ["tini", "--", "python", "a.py"]);
-        assert_eq!(both.command(&words(&["sh"])), ["tini", "--", "sh"]);
+        assert_eq!(both.resolve_command(&[]), ["tini", "--", "python", "a.py"]);
+        assert_eq!(both.resolve_command(&words(&["sh"])), ["tini", "--", "sh"]);
         let one = execution(r#"{"Entrypoint":null,"Cmd":["sh"]}"#);
-        assert_eq!(one.command(&[]), ["sh"]);
-        assert!(execution("null").command(&[]).is_empty());
+        assert_eq!(one.resolve_command(&[]), ["sh"]);
+        assert!(execution("null").resolve_command(&[]).is_empty());
     }
 
     #[test]
@@ -270,7 +274,7 @@ mod tests {
         ] {
             let config = serde_json::json!({ "WorkingDir": said }).to_string();
             assert_eq!(
-                execution(&config).workdir(asked),
+                execution(&config).resolve_workdir(asked),
                 Path::new(wanted),
                 "{said}"
             );
@@ -321,7 +325,7 @@ mod tests {
             assert_eq!(home("far", env), "/home/sconce", "{env}");
         }
         let image = image(r#"{"User":"app"}"#);
-        let root = ImageExecution::of(&image, &Accounts::parse(PASSWD, b""), true);
+        let root = ImageExecution::from_image_config(&image, &Accounts::parse(PASSWD, b""), true);
         assert_eq!((root.notes.len(), root.env["HOME"].as_str()), (0, "/root"));
     }
 
@@ -329,13 +333,13 @@ mod tests {
     fn versions_come_from_our_labels() {
         let labels = r#"{"Labels":{"dev.sconce.python":"3.13.5-2","dev.sconce.glibc":"2.41-12",
             "dev.sconce.torch":"2.15.0","dev.sconce.cuda":"13.2","dev.sconce.lowest-driver":"x"}}"#;
-        let found = versions(&image(labels)).unwrap();
+        let found = versions_from_labels(&image(labels)).unwrap();
         assert_eq!(found.torch.as_deref(), Some("2.15.0"));
         assert!(found.cuda.is_some() && found.lowest_driver.is_none());
         assert_eq!(
-            versions(&image(r#"{"Labels":{"dev.sconce.python":"3"}}"#)),
+            versions_from_labels(&image(r#"{"Labels":{"dev.sconce.python":"3"}}"#)),
             None
         );
-        assert_eq!(versions(&image("null")), None);
+        assert_eq!(versions_from_labels(&image("null")), None);
     }
 }

@@ -11,7 +11,7 @@ use sconce_testkit::golden_files::HeldBy::{self, Golden};
 
 use crate::layer::{Compression, LayerBlob};
 use crate::local::{self, LayerContents};
-use crate::provenance::{LOCAL_BUILDER, ProvenanceInput, statement};
+use crate::provenance::{LOCAL_BUILDER, ProvenanceInput, render_statement};
 use crate::sbom::{self, SbomSubject};
 
 const CONTENTS: HeldBy = Golden("contents.json");
@@ -75,9 +75,9 @@ const LAYER_BYTES: &[u8] = b"layer";
 fn record_of_a_layer_is_as_before() {
     let all = [Compression::Zstd, Compression::Gzip, Compression::None];
     let layers = all.map(|compression| LayerBlob {
-        digest: Digest::of(b"blob"),
+        digest: Digest::hash_bytes(b"blob"),
         size_bytes: 4,
-        diff_id: Digest::of(LAYER_BYTES),
+        diff_id: Digest::hash_bytes(LAYER_BYTES),
         unpacked_bytes: 5,
         entries: 6,
         compression,
@@ -86,7 +86,7 @@ fn record_of_a_layer_is_as_before() {
         .iter()
         .map(|layer| serde_json::to_string(layer).unwrap() + "\n");
     goldens().assert_same("layer.jsonl", lines.collect::<String>());
-    let text = goldens().text("layer.jsonl");
+    let text = goldens().read_text("layer.jsonl");
     let read: Vec<LayerBlob> = text
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -97,17 +97,17 @@ fn record_of_a_layer_is_as_before() {
 /// An image in the store that a test fills.
 fn kept(store: &Store) -> local::LocalImage {
     store
-        .put_blob(LAYER_BYTES, &Digest::of(LAYER_BYTES).0)
+        .put_blob(LAYER_BYTES, &Digest::hash_bytes(LAYER_BYTES).0)
         .unwrap();
     let contents = vec![LayerContents {
         layer: "base".to_owned(),
         packages: vec![("libc6".to_owned(), "2.41-12".to_owned())],
         unpacked_bytes: Some(LAYER_BYTES.len() as u64),
     }];
-    local::LocalImage::keep(
+    local::LocalImage::store_image(
         store,
-        goldens().text("manifest.json").into_bytes(),
-        goldens().text("config.json").into_bytes(),
+        goldens().read_text("manifest.json").into_bytes(),
+        goldens().read_text("config.json").into_bytes(),
         contents,
     )
     .unwrap()
@@ -118,8 +118,8 @@ fn files_of_an_image_in_the_store_are_as_before() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
     let image = kept(&store);
-    image.call(&store, "team/digits:1").unwrap();
-    let tree = store.tree("image", &image.digest.hex()).unwrap();
+    image.assign_name(&store, "team/digits:1").unwrap();
+    let tree = store.find_tree("image", &image.digest.to_hex()).unwrap();
     for name in ["manifest.json", "config.json", "contents.json"] {
         goldens().assert_same(name, std::fs::read(tree.join(name)).unwrap());
     }
@@ -187,11 +187,11 @@ fn unversioned(document: Vec<u8>) -> String {
 
 #[test]
 fn lists_of_packages_are_as_before() {
-    let lock = sbom::tests::lock();
-    let facts = sbom::tests::facts(&lock);
+    let lock = sbom::tests::fixture_lock();
+    let facts = sbom::tests::fixture_metadata(&lock);
     let subject = SbomSubject {
         name: "digits",
-        manifest: Some(Digest::of(b"manifest")),
+        manifest: Some(Digest::hash_bytes(b"manifest")),
         lock: &lock,
         facts: &facts,
         created_s: 0,
@@ -201,7 +201,7 @@ fn lists_of_packages_are_as_before() {
         ("spdx.json", sbom::spdx(&subject)),
     ] {
         goldens().assert_same(name, unversioned(document));
-        let packages = sbom::parse(goldens().text(name).as_bytes()).unwrap();
+        let packages = sbom::parse(goldens().read_text(name).as_bytes()).unwrap();
         assert_eq!(
             packages.len(),
             lock.wheels.len() + lock.debs.len(),
@@ -212,14 +212,14 @@ fn lists_of_packages_are_as_before() {
 
 #[test]
 fn provenance_is_as_before() {
-    let lock = sbom::tests::lock();
+    let lock = sbom::tests::fixture_lock();
     let build = ProvenanceInput {
         image: "digits",
-        manifest: Digest::of(b"manifest"),
-        spec: Some(Digest::of(b"spec").0),
-        lock_file: Digest::of(b"lock").0,
+        manifest: Digest::hash_bytes(b"manifest"),
+        spec: Some(Digest::hash_bytes(b"spec").0),
+        lock_file: Digest::hash_bytes(b"lock").0,
         lock: &lock,
         builder: LOCAL_BUILDER,
     };
-    goldens().assert_same("provenance.json", unversioned(statement(&build)));
+    goldens().assert_same("provenance.json", unversioned(render_statement(&build)));
 }

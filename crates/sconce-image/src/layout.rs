@@ -12,7 +12,7 @@ use sconce_base::output::{
 use sconce_schema::{Hint, Progress, exit};
 use sconce_store::Store;
 
-use crate::layer::{end, fill, put_file};
+use crate::layer::{put_file, write_end_of_archive, write_padding};
 use crate::local::{LocalError, LocalImage};
 use sconce_oci as oci;
 use sconce_oci::{Descriptor, Digest, ImageIndex, Platform, media};
@@ -87,9 +87,12 @@ impl Hint for LayoutError {
 }
 
 /// The descriptor of an image in an index.
-pub(crate) fn entry(image: &LocalImage, name: Option<&str>) -> Result<Descriptor, LocalError> {
-    let config = image.config()?;
-    let mut descriptor = Descriptor::of(media::MANIFEST, &image.manifest_bytes);
+pub(crate) fn index_descriptor(
+    image: &LocalImage,
+    name: Option<&str>,
+) -> Result<Descriptor, LocalError> {
+    let config = image.parse_config()?;
+    let mut descriptor = Descriptor::for_bytes(media::MANIFEST, &image.manifest_bytes);
     descriptor.platform = Some(Platform {
         architecture: config.architecture,
         os: config.os,
@@ -115,34 +118,34 @@ pub fn write_folder(
     let occupied = || LayoutError::Occupied {
         path: folder.to_owned(),
     };
-    let folder = OutputDirectory::open(folder)?;
+    let folder = OutputDirectory::open_or_create(folder)?;
     let mut index = match folder.read(INDEX, MOST_INDEX) {
-        Ok(bytes) => ImageIndex::parse(&bytes).map_err(|_| occupied())?,
-        Err(_) if !folder.is_empty().map_err(file("read", folder.path()))? => {
+        Ok(bytes) => ImageIndex::from_json(&bytes).map_err(|_| occupied())?,
+        Err(_) if !folder.is_empty().map_err(io_error("read", folder.path()))? => {
             return Err(occupied());
         }
         Err(_) => ImageIndex::new(Vec::new()),
     };
-    let blobs = folder.folder("blobs")?.folder("sha256")?;
-    for (layer, source) in image.blobs(store)? {
-        place(&source, &blobs, &layer.digest.hex())?;
+    let blobs = folder.ensure_subdir("blobs")?.ensure_subdir("sha256")?;
+    for (layer, source) in image.layer_blobs(store)? {
+        place(&source, &blobs, &layer.digest.to_hex())?;
     }
     for bytes in [&image.config_bytes, &image.manifest_bytes] {
-        let name = Digest::of(bytes).hex();
-        blobs.file(&name, OutputForm::Binary)?.write(bytes)?;
+        let name = Digest::hash_bytes(bytes).to_hex();
+        blobs.output_for(&name, OutputForm::Binary)?.write(bytes)?;
     }
     folder
-        .file("oci-layout", OutputForm::Text)?
+        .output_for("oci-layout", OutputForm::Text)?
         .write(VERSION)?;
-    let entry = entry(image, name)?;
+    let entry = index_descriptor(image, name)?;
     index.manifests.retain(|other| {
         let named = |d: &Descriptor| d.annotations.as_ref()?.get(REF_NAME).cloned();
         other.digest != entry.digest && (name.is_none() || named(other) != named(&entry))
     });
     index.manifests.push(entry);
     Ok(folder
-        .file(INDEX, OutputForm::Text)?
-        .write(&oci::write(&index))?)
+        .output_for(INDEX, OutputForm::Text)?
+        .write(&oci::to_json(&index))?)
 }
 
 /// Looks whether a layout can be written into `folder`, before there is an image.
@@ -150,7 +153,7 @@ pub fn write_folder(
 /// # Errors
 /// [`LayoutError`].
 pub fn check_folder(folder: &Path) -> Result<(), LayoutError> {
-    OutputDirectory::check(folder)?;
+    OutputDirectory::check_writable(folder)?;
     let has_others = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
     match has_others && !folder.join(INDEX).exists() {
         true => Err(LayoutError::Occupied {
@@ -172,15 +175,15 @@ pub fn write_tar(
     output: OutputDestination,
     progress: &dyn Progress,
 ) -> Result<(), LayoutError> {
-    let blobs = image.blobs(store)?;
-    let name = |digest: &Digest| format!("blobs/sha256/{}", digest.hex());
+    let blobs = image.layer_blobs(store)?;
+    let name = |digest: &Digest| format!("blobs/sha256/{}", digest.to_hex());
     let documents = [&image.config_bytes, &image.manifest_bytes];
-    let docker = crate::docker::manifest(
+    let docker = crate::docker::render_manifest(
         &name(&image.manifest.config.digest),
         names,
         blobs.iter().map(|(layer, _)| name(&layer.digest)).collect(),
     );
-    let index = oci::write(&ImageIndex::new(vec![entry(
+    let index = oci::to_json(&ImageIndex::new(vec![index_descriptor(
         image,
         names.first().map(String::as_str),
     )?]));
@@ -190,17 +193,17 @@ pub fn write_tar(
     );
     let path = output.path().to_owned();
     let mut out = output.open()?;
-    let wrong = |source| file("write", &path)(source);
+    let wrong = |source| io_error("write", &path)(source);
     let put = |name: &str, bytes: &[u8], out: &mut OutputFile| {
         put_file(name, bytes.len() as u64, out).map_err(wrong)?;
         out.write_all(bytes).map_err(wrong)?;
-        fill(bytes.len() as u64, out).map_err(wrong)
+        write_padding(bytes.len() as u64, out).map_err(wrong)
     };
     put("oci-layout", VERSION, &mut out)?;
     put(INDEX, &index, &mut out)?;
     put("manifest.json", &docker, &mut out)?;
     for bytes in documents {
-        put(&name(&Digest::of(bytes)), bytes, &mut out)?;
+        put(&name(&Digest::hash_bytes(bytes)), bytes, &mut out)?;
     }
     let mut reader = DirectReader::new();
     let mut written = Vec::new();
@@ -211,32 +214,32 @@ pub fn write_tar(
         written.push(layer.digest);
         let name = name(&layer.digest);
         put_file(&name, layer.size, &mut out).map_err(wrong)?;
-        let sent = reader.read(blob, layer.size, |bytes| {
+        let sent = reader.read_chunks(blob, layer.size, |bytes| {
             progress.advance(&name, bytes.len() as u64);
             out.write_all(bytes)
         });
-        sent.map_err(file("read", blob))?.map_err(wrong)?;
-        fill(layer.size, &mut out).map_err(wrong)?;
+        sent.map_err(io_error("read", blob))?.map_err(wrong)?;
+        write_padding(layer.size, &mut out).map_err(wrong)?;
         progress.done(&name);
     }
-    end(&mut out).map_err(wrong)?;
+    write_end_of_archive(&mut out).map_err(wrong)?;
     Ok(out.finish()?)
 }
 
 /// Puts the file `source` of the store into `folder`.
 fn place(source: &Path, folder: &OutputDirectory, name: &str) -> Result<(), LayoutError> {
-    if folder.has(name) || folder.link(source, name) {
+    if folder.contains_name(name) || folder.add_hard_link(source, name) {
         return Ok(());
     }
-    let output = folder.file(name, OutputForm::Binary)?;
+    let output = folder.output_for(name, OutputForm::Binary)?;
     let path = output.path().to_owned();
-    let mut from = fs::File::open(source).map_err(file("read", source))?;
+    let mut from = fs::File::open(source).map_err(io_error("read", source))?;
     let mut out = output.open()?;
-    io::copy(&mut from, &mut out).map_err(file("write", &path))?;
+    io::copy(&mut from, &mut out).map_err(io_error("write", &path))?;
     Ok(out.finish()?)
 }
 
-pub(crate) fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LayoutError {
+pub(crate) fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LayoutError {
     move |source| LayoutError::File {
         action,
         path: path.to_owned(),

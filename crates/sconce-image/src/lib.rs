@@ -28,4 +28,7 @@ pub mod squashfs;
 pub mod system;
 pub mod unpack;
 
-pub use assemble::{AssembleError, MissingPackages, Priority, assemble, needs, ready, so_far};
+pub use assemble::{
+    AssembleError, MissingPackages, Priority, assemble_environment, find_missing_packages,
+    load_environment, so_far,
+};

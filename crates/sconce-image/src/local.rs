@@ -124,20 +124,20 @@ impl LocalImage {
     ///
     /// # Errors
     /// [`LocalError`].
-    pub fn keep(
+    pub fn store_image(
         store: &Store,
         manifest_bytes: Vec<u8>,
         config_bytes: Vec<u8>,
         contents: Vec<LayerContents>,
     ) -> Result<Self, LocalError> {
-        let digest = Digest::of(&manifest_bytes);
-        let list = oci::write(&contents);
+        let digest = Digest::hash_bytes(&manifest_bytes);
+        let list = oci::to_json(&contents);
         let files = [
             ("manifest.json", &manifest_bytes),
             ("config.json", &config_bytes),
             ("contents.json", &list),
         ];
-        let kept = store.build_tree(KIND, &digest.hex(), |folder| {
+        let kept = store.build_tree(KIND, &digest.to_hex(), |folder| {
             files.into_iter().try_for_each(|(name, bytes)| {
                 let path = folder.join(name);
                 fs::write(&path, bytes).map_err(file("write", &path))
@@ -163,7 +163,7 @@ impl LocalImage {
     ) -> Result<Self, DocumentError> {
         Ok(Self {
             digest,
-            manifest: ImageManifest::parse(&manifest_bytes)?,
+            manifest: ImageManifest::from_json(&manifest_bytes)?,
             manifest_bytes,
             config_bytes,
             contents,
@@ -175,11 +175,12 @@ impl LocalImage {
     /// # Errors
     /// [`LocalError`].
     pub fn load(store: &Store, digest: Digest) -> Result<Self, LocalError> {
-        let folder = store
-            .tree(KIND, &digest.hex())
-            .ok_or_else(|| LocalError::Unknown {
-                name: digest.to_string(),
-            })?;
+        let folder =
+            store
+                .find_tree(KIND, &digest.to_hex())
+                .ok_or_else(|| LocalError::Unknown {
+                    name: digest.to_string(),
+                })?;
         let read = |name: &str| {
             let path = folder.join(name);
             fs::read(&path).map_err(file("read", &path))
@@ -188,7 +189,7 @@ impl LocalImage {
             path: folder.clone(),
             source,
         };
-        let contents = oci::parse(&read("contents.json")?).map_err(document)?;
+        let contents = oci::parse_document(&read("contents.json")?).map_err(document)?;
         let (manifest, config) = (read("manifest.json")?, read("config.json")?);
         Self::of(digest, manifest, config, contents).map_err(document)
     }
@@ -224,7 +225,7 @@ impl LocalImage {
     ///
     /// # Errors
     /// [`LocalError::Name`], [`LocalError::File`].
-    pub fn call(&self, store: &Store, name: &str) -> Result<(), LocalError> {
+    pub fn assign_name(&self, store: &Store, name: &str) -> Result<(), LocalError> {
         let path = name_file(store, name)?;
         let folder = store.root().join("images");
         fs::create_dir_all(&folder).map_err(file("create", &folder))?;
@@ -244,10 +245,12 @@ impl LocalImage {
     ///
     /// # Errors
     /// [`LocalError::Document`].
-    pub fn config(&self) -> Result<oci::ImageConfiguration, LocalError> {
-        oci::ImageConfiguration::parse(&self.config_bytes).map_err(|source| LocalError::Document {
-            path: PathBuf::from(self.manifest.config.digest.to_string()),
-            source,
+    pub fn parse_config(&self) -> Result<oci::ImageConfiguration, LocalError> {
+        oci::ImageConfiguration::from_json(&self.config_bytes).map_err(|source| {
+            LocalError::Document {
+                path: PathBuf::from(self.manifest.config.digest.to_string()),
+                source,
+            }
         })
     }
 
@@ -255,17 +258,17 @@ impl LocalImage {
     ///
     /// # Errors
     /// [`LocalError::Document`].
-    pub fn lock(&self, store: &Store) -> Result<Option<Lock>, LocalError> {
-        self.config()?;
+    pub fn load_lock(&self, store: &Store) -> Result<Option<Lock>, LocalError> {
+        self.parse_config()?;
         let text = self
             .lock_digest()
-            .and_then(|digest| store.blob(&digest.0))
+            .and_then(|digest| store.find_blob(&digest.0))
             .and_then(|path| fs::read_to_string(path).ok());
         Ok(text.and_then(|text| Lock::parse(&text).ok()))
     }
 
     fn lock_digest(&self) -> Option<Digest> {
-        let config = oci::ImageConfiguration::parse(&self.config_bytes).ok()?;
+        let config = oci::ImageConfiguration::from_json(&self.config_bytes).ok()?;
         config.config?.labels?.get(LOCK_LABEL)?.parse().ok()
     }
 
@@ -273,8 +276,8 @@ impl LocalImage {
     ///
     /// # Errors
     /// [`LocalError::Gone`].
-    pub fn blobs(&self, store: &Store) -> Result<Vec<(Descriptor, PathBuf)>, LocalError> {
-        let blob = |layer: &Descriptor| match store.blob(&layer.digest.0) {
+    pub fn layer_blobs(&self, store: &Store) -> Result<Vec<(Descriptor, PathBuf)>, LocalError> {
+        let blob = |layer: &Descriptor| match store.find_blob(&layer.digest.0) {
             Some(path) => Ok((layer.clone(), path)),
             None => Err(LocalError::Gone {
                 digest: layer.digest,
@@ -285,7 +288,7 @@ impl LocalImage {
 
     /// What of the store it needs, with the size in bytes: its documents' item, its layers, its lock.
     #[must_use]
-    pub fn parts(&self) -> Vec<(Digest, u64)> {
+    pub fn required_items(&self) -> Vec<(Digest, u64)> {
         let layers = self.manifest.layers.iter();
         let mut parts: Vec<(Digest, u64)> = layers.map(|one| (one.digest, one.size)).collect();
         let documents = self.config_bytes.len() + self.manifest_bytes.len();
@@ -320,7 +323,7 @@ pub fn remove_name(store: &Store, name: &str) -> Result<(), LocalError> {
 ///
 /// # Errors
 /// [`LocalError::File`].
-pub fn names(store: &Store) -> Result<Vec<(String, Digest)>, LocalError> {
+pub fn list_names(store: &Store) -> Result<Vec<(String, Digest)>, LocalError> {
     let folder = store.root().join("images");
     let entries = match fs::read_dir(&folder) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -345,13 +348,13 @@ pub fn names(store: &Store) -> Result<Vec<(String, Digest)>, LocalError> {
     Ok(found)
 }
 
-/// Keeps a lock where [`Image::lock`] finds it, and gives its digest.
+/// Keeps a lock where [`Image::load_lock`] finds it, and gives its digest.
 ///
 /// # Errors
 /// [`StoreError`].
 pub(crate) fn keep_lock(lock: &Lock, store: &Store) -> Result<Digest, StoreError> {
     let text = lock.to_text();
-    let digest = Digest::of(text.as_bytes());
+    let digest = Digest::hash_bytes(text.as_bytes());
     store.put_blob(text.as_bytes(), &digest.0)?;
     Ok(digest)
 }
@@ -414,14 +417,14 @@ mod tests {
     use sconce_oci::media;
 
     fn image(store: &Store, layer: &[u8]) -> LocalImage {
-        let digest = Digest::of(layer);
+        let digest = Digest::hash_bytes(layer);
         store.put_blob(layer, &digest.0).unwrap();
         let config = b"{}".to_vec();
         let manifest = ImageManifest::new(
-            Descriptor::of(media::CONFIG, &config),
-            vec![Descriptor::of(media::LAYER, layer)],
+            Descriptor::for_bytes(media::CONFIG, &config),
+            vec![Descriptor::for_bytes(media::LAYER, layer)],
         );
-        LocalImage::keep(store, oci::write(&manifest), config, Vec::new()).unwrap()
+        LocalImage::store_image(store, oci::to_json(&manifest), config, Vec::new()).unwrap()
     }
 
     #[test]
@@ -429,22 +432,22 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
         let (one, two) = (image(&store, b"one"), image(&store, b"two"));
-        one.call(&store, "team/base:1.0").unwrap();
+        one.assign_name(&store, "team/base:1.0").unwrap();
         assert_eq!(LocalImage::find(&store, "team/base:1.0").unwrap(), one);
-        two.call(&store, "team/base:1.0").unwrap();
+        two.assign_name(&store, "team/base:1.0").unwrap();
         assert_eq!(LocalImage::find(&store, "team/base:1.0").unwrap(), two);
         assert_eq!(
             LocalImage::find(&store, &one.digest.to_string()).unwrap(),
             one
         );
         assert_eq!(
-            names(&store).unwrap(),
+            list_names(&store).unwrap(),
             [("team/base:1.0".to_owned(), two.digest)]
         );
-        let parts = two.parts();
+        let parts = two.required_items();
         let parts: Vec<&Digest> = parts.iter().map(|(digest, _)| digest).collect();
-        assert_eq!(parts, [&Digest::of(b"two"), &two.digest]);
-        one.call(&store, "other:1").unwrap();
+        assert_eq!(parts, [&Digest::hash_bytes(b"two"), &two.digest]);
+        one.assign_name(&store, "other:1").unwrap();
         remove_name(&store, "other:1").unwrap();
         for name in ["other:1", "never:1"] {
             let gone = remove_name(&store, name);
@@ -452,9 +455,17 @@ mod tests {
         }
         let unknown = LocalImage::find(&store, "team/base:2");
         assert!(matches!(unknown, Err(LocalError::Unknown { .. })));
-        assert_eq!(fs::read(&two.blobs(&store).unwrap()[0].1).unwrap(), b"two");
-        store.forget("blob", &Digest::of(b"two").hex()).unwrap();
-        assert!(matches!(two.blobs(&store), Err(LocalError::Gone { .. })));
+        assert_eq!(
+            fs::read(&two.layer_blobs(&store).unwrap()[0].1).unwrap(),
+            b"two"
+        );
+        store
+            .remove_item("blob", &Digest::hash_bytes(b"two").to_hex())
+            .unwrap();
+        assert!(matches!(
+            two.layer_blobs(&store),
+            Err(LocalError::Gone { .. })
+        ));
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl Default for LayerPlanOptions {
 impl LayerPlan {
     /// The plan for `lock`.
     #[must_use]
-    pub fn of(lock: &Lock, options: LayerPlanOptions) -> Self {
+    pub fn for_lock(lock: &Lock, options: LayerPlanOptions) -> Self {
         let mut own = Vec::new();
         let mut foundation = Vec::new();
         let mut groups: BTreeMap<u8, Vec<usize>> = BTreeMap::new();
@@ -171,7 +171,7 @@ impl LayerPlan {
             ),
         ];
         for (name, content) in rest {
-            let content = content.filter(|content| !content.wheels().is_empty());
+            let content = content.filter(|content| !content.wheel_indices().is_empty());
             layers.extend(content.map(|content| of_wheels(lock, Some(name), content)));
         }
         for (number, wheels) in groups {
@@ -199,7 +199,7 @@ impl LayerPlan {
 impl LayerContent {
     /// The wheels that it concerns.
     #[must_use]
-    pub fn wheels(&self) -> &[usize] {
+    pub fn wheel_indices(&self) -> &[usize] {
         match self {
             Self::System | Self::Interpreter { .. } | Self::Compiler | Self::Tree(_) => &[],
             Self::Wheels(wheels) | Self::WheelsAndBytecode(wheels) | Self::Bytecode(wheels) => {
@@ -253,7 +253,7 @@ fn interpreter(lock: &Lock, bytecode: bool) -> PlannedLayer {
 }
 
 fn of_compiler(lock: &Lock) -> Option<PlannedLayer> {
-    let debs: Vec<&Deb> = lock.compiler().iter().collect();
+    let debs: Vec<&Deb> = lock.compiler_debs().iter().collect();
     let name = compiler::LAYER.to_owned();
     (!debs.is_empty()).then(|| planned(&debs, name, LayerContent::Compiler))
 }
@@ -280,7 +280,7 @@ fn planned(debs: &[&Deb], name: String, content: LayerContent) -> PlannedLayer {
 
 fn of_wheels(lock: &Lock, name: Option<&str>, content: LayerContent) -> PlannedLayer {
     let wheels: Vec<&Wheel> = content
-        .wheels()
+        .wheel_indices()
         .iter()
         .map(|&at| &lock.wheels[at])
         .collect();
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn what_is_shared_lies_low_and_by_itself() {
-        let plan = LayerPlan::of(&lock(&TORCH), LayerPlanOptions::default());
+        let plan = LayerPlan::for_lock(&lock(&TORCH), LayerPlanOptions::default());
         assert_eq!(
             names(&plan),
             [
@@ -406,8 +406,8 @@ mod tests {
             wheels: Vec::new(),
             debs: with.debs[..2].to_vec(),
         });
-        let plain = LayerPlan::of(&without, LayerPlanOptions::default());
-        let plan = LayerPlan::of(&with, LayerPlanOptions::default());
+        let plain = LayerPlan::for_lock(&without, LayerPlanOptions::default());
+        let plan = LayerPlan::for_lock(&with, LayerPlanOptions::default());
         let (last, rest) = plan.layers.split_last().unwrap();
         assert_eq!(rest, plain.layers);
         assert_eq!(
@@ -416,17 +416,17 @@ mod tests {
         );
         assert_eq!((last.packages.len(), last.download_bytes), (2, Some(20)));
         assert_eq!(
-            LayerPlan::of(&with.without_compiler(), LayerPlanOptions::default()),
+            LayerPlan::for_lock(&with.without_compiler(), LayerPlanOptions::default()),
             plain
         );
     }
 
     #[test]
     fn one_more_small_package_changes_one_layer() {
-        let before = LayerPlan::of(&lock(&TORCH), LayerPlanOptions::default());
+        let before = LayerPlan::for_lock(&lock(&TORCH), LayerPlanOptions::default());
         let mut more = TORCH.to_vec();
         more.push(("tqdm", 80_000));
-        let after = LayerPlan::of(&lock(&more), LayerPlanOptions::default());
+        let after = LayerPlan::for_lock(&lock(&more), LayerPlanOptions::default());
         let same = before.layers.iter().filter(|l| after.layers.contains(l));
         assert!(same.count() >= before.layers.len() - 1);
         assert!(after.layers.len() <= before.layers.len() + 1);
@@ -442,7 +442,7 @@ mod tests {
             .collect();
         wheels.push(("tqdm", 5));
         wheels.push(("rich", 5));
-        let plan = LayerPlan::of(&lock(&wheels), LayerPlanOptions::default());
+        let plan = LayerPlan::for_lock(&lock(&wheels), LayerPlanOptions::default());
         assert_eq!(plan.layers.len(), 59);
         let together = plan
             .layers
@@ -465,11 +465,11 @@ mod tests {
                 .collect();
             let wheels: Vec<(&str, u64)> = wheels.iter().map(|(n, s)| (n.as_str(), *s)).collect();
             let lock = lock(&wheels);
-            let plan = LayerPlan::of(&lock, LayerPlanOptions { most_layers, bytecode });
+            let plan = LayerPlan::for_lock(&lock, LayerPlanOptions { most_layers, bytecode });
             prop_assert!(plan.layers.len() <= most_layers.clamp(FEWEST_LAYERS, MOST_LAYERS));
             let mut seen: Vec<usize> = plan.layers.iter()
                 .filter(|l| !matches!(l.content, LayerContent::Bytecode(_)))
-                .flat_map(|l| l.content.wheels().to_vec())
+                .flat_map(|l| l.content.wheel_indices().to_vec())
                 .collect();
             seen.sort_unstable();
             prop_assert_eq!(seen, (0..wheels.len()).collect::<Vec<_>>());

@@ -67,7 +67,11 @@ impl Hint for ProjectError {
 ///
 /// # Errors
 /// [`ProjectError`].
-pub fn tree(folder: &Path, names: &[String], store: &Store) -> Result<PathBuf, ProjectError> {
+pub fn build_file_tree(
+    folder: &Path,
+    names: &[String],
+    store: &Store,
+) -> Result<PathBuf, ProjectError> {
     let mut files = Vec::new();
     for name in names {
         let path = Path::new(name);
@@ -163,7 +167,7 @@ fn copy(from: &Path, tree: &mut ScopedRoot, to: &Path) -> Result<(), ProjectErro
     };
     let (meta, bytes) = read().map_err(file("copy", from))?;
     if meta.is_symlink() {
-        tree.link(to, &bytes)?;
+        tree.create_symlink(to, &bytes)?;
         return Ok(());
     }
     let mode = if executable(&meta) { 0o755 } else { 0o644 };
@@ -195,8 +199,8 @@ mod tests {
         fs::write(folder.join("run.sh"), "true").unwrap();
         fs::set_permissions(folder.join("run.sh"), fs::Permissions::from_mode(0o700)).unwrap();
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let one = tree(&folder, &names(&["."]), &store).unwrap();
-        let again = tree(
+        let one = build_file_tree(&folder, &names(&["."]), &store).unwrap();
+        let again = build_file_tree(
             &folder,
             &names(&["src", "./train.py", "run.sh", "."]),
             &store,
@@ -212,7 +216,10 @@ mod tests {
             (0o755, 0o644, 0o755)
         );
         fs::write(folder.join("train.py"), "print(2)").unwrap();
-        assert_ne!(tree(&folder, &names(&["."]), &store).unwrap(), one);
+        assert_ne!(
+            build_file_tree(&folder, &names(&["."]), &store).unwrap(),
+            one
+        );
     }
 
     #[test]
@@ -220,7 +227,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let store = Store::open(&place.path().join("store")).unwrap();
         for name in ["..", "/etc/passwd", "a/../../b", ""] {
-            let refused = tree(place.path(), &[name.to_owned()], &store);
+            let refused = build_file_tree(place.path(), &[name.to_owned()], &store);
             assert!(
                 matches!(refused, Err(ProjectError::Outside { .. })),
                 "{name}"
@@ -233,12 +240,12 @@ mod tests {
         fs::write(outside.join("key"), "secret").unwrap();
         std::os::unix::fs::symlink(&outside, place.path().join("project/a")).unwrap();
         let names = ["a", "a/key"].map(str::to_owned);
-        let behind = tree(&place.path().join("project"), &names, &store);
+        let behind = build_file_tree(&place.path().join("project"), &names, &store);
         assert!(matches!(behind, Err(ProjectError::Outside { .. })));
         assert_eq!(fs::read_to_string(outside.join("key")).unwrap(), "secret");
-        let linked = tree(&place.path().join("project"), &names[..1], &store).unwrap();
+        let linked = build_file_tree(&place.path().join("project"), &names[..1], &store).unwrap();
         assert!(linked.join("workspace/a").is_symlink());
-        let absent = tree(place.path(), &["absent".to_owned()], &store);
+        let absent = build_file_tree(place.path(), &["absent".to_owned()], &store);
         assert!(matches!(absent, Err(ProjectError::File { .. })));
     }
 }

@@ -105,7 +105,7 @@ struct Program {
 
 /// The statement's bytes. The same build gives the same bytes.
 #[must_use]
-pub fn statement(build: &ProvenanceInput<'_>) -> Vec<u8> {
+pub fn render_statement(build: &ProvenanceInput<'_>) -> Vec<u8> {
     let sums = |sha256: Sha256| Sums { sha256 };
     let parameter = |sha256| Parameter {
         digest: sums(sha256),
@@ -119,11 +119,11 @@ pub fn statement(build: &ProvenanceInput<'_>) -> Vec<u8> {
     let wheels = lock
         .wheels
         .iter()
-        .map(|w| dependency(w.file.as_str(), purl::wheel(w), w.sha256));
+        .map(|w| dependency(w.file.as_str(), purl::for_wheel(w), w.sha256));
     let debs = lock
         .all_debs()
-        .map(|d| dependency(&d.name, purl::deb(d, &lock.target), d.sha256));
-    oci::write(&Statement {
+        .map(|d| dependency(&d.name, purl::for_deb(d, &lock.target), d.sha256));
+    oci::to_json(&Statement {
         kind: "https://in-toto.io/Statement/v1",
         subject: [Resource {
             name: Some(build.image),
@@ -158,30 +158,29 @@ mod tests {
     use serde_json::{Value, json};
 
     fn made(spec: Option<Sha256>) -> Value {
-        let lock = crate::sbom::tests::lock();
+        let lock = crate::sbom::tests::fixture_lock();
         let build = ProvenanceInput {
             image: "digits",
-            manifest: Digest::of(b"manifest"),
+            manifest: Digest::hash_bytes(b"manifest"),
             spec,
-            lock_file: Digest::of(b"lock").0,
+            lock_file: Digest::hash_bytes(b"lock").0,
             lock: &lock,
             builder: LOCAL_BUILDER,
         };
-        let bytes = statement(&build);
-        assert_eq!(bytes, statement(&build));
+        let bytes = render_statement(&build);
+        assert_eq!(bytes, render_statement(&build));
         serde_json::from_slice(&bytes).unwrap()
     }
 
     #[test]
     fn says_what_went_in() {
-        let made = made(Some(Digest::of(b"spec").0));
-        let subject =
-            json!([{"name": "digits", "digest": {"sha256": Digest::of(b"manifest").hex()}}]);
+        let made = made(Some(Digest::hash_bytes(b"spec").0));
+        let subject = json!([{"name": "digits", "digest": {"sha256": Digest::hash_bytes(b"manifest").to_hex()}}]);
         assert_eq!(made["subject"], subject);
         let definition = &made["predicate"]["buildDefinition"];
         let parameters = json!({
-            "spec": {"digest": {"sha256": Digest::of(b"spec").hex()}},
-            "lock": {"digest": {"sha256": Digest::of(b"lock").hex()}},
+            "spec": {"digest": {"sha256": Digest::hash_bytes(b"spec").to_hex()}},
+            "lock": {"digest": {"sha256": Digest::hash_bytes(b"lock").to_hex()}},
         });
         assert_eq!(definition["externalParameters"], parameters);
         let resolved = definition["resolvedDependencies"].as_array().unwrap();

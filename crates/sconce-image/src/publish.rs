@@ -126,7 +126,7 @@ pub fn push(
         content: BlobSource::File(path),
     };
     let whole = sconce_registry::PushArtifact {
-        layers: image.blobs(store)?.into_iter().map(blob).collect(),
+        layers: image.layer_blobs(store)?.into_iter().map(blob).collect(),
         config: Blob {
             descriptor: image.manifest.config.clone(),
             content: BlobSource::Bytes(image.config_bytes.clone()),
@@ -138,10 +138,10 @@ pub fn push(
     };
     let total = image.manifest.layers.iter().map(|layer| layer.size).sum();
     progress.stage("push", Some(total));
-    let pushed = registry.push(to, &[whole], None, mount_from, progress)?;
-    if let Some(lock) = image.lock(store)? {
+    let pushed = registry.push_images(to, &[whole], None, mount_from, progress)?;
+    if let Some(lock) = image.load_lock(store)? {
         for artifact in artifacts(image, to, &lock, facts) {
-            registry.attach(to, &artifact, progress)?;
+            registry.attach_artifact(to, &artifact, progress)?;
         }
     }
     Ok(pushed)
@@ -167,17 +167,17 @@ fn artifacts(
         image: name,
         manifest: image.digest,
         spec: None,
-        lock_file: Digest::of(&lock_text).0,
+        lock_file: Digest::hash_bytes(&lock_text).0,
         lock,
         builder: LOCAL_BUILDER,
     };
     let documents = [
         (SPDX, sbom::spdx(&subject)),
         (CYCLONEDX, sbom::cyclonedx(&subject)),
-        (PROVENANCE, provenance::statement(&build)),
+        (PROVENANCE, provenance::render_statement(&build)),
         (LOCK, lock_text),
     ];
-    let of = Descriptor::of(media::MANIFEST, &image.manifest_bytes);
+    let of = Descriptor::for_bytes(media::MANIFEST, &image.manifest_bytes);
     documents
         .into_iter()
         .map(|(kind, bytes)| artifact(kind, bytes, &of))
@@ -188,8 +188,8 @@ fn artifacts(
 fn artifact(kind: &str, bytes: Vec<u8>, subject: &Descriptor) -> sconce_registry::PushArtifact {
     const EMPTY: &[u8] = b"{}";
     let mut manifest = ImageManifest::new(
-        Descriptor::of(media::EMPTY, EMPTY),
-        vec![Descriptor::of(kind, &bytes)],
+        Descriptor::for_bytes(media::EMPTY, EMPTY),
+        vec![Descriptor::for_bytes(kind, &bytes)],
     );
     manifest.artifact_type = Some(kind.to_owned());
     manifest.subject = Some(subject.clone());
@@ -211,7 +211,7 @@ fn image_of(
         config: blob((&manifest.config, config)),
         manifest: ManifestDocument {
             media_type: media::MANIFEST.to_owned(),
-            bytes: oci::write(manifest),
+            bytes: oci::to_json(manifest),
         },
     }
 }
@@ -227,18 +227,18 @@ pub fn pull(
     store: &Store,
     progress: &dyn Progress,
 ) -> Result<LocalImage, PublishError> {
-    let resolved = registry.resolve(from, platform, progress)?;
+    let resolved = registry.resolve_manifest(from, platform, progress)?;
     let file = |path: &Path| {
         let path = path.to_owned();
         move |source| PublishError::File { path, source }
     };
     // On the store's file system, so that complete files are moved into it. Of two that pull one image, the
     // second finds what the first has brought.
-    let name = format!("pull-{}", resolved.digest.hex());
+    let name = format!("pull-{}", resolved.digest.to_hex());
     let (folder, _held) = store.partial_folder(&name, &format!("pulls {from}"), progress)?;
-    let at = from.at(resolved.document.digest());
-    let has = |digest: &Digest| store.blob(&digest.0).is_some();
-    let pulled = registry.pull(&at, platform, &folder, &has, progress)?;
+    let at = from.with_digest(resolved.document.digest());
+    let has = |digest: &Digest| store.find_blob(&digest.0).is_some();
+    let pulled = registry.pull_image(&at, platform, &folder, &has, progress)?;
     for (layer, path) in resolved.manifest.layers.iter().zip(&pulled.layers) {
         // Not there if the store has it, or after the same layer came before.
         if path.exists() {
@@ -246,7 +246,7 @@ pub fn pull(
         }
     }
     let config = fs::read(&pulled.config).map_err(file(&pulled.config))?;
-    let image = open::admit(resolved.document.bytes, config, platform, store)?;
+    let image = open::store_if_runnable(resolved.document.bytes, config, platform, store)?;
     let _ = fs::remove_dir_all(&folder);
     Ok(image)
 }
@@ -264,13 +264,13 @@ pub fn sign(
 ) -> Result<Digest, PublishError> {
     let digest = found(registry, reference)?;
     let claim = Claim::new(&name(reference), digest)?;
-    let signature = sign::sign(key, &claim)?;
-    let at = reference_to(reference, &sign::tag(&digest))?;
+    let signature = sign::sign_claim(key, &claim)?;
+    let at = reference_to(reference, &sign::signature_tag(&digest))?;
     let present = signatures(registry, &at, progress)?;
-    let attachment = sign::attach(&digest, present.as_deref(), &signature)?;
-    let manifest = ImageManifest::parse(&attachment.manifest).map_err(AttachmentError::from)?;
+    let attachment = sign::attach_signature(&digest, present.as_deref(), &signature)?;
+    let manifest = ImageManifest::from_json(&attachment.manifest).map_err(AttachmentError::from)?;
     // Payloads of signatures that were there are there still; only the new one is sent.
-    let new = Digest::of(&attachment.payload);
+    let new = Digest::hash_bytes(&attachment.payload);
     let layers = manifest.layers.iter().filter(|layer| layer.digest == new);
     let blob = |descriptor: &Descriptor, bytes: &[u8]| Blob {
         descriptor: descriptor.clone(),
@@ -286,7 +286,7 @@ pub fn sign(
             bytes: attachment.manifest.clone(),
         },
     };
-    registry.push(&at, &[image], None, &[], progress)?;
+    registry.push_images(&at, &[image], None, &[], progress)?;
     Ok(digest)
 }
 
@@ -301,23 +301,23 @@ pub fn verify(
     progress: &dyn Progress,
 ) -> Result<Digest, PublishError> {
     let digest = found(registry, reference)?;
-    let at = reference_to(reference, &sign::tag(&digest))?;
+    let at = reference_to(reference, &sign::signature_tag(&digest))?;
     let listed = match signatures(registry, &at, progress)? {
-        Some(manifest) => sign::attached(&manifest)?,
+        Some(manifest) => sign::parse_signatures(&manifest)?,
         None => Vec::new(),
     };
     let mut signed: Vec<(UnverifiedSignature, Vec<u8>)> = Vec::new();
     for one in listed {
         let mut payload = Vec::new();
         if one.layer.size <= LARGEST_PAYLOAD as u64 {
-            registry.blob(&at, &one.layer, &mut payload, progress)?;
+            registry.fetch_blob(&at, &one.layer, &mut payload, progress)?;
         }
         signed.push((one, payload));
     }
     let pairs = signed
         .iter()
         .map(|(one, payload)| (one, payload.as_slice()));
-    sign::verify(pairs, keys, &digest, &name(reference))?;
+    sign::verify_any_signature(pairs, keys, &digest, &name(reference))?;
     Ok(digest)
 }
 
@@ -327,7 +327,7 @@ fn found(registry: &Registry, reference: &Reference) -> Result<Digest, PublishEr
         return Ok(digest);
     }
     registry
-        .digest(reference)?
+        .resolve_digest(reference)?
         .ok_or_else(|| PublishError::Absent {
             reference: reference.to_string(),
         })
@@ -339,10 +339,10 @@ fn signatures(
     at: &Reference,
     progress: &dyn Progress,
 ) -> Result<Option<Vec<u8>>, PublishError> {
-    let Some(digest) = registry.digest(at)? else {
+    let Some(digest) = registry.resolve_digest(at)? else {
         return Ok(None);
     };
-    Ok(Some(registry.document(at, digest, progress)?.bytes))
+    Ok(Some(registry.fetch_document(at, digest, progress)?.bytes))
 }
 
 /// The name that is signed: with its tag, without a digest.

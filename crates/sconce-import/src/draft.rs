@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use sconce_schema::Spec;
 
 use super::ImportedSpec;
-use super::note::{ImportNote, NoteKind, shown};
+use super::note::{ImportNote, NoteKind, redacted_line};
 use super::release::{BaseRelease, PYTHONS, RELEASES, TORCH_FOR_3_11, TORCH_FOR_3_13};
 use super::requirement::{LOGIN, Requirement};
-use super::specifier::{compare, numbers};
-use sconce_base::text::redact;
+use super::specifier::{compare_versions, parse_numbers};
+use sconce_base::text::redact_url_credentials;
 
 /// No file that a person reads has more to say.
 const MOST_NOTES: usize = 400;
@@ -38,7 +38,12 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub(super) fn decided(&mut self, line: impl Into<Option<usize>>, what: &str, why: String) {
+    pub(super) fn note_decision(
+        &mut self,
+        line: impl Into<Option<usize>>,
+        what: &str,
+        why: String,
+    ) {
         self.note(ImportNote::new(NoteKind::Decided, line.into(), what, why));
     }
 
@@ -65,7 +70,7 @@ impl Draft {
     }
 
     /// The name, where the source has a usable one.
-    pub(super) fn name(&mut self, text: &str) {
+    pub(super) fn set_name(&mut self, text: &str) {
         let fit = |c: char| {
             if c.is_ascii_alphanumeric() || "._-".contains(c) {
                 c
@@ -82,7 +87,7 @@ impl Draft {
 
     /// Requirements that one place names. A later place replaces what an earlier one said of a
     /// project, as a later `pip install` does; one place may name a project twice, with markers.
-    pub(super) fn require(&mut self, line: Option<usize>, batch: Vec<Requirement>) {
+    pub(super) fn add_requirements(&mut self, line: Option<usize>, batch: Vec<Requirement>) {
         let replaced: BTreeSet<&str> = batch
             .iter()
             .filter(|new| new.versioned && self.names.contains(&new.name))
@@ -92,11 +97,11 @@ impl Draft {
             let old = |new: &Requirement| {
                 let mut known = self.requirements.iter();
                 let old = known.find(|old| old.name == new.name)?;
-                (old.text != new.text).then(|| (new.text.clone(), shown(&old.text)))
+                (old.text != new.text).then(|| (new.text.clone(), redacted_line(&old.text)))
             };
             let taken: Vec<_> = batch.iter().filter_map(old).collect();
             for (new, old) in taken {
-                self.decided(line, &new, format!("takes the place of {old}"));
+                self.note_decision(line, &new, format!("takes the place of {old}"));
             }
             self.requirements
                 .retain(|old| !replaced.contains(old.name.as_str()));
@@ -106,7 +111,7 @@ impl Draft {
         let mut names = Vec::new();
         for new in batch {
             if new.had_login {
-                self.decided(line, &new.text, LOGIN.to_owned());
+                self.note_decision(line, &new.text, LOGIN.to_owned());
             }
             if self.names.contains(&new.name) || !here.insert(new.text.clone()) {
                 continue;
@@ -127,7 +132,7 @@ impl Draft {
     }
 
     /// Debian packages.
-    pub(super) fn system(&mut self, line: Option<usize>, name: &str) {
+    pub(super) fn add_system_package(&mut self, line: Option<usize>, name: &str) {
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"+-.".contains(&b);
         let packages = &mut self.spec.system.packages;
         if name.len() < 2 || !name.bytes().all(plain) {
@@ -140,7 +145,7 @@ impl Draft {
     }
 
     /// A variable of the run.
-    pub(super) fn variable(&mut self, line: Option<usize>, name: &str, value: &str) {
+    pub(super) fn add_variable(&mut self, line: Option<usize>, name: &str, value: &str) {
         let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
         let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
         let env = &mut self.spec.run.env;
@@ -163,12 +168,12 @@ impl Draft {
         let known = &mut self.spec.python.extra_index;
         if !known.contains(&clean) && known.len() < 20 {
             known.push(clean.clone());
-            self.decided(line, &clean, EXTRA_INDEX.to_owned());
+            self.note_decision(line, &clean, EXTRA_INDEX.to_owned());
         }
     }
 
     /// The index to ask instead of the machine's own.
-    pub(super) fn index(&mut self, line: Option<usize>, url: &str) {
+    pub(super) fn set_index(&mut self, line: Option<usize>, url: &str) {
         if let Some(clean) = self.clean_index(line, url) {
             self.spec.python.index = Some(clean);
         }
@@ -183,17 +188,17 @@ impl Draft {
             self.left_out(line, url, "not an index's address that is understood");
             return None;
         }
-        let clean = redact(url);
+        let clean = redact_url_credentials(url);
         if clean != url {
-            self.decided(line, &clean, LOGIN.to_owned());
+            self.note_decision(line, &clean, LOGIN.to_owned());
         }
         Some(clean)
     }
 
     /// The Python that the source names, `3.10` or `3.11.8`.
-    pub(super) fn python(&mut self, line: Option<usize>, version: &str) {
+    pub(super) fn set_python(&mut self, line: Option<usize>, version: &str) {
         match BaseRelease::with_python(version) {
-            Some(release) => self.release(release),
+            Some(release) => self.set_release(release),
             None => {
                 let why = format!("no release has this Python: {PYTHONS}; so it is left out");
                 self.left_out(line, &format!("Python {version}"), why);
@@ -208,8 +213,8 @@ impl Draft {
             Ok(Some(release)) if *release == RELEASES[0] => {}
             Ok(Some(release)) => {
                 let why = format!("{} has {}", release.name, release.python);
-                self.decided(line, &what, why);
-                self.release(release);
+                self.note_decision(line, &what, why);
+                self.set_release(release);
             }
             Ok(None) => {
                 let why = format!("no release has such a Python: {PYTHONS}; so it is left out");
@@ -220,7 +225,7 @@ impl Draft {
     }
 
     /// This release and its Python.
-    pub(super) fn release(&mut self, release: &BaseRelease) {
+    pub(super) fn set_release(&mut self, release: &BaseRelease) {
         self.spec.system.release = release.name.to_owned();
         self.spec.python.version = Some(release.python.to_owned());
     }
@@ -257,23 +262,26 @@ impl Draft {
     /// What torch's own version asks for: a Python that it has wheels for, and an index.
     fn torch(&mut self) {
         let torch = self.requirements.iter().find(|r| r.name == "torch");
-        let Some(pin) = torch.and_then(|torch| torch.pin()).map(str::to_owned) else {
+        let Some(pin) = torch
+            .and_then(|torch| torch.pinned_version())
+            .map(str::to_owned)
+        else {
             return;
         };
-        let Some(version) = numbers(&pin) else {
+        let Some(version) = parse_numbers(&pin) else {
             return;
         };
         let what = format!("torch {pin}");
         let default = self.spec.python.version.as_deref() != Some("3.11");
-        if compare(&version, &TORCH_FOR_3_11).is_lt() {
+        if compare_versions(&version, &TORCH_FOR_3_11).is_lt() {
             let why = format!(
                 "it has no wheels for the Pythons that there are: {PYTHONS}; name a newer torch"
             );
             self.left_out(None, &what, why);
-        } else if compare(&version, &TORCH_FOR_3_13).is_lt() && default {
+        } else if compare_versions(&version, &TORCH_FOR_3_13).is_lt() && default {
             let why = "its wheels do not suit Python 3.13, so debian/bookworm with 3.11 is taken";
-            self.decided(None, &what, why.to_owned());
-            self.release(&RELEASES[1]);
+            self.note_decision(None, &what, why.to_owned());
+            self.set_release(&RELEASES[1]);
         }
         let python = &self.spec.python;
         let index = self.indexed || python.index.is_some() || !python.extra_index.is_empty();
@@ -283,7 +291,7 @@ impl Draft {
             let why = format!(
                 "`+{local}` is on PyTorch's own index alone: add its address, which ends in /whl/{local}, as `[python] extra-index`"
             );
-            self.decided(None, &what, why);
+            self.note_decision(None, &what, why);
         }
     }
 }

@@ -21,7 +21,7 @@ mod yaml;
 
 use sconce_schema::{Hint, Spec, exit};
 
-pub use note::{ImportNote, NoteKind, grouped};
+pub use note::{ImportNote, NoteKind, group_by_reason};
 
 /// A spec, and what to know about it.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,7 +50,7 @@ pub enum ImportFormat {
 impl ImportFormat {
     /// By the file's name, as people name such files.
     #[must_use]
-    pub fn of(file_name: &str) -> Option<Self> {
+    pub fn from_file_name(file_name: &str) -> Option<Self> {
         let name = file_name.to_ascii_lowercase();
         let ends = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
         let begins = |begins: &[&str]| begins.iter().any(|begin| name.starts_with(begin));
@@ -161,7 +161,7 @@ pub type SiblingFiles<'a> = &'a dyn Fn(&str) -> Option<String>;
 ///
 /// # Errors
 /// [`ImportError::TooLarge`] and [`ImportError::NotText`].
-pub fn text(kind: ImportFormat, bytes: &[u8]) -> Result<&str, ImportError> {
+pub fn decode_text(kind: ImportFormat, bytes: &[u8]) -> Result<&str, ImportError> {
     let limit_bytes = kind.limit_bytes();
     if bytes.len() as u64 > limit_bytes {
         return Err(ImportError::TooLarge { limit_bytes });
@@ -180,7 +180,7 @@ pub fn text(kind: ImportFormat, bytes: &[u8]) -> Result<&str, ImportError> {
 ///
 /// # Errors
 /// What keeps it from being read at all; what is merely not understood is a note.
-pub fn adopt(
+pub fn import_spec(
     kind: ImportFormat,
     path: &str,
     text: &str,

@@ -1,7 +1,7 @@
 //! Environment markers (PEP 508), decided for CPython on Linux x86_64.
 
 use super::release::BaseRelease;
-use super::specifier::{meets, numbers};
+use super::specifier::{evaluate_specifiers, parse_numbers};
 
 /// Markers deeper than this are not decided.
 const DEEPEST: usize = 32;
@@ -9,7 +9,7 @@ const DEEPEST: usize = 32;
 const LONGEST: usize = 10_000;
 
 /// Whether the marker holds there; `None` where that cannot be told. No extra is asked for.
-pub(super) fn holds(marker: &str, release: &BaseRelease) -> Option<bool> {
+pub(super) fn evaluate_marker(marker: &str, release: &BaseRelease) -> Option<bool> {
     if marker.len() > LONGEST {
         return None;
     }
@@ -158,7 +158,7 @@ impl<'a> Parser<'a> {
             "in" => Some(value.split([',', ' ']).any(|one| one == is)),
             "not in" => Some(!value.split([',', ' ']).any(|one| one == is)),
             _ if versions.contains(&variable) => {
-                meets(&numbers(&is)?, &format!("{operator}{value}"))
+                evaluate_specifiers(&parse_numbers(&is)?, &format!("{operator}{value}"))
             }
             "==" => Some(is == value),
             "!=" => Some(is != value),
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn markers_are_decided_for_linux() {
-        let holds = |marker| holds(marker, &RELEASES[0]);
+        let holds = |marker| evaluate_marker(marker, &RELEASES[0]);
         for yes in [
             "sys_platform == 'linux'",
             "platform_machine == 'x86_64' and sys_platform == \"linux\"",
@@ -237,7 +237,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(text in "[a-z_ ()'<=>!.0-9é]{0,80}") {
-            let _ = holds(&text, &RELEASES[1]);
+            let _ = evaluate_marker(&text, &RELEASES[1]);
         }
     }
 }

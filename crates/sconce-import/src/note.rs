@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use sconce_base::text::redact;
+use sconce_base::text::redact_url_credentials;
 
 /// What became of a thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -35,7 +35,7 @@ impl ImportNote {
         Self {
             line,
             outcome,
-            what: shown(what),
+            what: redacted_line(what),
             why,
         }
     }
@@ -45,10 +45,10 @@ impl ImportNote {
 const LONGEST: usize = 100;
 
 /// One line that a terminal obeys nothing in, and that shows no password.
-pub(super) fn shown(text: &str) -> String {
+pub(super) fn redacted_line(text: &str) -> String {
     // Four times: what is cut away for its spaces or credentials still leaves enough.
     let some: String = text.chars().take(4 * LONGEST).collect();
-    let plain: String = redact(&some)
+    let plain: String = redact_url_credentials(&some)
         .chars()
         .map(|c| if is_plain(c) { c } else { ' ' })
         .collect();
@@ -80,7 +80,7 @@ pub struct NoteGroup<'a> {
 
 /// The notes with those of one reason together: what was left out first.
 #[must_use]
-pub fn grouped(notes: &[ImportNote]) -> Vec<NoteGroup<'_>> {
+pub fn group_by_reason(notes: &[ImportNote]) -> Vec<NoteGroup<'_>> {
     let mut groups: Vec<NoteGroup<'_>> = Vec::new();
     for note in notes {
         let thing = (note.line, note.what.as_str());
@@ -108,12 +108,12 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_one_clean_line() {
-        assert_eq!(shown("a\n\tb\u{1b}[2Jc"), "a b [2Jc");
+        assert_eq!(redacted_line("a\n\tb\u{1b}[2Jc"), "a b [2Jc");
         assert_eq!(
-            shown("git+https://me:secret@git.example.org/x"),
+            redacted_line("git+https://me:secret@git.example.org/x"),
             "git+https://git.example.org/x"
         );
-        assert_eq!(shown(&"x".repeat(10_000)).chars().count(), LONGEST);
+        assert_eq!(redacted_line(&"x".repeat(10_000)).chars().count(), LONGEST);
     }
 
     #[test]
@@ -126,7 +126,7 @@ mod tests {
             note(Some(2), NoteKind::LeftOut, "b", "y"),
             note(None, NoteKind::LeftOut, "c", "y"),
         ];
-        let groups = grouped(&notes);
+        let groups = group_by_reason(&notes);
         assert_eq!(groups.len(), 2);
         assert_eq!(groups[0].things, [(Some(2), "b"), (None, "c")]);
     }
@@ -134,7 +134,7 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_that_a_terminal_obeys(text in "(?s).{0,600}") {
-            let shown = shown(&text);
+            let shown = redacted_line(&text);
             prop_assert!(shown.chars().all(is_plain));
             prop_assert!(shown.chars().count() <= LONGEST);
         }

@@ -6,13 +6,13 @@ use toml::{Table, Value};
 use super::draft::Draft;
 use super::pyproject::{MOST_GROUPS, key_lines, line_of};
 use super::requirement::{self, PROJECT, SOURCES};
-use super::specifier::numbers;
+use super::specifier::parse_numbers;
 
 const CONSTRAINT: &str = "a version that is not understood: write it as pip has it";
 
-pub(super) fn convert(table: &Table, text: &str, draft: &mut Draft) {
+pub(super) fn convert_into(table: &Table, text: &str, draft: &mut Draft) {
     if let Some(name) = table.get("name").and_then(Value::as_str) {
-        draft.name(name);
+        draft.set_name(name);
     }
     draft.left_out(
         line_of(text, "[tool.poetry]"),
@@ -46,7 +46,7 @@ pub(super) fn convert(table: &Table, text: &str, draft: &mut Draft) {
             Err(why) => draft.left_out(line, name, why),
         }
     }
-    draft.require(None, batch);
+    draft.add_requirements(None, batch);
     let sources = table.get("source").and_then(Value::as_array);
     for source in sources.into_iter().flatten().take(20) {
         if let Some(url) = source.get("url").and_then(Value::as_str) {
@@ -77,7 +77,7 @@ fn dependency(name: &str, value: &Value) -> Result<String, &'static str> {
     }
     let extras: Vec<&str> = table
         .get("extras")
-        .map(super::pyproject::strings)
+        .map(super::pyproject::array_strings)
         .unwrap_or_default();
     let extras = match extras.as_slice() {
         [] => String::new(),
@@ -110,7 +110,7 @@ fn clause(text: &str) -> Option<String> {
         !version.is_empty() && version.len() < 60 && version.chars().all(of_version)
     };
     let below = |version: &str, keep: usize| {
-        let mut numbers = numbers(version)?;
+        let mut numbers = parse_numbers(version)?;
         numbers.truncate(keep);
         let last = numbers.last_mut()?;
         *last = last.checked_add(1)?;
@@ -119,7 +119,7 @@ fn clause(text: &str) -> Option<String> {
     };
     if let Some(version) = text.strip_prefix('^').map(str::trim).filter(|v| plain(v)) {
         // Up to the leftmost number that is not 0.
-        let parts = numbers(version)?;
+        let parts = parse_numbers(version)?;
         let first = parts.iter().position(|&n| n > 0);
         return below(version, first.map_or(parts.len(), |at| at + 1));
     }
@@ -140,7 +140,7 @@ fn clause(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::super::pyproject::convert;
-    use super::super::tests::notes;
+    use super::super::tests::format_notes;
     use super::*;
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
             ["ray[data,tune]==2.9", "torch>=2.6,<3"]
         );
         assert_eq!(adopted.spec.system.release, "debian/bookworm");
-        let said = notes(&adopted);
+        let said = format_notes(&adopted);
         for expected in [
             "9 left out: the group `dev`",
             "7 left out: mine",

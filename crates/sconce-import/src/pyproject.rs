@@ -18,7 +18,7 @@ pub(super) fn toml_table(text: &str) -> Result<Table, ImportError> {
         let breaks = text.as_bytes()[..start].iter().filter(|&&b| b == b'\n');
         ImportError::Toml {
             line: breaks.count() + 1,
-            message: super::note::shown(error.message()),
+            message: super::note::redacted_line(error.message()),
         }
     })
 }
@@ -31,7 +31,7 @@ pub(super) struct ProjectTable<'a> {
 }
 
 impl<'a> ProjectTable<'a> {
-    pub(super) fn of(root: &'a Table) -> Option<Self> {
+    pub(super) fn from_root(root: &'a Table) -> Option<Self> {
         let tool = |name: &str| root.get("tool")?.as_table()?.get(name)?.as_table();
         Some(Self {
             table: root.get("project")?.as_table()?,
@@ -40,7 +40,7 @@ impl<'a> ProjectTable<'a> {
     }
 
     /// Its dependencies, and those of the extras: what can be locked, and what cannot.
-    pub(super) fn dependencies(
+    pub(super) fn classify_dependencies(
         &self,
         extras: &[&str],
     ) -> (Vec<requirement::Requirement>, Vec<(String, &'static str)>) {
@@ -54,7 +54,7 @@ impl<'a> ProjectTable<'a> {
             .get("dependencies")
             .into_iter()
             .chain(lists)
-            .flat_map(strings)
+            .flat_map(array_strings)
         {
             match requirement::parse(text) {
                 Ok(requirement) => match self.elsewhere(&requirement.name) {
@@ -69,7 +69,8 @@ impl<'a> ProjectTable<'a> {
 
     /// Why `[tool.uv.sources]` keeps it from being locked.
     fn elsewhere(&self, name: &str) -> Option<&'static str> {
-        let named = |key: &str| sconce_formats::normalize(key).as_deref() == Some(name);
+        let named =
+            |key: &str| sconce_formats::normalize_project_name(key).as_deref() == Some(name);
         let (_, source) = self.sources?.iter().find(|(key, _)| named(key))?;
         let has = |key: &str| match source {
             Value::Table(table) => table.contains_key(key),
@@ -88,13 +89,17 @@ impl<'a> ProjectTable<'a> {
     }
 
     fn is_dynamic(&self) -> bool {
-        let dynamic = self.table.get("dynamic").into_iter().flat_map(strings);
+        let dynamic = self
+            .table
+            .get("dynamic")
+            .into_iter()
+            .flat_map(array_strings);
         dynamic.into_iter().any(|name| name == "dependencies")
     }
 }
 
 /// The strings of a list.
-pub(super) fn strings(value: &Value) -> Vec<&str> {
+pub(super) fn array_strings(value: &Value) -> Vec<&str> {
     let list = value.as_array().map(Vec::as_slice).unwrap_or_default();
     list.iter().filter_map(Value::as_str).take(5000).collect()
 }
@@ -123,18 +128,18 @@ pub(super) fn line_of(text: &str, begins: &str) -> Option<usize> {
 pub(super) fn convert(path: &str, text: &str) -> Result<ImportedSpec, ImportError> {
     let root = toml_table(text)?;
     let mut draft = Draft::default();
-    let Some(project) = ProjectTable::of(&root) else {
+    let Some(project) = ProjectTable::from_root(&root) else {
         let tool = root.get("tool").and_then(Value::as_table);
         let Some(table) = tool.and_then(|tool| tool.get("poetry")?.as_table()) else {
             return Err(ImportError::Nothing {
                 missing: "neither [project] nor [tool.poetry]",
             });
         };
-        poetry::convert(table, text, &mut draft);
+        poetry::convert_into(table, text, &mut draft);
         return Ok(draft.finish());
     };
     if let Some(name) = project.table.get("name").and_then(Value::as_str) {
-        draft.name(name);
+        draft.set_name(name);
     }
     let requires = project.table.get("requires-python").and_then(Value::as_str);
     if let Some(requires) = requires {
@@ -150,9 +155,9 @@ pub(super) fn convert(path: &str, text: &str) -> Result<ImportedSpec, ImportErro
         draft.left_out(line_of(text, "dynamic"), "its dependencies", why);
         return Ok(draft.finish());
     }
-    let (good, bad) = project.dependencies(&[]);
+    let (good, bad) = project.classify_dependencies(&[]);
     let some = !good.is_empty();
-    draft.require(None, good);
+    draft.add_requirements(None, good);
     if !bad.is_empty() {
         for (what, why) in bad {
             draft.left_out(None, &what, why);
@@ -160,14 +165,14 @@ pub(super) fn convert(path: &str, text: &str) -> Result<ImportedSpec, ImportErro
         let why = format!(
             "its dependencies are copied into the spec, as not all of {path} can be locked; later changes of it do not count"
         );
-        draft.decided(None, path, why);
+        draft.note_decision(None, path, why);
         return Ok(draft.finish());
     }
     if some {
         draft.indexed = text.contains("[tool.uv");
         draft.spec.python.pyproject = Some(path.to_owned());
     } else {
-        draft.decided(None, path, "it has no dependencies".to_owned());
+        draft.note_decision(None, path, "it has no dependencies".to_owned());
     }
     Ok(draft.finish_referring())
 }
@@ -198,7 +203,7 @@ fn extras(root: &Table, text: &str, draft: &mut Draft) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::notes;
+    use super::super::tests::format_notes;
     use super::*;
 
     fn read(text: &str) -> ImportedSpec {
@@ -227,7 +232,7 @@ mod tests {
         assert_eq!(adopted.spec.python.version.as_deref(), Some("3.11"));
         let adopted = read("[project]\nrequires-python = \"<3.10\"\ndependencies = [\"torch\"]");
         assert_eq!(adopted.spec.python.version, None);
-        assert!(notes(&adopted).contains("2 left out: Python <3.10"));
+        assert!(format_notes(&adopted).contains("2 left out: Python <3.10"));
     }
 
     #[test]
@@ -238,7 +243,7 @@ mod tests {
         );
         assert_eq!(adopted.spec.python.packages, ["torch"]);
         assert_eq!(adopted.spec.python.pyproject, None);
-        let said = notes(&adopted);
+        let said = format_notes(&adopted);
         assert!(said.contains("left out: a: only wheels"), "{said}");
         assert!(said.contains("left out: b @ git+https"), "{said}");
     }
@@ -249,7 +254,7 @@ mod tests {
             "[build-system]\nrequires = []\n[project]\ndynamic = [\"dependencies\"]\n\
              [project.optional-dependencies]\ntrain = [\"wandb\"]\n[dependency-groups]\ndev = [\"ruff\"]\n",
         );
-        let said = notes(&adopted);
+        let said = format_notes(&adopted);
         for expected in [
             "5 left out: the extra `train`",
             "7 left out: the group `dev`",

@@ -1,6 +1,6 @@
 //! Which Debian release has the Python that is asked for.
 
-use super::specifier::{compare, meets};
+use super::specifier::{compare_versions, evaluate_specifiers};
 
 /// A release that environments are made from.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl BaseRelease {
     /// The first whose Python meets the specifiers; `Err` where they cannot be understood.
     pub(super) fn that_meets(specifiers: &str) -> Result<Option<&'static Self>, ()> {
         for release in &RELEASES {
-            if meets(&release.numbers, specifiers).ok_or(())? {
+            if evaluate_specifiers(&release.numbers, specifiers).ok_or(())? {
                 return Ok(Some(release));
             }
         }
@@ -60,7 +60,7 @@ pub(super) const TORCH_FOR_3_11: [u32; 2] = [1, 13];
 /// CUDA of the wheels of torch that the main package index has, by torch's minor version (their
 /// pins of nvrtc).
 pub(super) fn usual_cuda(torch: &[u32]) -> Option<&'static str> {
-    if compare(torch, &[2, 16]).is_ge() {
+    if compare_versions(torch, &[2, 16]).is_ge() {
         return None;
     }
     Some(match torch {

@@ -1,7 +1,7 @@
 //! One requirement (PEP 508), as far as it matters whether Sconce can lock it.
 
-use sconce_base::text::redact;
-use sconce_formats::normalize;
+use sconce_base::text::redact_url_credentials;
+use sconce_formats::normalize_project_name;
 
 /// A requirement that can stand in `[python] packages`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub(super) fn parse(text: &str) -> Result<Requirement, UnsupportedReason> {
         .find(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)))
         .unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
-    let name = normalize(name).ok_or(NOT_ONE)?;
+    let name = normalize_project_name(name).ok_or(NOT_ONE)?;
     let rest = rest.trim();
     let (extras, rest) = match rest.strip_prefix('[') {
         Some(rest) => rest.split_once(']').ok_or(NOT_ONE)?,
@@ -111,7 +111,7 @@ fn at_url(name: String, text: &str, url: &str) -> Result<Requirement, Unsupporte
     if !file.ends_with(".whl") {
         return Err(SOURCES);
     }
-    let clean = redact(text);
+    let clean = redact_url_credentials(text);
     Ok(Requirement {
         name,
         versioned: true,
@@ -123,7 +123,7 @@ fn at_url(name: String, text: &str, url: &str) -> Result<Requirement, Unsupporte
 
 impl Requirement {
     /// The version of `==`, where it names one: `2.6.0`, `2.6.0+cu124`.
-    pub(super) fn pin(&self) -> Option<&str> {
+    pub(super) fn pinned_version(&self) -> Option<&str> {
         let (_, version) = self.text.split_once("==")?;
         let version = version.trim_start_matches('=').split([';', ',']).next()?;
         let version = version.trim().trim_end_matches(')');
@@ -181,7 +181,7 @@ mod tests {
             assert_eq!(requirement.name, name);
             assert_eq!(requirement.text, text);
             assert_eq!(requirement.versioned, versioned, "{text}");
-            assert_eq!(requirement.pin(), pin, "{text}");
+            assert_eq!(requirement.pinned_version(), pin, "{text}");
         }
     }
 

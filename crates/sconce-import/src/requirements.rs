@@ -43,7 +43,7 @@ const SOURCE_BUILD: &str = "only wheels are locked";
 
 impl RequirementsScan {
     /// Reads `text`, the file at `path`.
-    pub(super) fn of(path: &str, text: &str, beside: SiblingFiles<'_>) -> Self {
+    pub(super) fn scan_file(path: &str, text: &str, beside: SiblingFiles<'_>) -> Self {
         let mut scan = Self::default();
         scan.file(path, text, beside, 0);
         scan
@@ -178,39 +178,39 @@ impl RequirementsScan {
             draft.left_out(place(own), &what, OUTSIDE);
         }
         if let Some((own, url)) = self.index {
-            draft.index(place(own), &url);
+            draft.set_index(place(own), &url);
         }
         for (own, url) in self.extra_index {
             draft.extra_index(place(own), &url);
         }
         let batch = self.requirements.into_iter().map(|(_, r)| r).collect();
-        draft.require(line, batch);
+        draft.add_requirements(line, batch);
     }
 }
 
 /// A requirements file is referred to where all of it can be locked, and copied where not.
 pub(super) fn convert(path: &str, text: &str, beside: SiblingFiles<'_>) -> ImportedSpec {
-    let scan = RequirementsScan::of(path, text, beside);
+    let scan = RequirementsScan::scan_file(path, text, beside);
     let mut draft = Draft::default();
     if !scan.refused.is_empty() {
         let why = format!(
             "its requirements are copied into the spec, as not all of {path} can be locked; later changes of it do not count"
         );
-        draft.decided(None, path, why);
+        draft.note_decision(None, path, why);
         scan.copy_into(&mut draft, None);
         return draft.finish();
     }
     for include in &scan.includes {
         let why = "it is read too; after a change of it alone, say `sconce lock`";
-        draft.decided(None, include, why.to_owned());
+        draft.note_decision(None, include, why.to_owned());
     }
     for (line, what) in scan.unseen {
-        draft.decided(line, &what, OUTSIDE.to_owned());
+        draft.note_decision(line, &what, OUTSIDE.to_owned());
     }
     draft.indexed = scan.index.is_some() || !scan.extra_index.is_empty() || scan.links;
     draft.spec.python.requirements = Some(path.to_owned());
     let batch = scan.requirements.into_iter().map(|(_, r)| r).collect();
-    draft.require(None, batch);
+    draft.add_requirements(None, batch);
     draft.finish_referring()
 }
 
@@ -275,7 +275,7 @@ pub(super) fn split_option(line: &str) -> (&str, &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::notes;
+    use super::super::tests::format_notes;
     use super::*;
 
     fn read(text: &str) -> (ImportedSpec, String) {
@@ -287,7 +287,7 @@ mod tests {
             _ => None,
         };
         let adopted = convert("reqs/a.txt", text, &beside);
-        let said = notes(&adopted);
+        let said = format_notes(&adopted);
         (adopted, said)
     }
 

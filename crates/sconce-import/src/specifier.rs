@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 pub(super) type VersionNumbers = Vec<u32>;
 
 /// The numbers of `1.2.3`, also where more follows them (`1.2.3rc1`, `1.2.3+cu124`).
-pub(super) fn numbers(text: &str) -> Option<VersionNumbers> {
+pub(super) fn parse_numbers(text: &str) -> Option<VersionNumbers> {
     let text = text.trim().trim_start_matches('v');
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -22,7 +22,7 @@ pub(super) fn numbers(text: &str) -> Option<VersionNumbers> {
 }
 
 /// Which of two versions is the higher one; what is not written is 0.
-pub(super) fn compare(a: &[u32], b: &[u32]) -> Ordering {
+pub(super) fn compare_versions(a: &[u32], b: &[u32]) -> Ordering {
     let at = |numbers: &[u32], place: usize| numbers.get(place).copied().unwrap_or(0);
     (0..a.len().max(b.len()))
         .map(|place| at(a, place).cmp(&at(b, place)))
@@ -31,7 +31,7 @@ pub(super) fn compare(a: &[u32], b: &[u32]) -> Ordering {
 }
 
 /// Whether `version` meets every clause; `None` where one cannot be understood.
-pub(super) fn meets(version: &[u32], specifiers: &str) -> Option<bool> {
+pub(super) fn evaluate_specifiers(version: &[u32], specifiers: &str) -> Option<bool> {
     let mut all = true;
     for clause in specifiers.split(',').map(str::trim) {
         if !clause.is_empty() {
@@ -50,11 +50,11 @@ fn meets_one(version: &[u32], clause: &str) -> Option<bool> {
     if !wildcard.unwrap_or(wanted).chars().all(known) {
         return None;
     }
-    let numbers = numbers(wildcard.unwrap_or(wanted))?;
+    let numbers = parse_numbers(wildcard.unwrap_or(wanted))?;
     let begins = |prefix: &[u32]| {
         (0..prefix.len()).all(|place| version.get(place).copied().unwrap_or(0) == prefix[place])
     };
-    let order = compare(version, &numbers);
+    let order = compare_versions(version, &numbers);
     Some(match (operator, wildcard.is_some()) {
         ("==", true) => begins(&numbers),
         ("!=", true) => !begins(&numbers),
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn specifiers_are_those_of_pep_440() {
-        let meets = |specifiers| meets(&[3, 11, 2], specifiers);
+        let meets = |specifiers| evaluate_specifiers(&[3, 11, 2], specifiers);
         for yes in [
             "",
             ">=3.9,<3.12",
@@ -104,9 +104,9 @@ mod tests {
 
     #[test]
     fn numbers_end_where_the_release_ends() {
-        assert_eq!(numbers("2.6.0+cu124"), Some(vec![2, 6, 0]));
-        assert_eq!(numbers("v1.2.rc1"), Some(vec![1, 2]));
-        assert_eq!(numbers("rc1"), None);
-        assert_eq!(numbers("99999999999"), None);
+        assert_eq!(parse_numbers("2.6.0+cu124"), Some(vec![2, 6, 0]));
+        assert_eq!(parse_numbers("v1.2.rc1"), Some(vec![1, 2]));
+        assert_eq!(parse_numbers("rc1"), None);
+        assert_eq!(parse_numbers("99999999999"), None);
     }
 }

@@ -8,7 +8,7 @@ use sconce_schema::Spec;
 use super::*;
 
 /// The notes as lines, for a test to look into.
-pub(super) fn notes(adopted: &ImportedSpec) -> String {
+pub(super) fn format_notes(adopted: &ImportedSpec) -> String {
     let mut text = String::new();
     for note in &adopted.notes {
         let line = note.line.map(|line| format!("{line} ")).unwrap_or_default();
@@ -85,7 +85,7 @@ fn beside(path: &str) -> Option<String> {
 }
 
 fn adopt_example(kind: ImportFormat, text: &str) -> Result<ImportedSpec, ImportError> {
-    adopt(kind, "a.txt", text, &beside)
+    import_spec(kind, "a.txt", text, &beside)
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn every_format_becomes_a_spec_that_reads_the_same() {
         let adopted = adopt_example(kind, text).unwrap_or_else(|e| panic!("{kind:?}: {e}"));
         holds(&adopted);
         assert!(adopted.spec != Spec::default(), "{kind:?}");
-        let said = notes(&adopted);
+        let said = format_notes(&adopted);
         assert!(!said.contains("me:pw"), "{said}");
     }
 }
@@ -159,19 +159,22 @@ fn hostile_files_are_read_in_no_time_or_refused() {
 
 #[test]
 fn only_text_is_read() {
-    assert_eq!(text(ImportFormat::Conda, b"\xef\xbb\xbfa: b"), Ok("a: b"));
     assert_eq!(
-        text(ImportFormat::Requirements, b"torch\n\xff\xfet"),
+        decode_text(ImportFormat::Conda, b"\xef\xbb\xbfa: b"),
+        Ok("a: b")
+    );
+    assert_eq!(
+        decode_text(ImportFormat::Requirements, b"torch\n\xff\xfet"),
         Err(ImportError::NotText { line: 2 })
     );
     assert_eq!(
-        text(ImportFormat::Requirements, b"t\0o\0"),
+        decode_text(ImportFormat::Requirements, b"t\0o\0"),
         Err(ImportError::NotText { line: 1 })
     );
     let large = vec![b'a'; 2 << 20];
-    assert!(text(ImportFormat::UvLock, &large).is_ok());
+    assert!(decode_text(ImportFormat::UvLock, &large).is_ok());
     assert!(matches!(
-        text(ImportFormat::Conda, &large),
+        decode_text(ImportFormat::Conda, &large),
         Err(ImportError::TooLarge { .. })
     ));
 }
@@ -190,7 +193,7 @@ fn kinds_are_told_by_their_names() {
         ("Containerfile", Some(ImportFormat::Dockerfile)),
         ("setup.py", None),
     ] {
-        assert_eq!(ImportFormat::of(name), kind, "{name}");
+        assert_eq!(ImportFormat::from_file_name(name), kind, "{name}");
     }
 }
 

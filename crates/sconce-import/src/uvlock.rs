@@ -6,10 +6,10 @@ use serde::Deserialize;
 use toml::Table;
 
 use super::draft::Draft;
-use super::marker::holds;
+use super::marker::evaluate_marker;
 use super::release::{BaseRelease, RELEASES};
 use super::requirement::{self, PROJECT, SOURCES};
-use super::specifier::meets;
+use super::specifier::evaluate_specifiers;
 use super::{ImportError, ImportedSpec};
 use sconce_base::text::without_credentials;
 use sconce_formats::tags::{CpuArchitecture, WheelName, WheelTarget};
@@ -101,7 +101,9 @@ impl Package {
             .collect();
         files
             .iter()
-            .filter_map(|(file, wheel)| Some((WheelName::parse(file)?.fit(target)?, *wheel)))
+            .filter_map(|(file, wheel)| {
+                Some((WheelName::parse(file)?.tag_priority(target)?, *wheel))
+            })
             .max_by_key(|(fit, _)| *fit)
             .map(|(_, wheel)| wheel)
     }
@@ -143,7 +145,11 @@ fn closure(lock: &Lock, roots: &[usize], release: &BaseRelease) -> Closure {
         closure.packages.insert(*root);
     }
     while let Some(need) = needs.pop() {
-        match need.marker.as_deref().map(|marker| holds(marker, release)) {
+        match need
+            .marker
+            .as_deref()
+            .map(|marker| evaluate_marker(marker, release))
+        {
             Some(Some(false)) => continue,
             Some(None) => {
                 let marker = need.marker.as_deref().unwrap_or_default();
@@ -205,7 +211,9 @@ fn chosen(
     if fit.len() > 1 {
         fit.retain(|&place| {
             let markers = &lock.package[place].resolution_markers;
-            markers.iter().any(|m| holds(m, release) == Some(true))
+            markers
+                .iter()
+                .any(|m| evaluate_marker(m, release) == Some(true))
         });
     }
     match fit.as_slice() {
@@ -221,7 +229,7 @@ pub(super) fn convert(text: &str) -> Result<ImportedSpec, ImportError> {
         let breaks = text.as_bytes()[..start].iter().filter(|&&b| b == b'\n');
         ImportError::Toml {
             line: breaks.count() + 1,
-            message: super::note::shown(error.message()),
+            message: super::note::redacted_line(error.message()),
         }
     })?;
     if lock.version != 1 {
@@ -235,7 +243,7 @@ pub(super) fn convert(text: &str) -> Result<ImportedSpec, ImportError> {
     }
     let mut draft = Draft::default();
     if let [root] = roots[..] {
-        draft.name(&lock.package[root].name);
+        draft.set_name(&lock.package[root].name);
     }
     let release = release(&lock, &roots, &mut draft);
     for &root in &roots {
@@ -266,7 +274,8 @@ fn roots(lock: &Lock) -> Vec<usize> {
 /// The release whose Python the lock allows and that most of its wheels suit.
 fn release(lock: &Lock, roots: &[usize], draft: &mut Draft) -> &'static BaseRelease {
     let requires = lock.requires_python.as_deref().unwrap_or_default();
-    let allowed = |release: &&BaseRelease| meets(&release.numbers, requires) == Some(true);
+    let allowed =
+        |release: &&BaseRelease| evaluate_specifiers(&release.numbers, requires) == Some(true);
     let unfit = |release: &&BaseRelease| {
         let closure = closure(lock, roots, release);
         let unfit = |place: &&usize| {
@@ -284,8 +293,8 @@ fn release(lock: &Lock, roots: &[usize], draft: &mut Draft) -> &'static BaseRele
         "the versions are those for Linux on x86_64 and Python {}",
         best.python
     );
-    draft.decided(None, "uv.lock", why);
-    draft.release(best);
+    draft.note_decision(None, "uv.lock", why);
+    draft.set_release(best);
     best
 }
 
@@ -339,7 +348,7 @@ fn packages(lock: &Lock, closure: &Closure, release: &BaseRelease, draft: &mut D
             Err(why) => draft.left_out(None, &line, why),
         }
     }
-    draft.require(None, batch);
+    draft.add_requirements(None, batch);
     // Its wheels are named one by one where another index has them.
     draft.indexed = true;
 }
@@ -368,7 +377,7 @@ fn entry(
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::notes;
+    use super::super::tests::format_notes;
     use super::*;
 
     /// In the shape that uv 0.7 writes, shortened.
@@ -470,7 +479,7 @@ source = { git = "https://git.example.org/mine?rev=v1#abc" }
         );
         assert_eq!(adopted.spec.python.version.as_deref(), Some("3.13"));
         assert_eq!(adopted.spec.name.as_deref(), Some("net"));
-        let said = notes(&adopted);
+        let said = format_notes(&adopted);
         for expected in [
             "decided: uv.lock: the versions are those for Linux on x86_64 and Python 3.13",
             "left out: the extra `train`",
@@ -526,7 +535,7 @@ source = { git = "https://git.example.org/mine?rev=v1#abc" }
         );
         let adopted = convert(&workspace).unwrap();
         assert_eq!(adopted.spec.python.packages, ["a==1", "b==1"]);
-        assert!(notes(&adopted).contains("left out: x: the project's own folder"));
+        assert!(format_notes(&adopted).contains("left out: x: the project's own folder"));
         let script = format!(
             "version = 1\n[manifest]\nrequirements = [{{ name = \"b\", specifier = \">=1\" }}]\n{rest}"
         );
@@ -553,6 +562,6 @@ source = { git = "https://git.example.org/mine?rev=v1#abc" }
              dependencies = [{ name = \"a\" }, { name = \"gone\" }]\n",
         )
         .unwrap();
-        assert!(notes(&adopted).contains("left out: gone: the lock does not have it"));
+        assert!(format_notes(&adopted).contains("left out: gone: the lock does not have it"));
     }
 }

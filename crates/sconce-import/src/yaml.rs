@@ -26,21 +26,21 @@ const DEEPEST: usize = 16;
 const MOST: usize = 50_000;
 
 impl YamlNode {
-    pub(super) fn text(&self) -> Option<&str> {
+    pub(super) fn as_text(&self) -> Option<&str> {
         match &self.value {
             YamlValue::Text(text) => Some(text),
             _ => None,
         }
     }
 
-    pub(super) fn list(&self) -> &[YamlNode] {
+    pub(super) fn as_list(&self) -> &[YamlNode] {
         match &self.value {
             YamlValue::List(list) => list,
             _ => &[],
         }
     }
 
-    pub(super) fn map(&self) -> &[(String, YamlNode)] {
+    pub(super) fn as_map(&self) -> &[(String, YamlNode)] {
         match &self.value {
             YamlValue::Map(map) => map,
             _ => &[],
@@ -48,7 +48,7 @@ impl YamlNode {
     }
 
     pub(super) fn get(&self, key: &str) -> Option<&YamlNode> {
-        let pair = self.map().iter().find(|(name, _)| name == key)?;
+        let pair = self.as_map().iter().find(|(name, _)| name == key)?;
         Some(&pair.1)
     }
 }
@@ -81,7 +81,7 @@ impl<'a> Reader<'a> {
             Some(Ok((event, span))) => Ok((event, span.start.line())),
             Some(Err(error)) => Err(ImportError::Yaml {
                 line: error.marker().line().max(1),
-                message: super::note::shown(error.info()),
+                message: super::note::redacted_line(error.info()),
             }),
             None => Ok((Event::StreamEnd, 1)),
         }
@@ -145,13 +145,13 @@ mod tests {
         let root = parse("name: net\nlist:\n  - a=1\n  - b: [c, 'd']\n")
             .unwrap()
             .unwrap();
-        assert_eq!(root.get("name").and_then(YamlNode::text), Some("net"));
-        let list = root.get("list").unwrap().list();
-        assert_eq!((list[0].line, list[0].text()), (3, Some("a=1")));
-        assert_eq!(list[1].get("b").unwrap().list()[1].text(), Some("d"));
+        assert_eq!(root.get("name").and_then(YamlNode::as_text), Some("net"));
+        let list = root.get("list").unwrap().as_list();
+        assert_eq!((list[0].line, list[0].as_text()), (3, Some("a=1")));
+        assert_eq!(list[1].get("b").unwrap().as_list()[1].as_text(), Some("d"));
         assert_eq!(parse(""), Ok(None));
         let empty = parse("# nothing\n---\n").unwrap();
-        assert_eq!(empty.as_ref().and_then(YamlNode::text), Some(""));
+        assert_eq!(empty.as_ref().and_then(YamlNode::as_text), Some(""));
     }
 
     #[test]

@@ -88,7 +88,7 @@ fn files(folder: &Path, count: u32) -> (Vec<Duration>, usize) {
         let machine = machine();
         let mut database = Database::new(folder);
         let pid = std::process::id();
-        let answer = database.ask(&policy, &machine, &person(n % 20), pid, &ask());
+        let answer = database.apply_request(&policy, &machine, &person(n % 20), pid, &ask());
         matches!(answer, Ok(LeaseResponse::Granted(_)))
     })
 }
@@ -100,18 +100,18 @@ fn served(folder: &Path, count: u32) -> Result<(Vec<Duration>, usize), Box<dyn E
     let database = Mutex::new(Database::new(folder.join("leases")));
     let next = AtomicU32::new(0);
     let identify = |stream: &UnixStream| {
-        let peer = service::peer(stream)?;
+        let peer = service::identify_peer(stream)?;
         let uid = next.fetch_add(1, Ordering::Relaxed) % 20;
         Ok(Peer { uid, ..peer })
     };
     let answer = |peer: &Peer, ask: &LeaseRequest| {
         let person = person(peer.uid);
-        let process = peer.process(&machine);
+        let process = peer.find_process(&machine);
         let mut database = database.lock().unwrap_or_else(PoisonError::into_inner);
-        let decided = database.decide(&policy, &machine, &person, process, ask)?;
+        let decided = database.write_decision(&policy, &machine, &person, process, ask)?;
         // The next one is answered while the disk writes.
         drop(database);
-        decided.kept()
+        decided.sync_to_disk()
     };
     let ended = AtomicBool::new(false);
     let stop = || ended.load(Ordering::Relaxed);
@@ -126,7 +126,10 @@ fn served(folder: &Path, count: u32) -> Result<(Vec<Duration>, usize), Box<dyn E
         let listener = &listener;
         scope.spawn(move || service::serve(listener, &serving));
         let measured = at_once(count, &|_| {
-            matches!(service::ask(&socket, &ask()), Ok(LeaseResponse::Granted(_)))
+            matches!(
+                service::send_request(&socket, &ask()),
+                Ok(LeaseResponse::Granted(_))
+            )
         });
         ended.store(true, Ordering::Relaxed);
         drop(UnixStream::connect(&socket)?);

@@ -11,7 +11,7 @@ use std::error::Error;
 
 use sconce_lease::{
     AcquireRequest, ClockReading, GpuSelection, LeaseEvent, LeaseGpu, LeaseRequest, LeaseResponse,
-    LeaseState, LeaseUser, Policy, SystemObservation, decide,
+    LeaseState, LeaseUser, Policy, SystemObservation, decide_request,
 };
 
 const MINUTE: u64 = 60_000;
@@ -171,7 +171,7 @@ fn queue(jobs: &[Job]) -> Outcome {
             name: String::new(),
             groups: Vec::new(),
         };
-        let decision = decide(&mut state, &policy, &seen, &person, None, &ask);
+        let decision = decide_request(&mut state, &policy, &seen, &person, None, &ask);
         assert!(!matches!(decision.answer, LeaseResponse::Refused(_)) || is_end);
         for event in &decision.events {
             if let LeaseEvent::Granted { id, .. } = event {

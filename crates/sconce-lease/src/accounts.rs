@@ -22,7 +22,7 @@ const MOST_KEPT: usize = 4096;
 /// The person with that user id. Whom the machine does not know has the number for a name, and no
 /// groups.
 #[must_use]
-pub fn person(uid: u32) -> LeaseUser {
+pub fn user_by_uid(uid: u32) -> LeaseUser {
     account(uid).unwrap_or_else(|| nameless(uid))
 }
 
@@ -99,7 +99,7 @@ impl AccountCache {
 
     /// The user whom a user id belongs to, as far as that can be told without the name service:
     /// of a subordinate one its owner.
-    pub fn charged(&self, uid: u32) -> u32 {
+    pub fn charged_uid(&self, uid: u32) -> u32 {
         let ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
         ranges.owner(uid).unwrap_or(uid)
     }
@@ -113,7 +113,7 @@ impl AccountCache {
         };
         let found = known(&self.known.lock().unwrap_or_else(PoisonError::into_inner));
         found.unwrap_or_else(|| {
-            let owner = || account(Some(self.charged(uid)).filter(|owner| *owner != uid)?);
+            let owner = || account(Some(self.charged_uid(uid)).filter(|owner| *owner != uid)?);
             let person = account(uid).or_else(owner);
             let mut people = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             if people.len() >= MOST_KEPT {
@@ -129,7 +129,7 @@ impl AccountCache {
     ///
     /// # Errors
     /// [`LeaseRefusal::Stranger`].
-    pub fn admit(
+    pub fn authorize_request(
         &self,
         uid: u32,
         policy: &Policy,
@@ -147,7 +147,7 @@ fn admit(
 ) -> Result<LeaseUser, LeaseRefusal> {
     let stranger = || {
         let person = nameless(uid);
-        let may = matches!(ask, LeaseRequest::Look) || policy.names(&person.name);
+        let may = matches!(ask, LeaseRequest::Look) || policy.has_rules_for(&person.name);
         may.then_some(person)
     };
     found
@@ -225,10 +225,10 @@ mod tests {
 
     #[test]
     fn root_has_a_name_and_a_stranger_a_number() {
-        let root = person(0);
+        let root = user_by_uid(0);
         assert_eq!(root.name, "root");
         assert!(root.groups.contains(&"root".to_owned()), "{root:?}");
-        assert_eq!(person(4_000_000_000).name, "4000000000");
+        assert_eq!(user_by_uid(4_000_000_000).name, "4000000000");
         assert_eq!((uid_of("root"), uid_of("no\0one")), (Some(0), None));
         assert!(is_user("root") && is_group("root"));
         for nobody in ["nobodyhere", "no\0one", ""] {
@@ -254,15 +254,21 @@ mod tests {
         let people = AccountCache::default();
         let free = Policy::default();
         let refused = Err(LeaseRefusal::Stranger { uid: NOBODY });
-        assert_eq!(people.admit(NOBODY, &free, &take()), refused);
+        assert_eq!(people.authorize_request(NOBODY, &free, &take()), refused);
         assert_eq!(
-            people.admit(NOBODY, &free, &LeaseRequest::Return { id: 0 }),
+            people.authorize_request(NOBODY, &free, &LeaseRequest::Return { id: 0 }),
             refused
         );
-        assert!(people.admit(NOBODY, &free, &LeaseRequest::Look).is_ok());
-        assert!(people.admit(0, &free, &take()).is_ok());
+        assert!(
+            people
+                .authorize_request(NOBODY, &free, &LeaseRequest::Look)
+                .is_ok()
+        );
+        assert!(people.authorize_request(0, &free, &take()).is_ok());
         let named = Policy::parse("[users.4000000000]\ncards = 1\n").expect("a policy");
-        let person = people.admit(NOBODY, &named, &take()).expect("it is named");
+        let person = people
+            .authorize_request(NOBODY, &named, &take())
+            .expect("it is named");
         assert_eq!((person.uid, person.name.as_str()), (NOBODY, "4000000000"));
     }
 
@@ -270,9 +276,9 @@ mod tests {
     fn a_subordinate_number_is_its_owners() {
         let people = AccountCache::default();
         people.set_subordinates("root:4000000000:10\n");
-        let owner = people.admit(4_000_000_009, &Policy::default(), &take());
+        let owner = people.authorize_request(4_000_000_009, &Policy::default(), &take());
         assert_eq!(owner.expect("root's").uid, 0);
-        assert_eq!(people.charged(4_000_000_009), 0);
-        assert_eq!(people.charged(4_000_000_010), 4_000_000_010);
+        assert_eq!(people.charged_uid(4_000_000_009), 0);
+        assert_eq!(people.charged_uid(4_000_000_010), 4_000_000_010);
     }
 }

@@ -23,7 +23,7 @@ impl ClockReading {
     /// Milliseconds from `earlier` to this reading, and whether the wall clock was not there to
     /// tell them: it was set back while the machine was off.
     #[must_use]
-    pub fn since(&self, earlier: &Self) -> (Millis, bool) {
+    pub fn elapsed_since(&self, earlier: &Self) -> (Millis, bool) {
         if self.boot == earlier.boot {
             (self.boot_ms.saturating_sub(earlier.boot_ms), false)
         } else {
@@ -48,10 +48,21 @@ mod tests {
     #[test]
     fn the_wall_clock_counts_over_a_reboot_alone() {
         let first = at("a", 1_000, 50_000);
-        assert_eq!(at("a", 4_000, 10).since(&first), (3_000, false), "set back");
-        assert_eq!(at("a", 4_000, 9_000_000).since(&first), (3_000, false));
-        assert_eq!(at("b", 7, 80_000).since(&first), (30_000, false));
-        assert_eq!(at("b", 7, 49_999).since(&first), (0, true));
-        assert_eq!(at("a", 999, 0).since(&first), (0, false), "two processors");
+        assert_eq!(
+            at("a", 4_000, 10).elapsed_since(&first),
+            (3_000, false),
+            "set back"
+        );
+        assert_eq!(
+            at("a", 4_000, 9_000_000).elapsed_since(&first),
+            (3_000, false)
+        );
+        assert_eq!(at("b", 7, 80_000).elapsed_since(&first), (30_000, false));
+        assert_eq!(at("b", 7, 49_999).elapsed_since(&first), (0, true));
+        assert_eq!(
+            at("a", 999, 0).elapsed_since(&first),
+            (0, false),
+            "two processors"
+        );
     }
 }

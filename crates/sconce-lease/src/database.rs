@@ -14,7 +14,9 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::log::{self, LogCorruption, LogHeader};
 use super::types::{LeaseEvent, LeaseRequest, LeaseResponse, LeaseUser, ProcessRef};
-use super::{LeaseError, LeaseRefusal, LeaseState, LeaseSystem, Policy, decide, settle};
+use super::{
+    LeaseError, LeaseRefusal, LeaseState, LeaseSystem, Policy, advance_time, decide_request,
+};
 
 /// A log that grew by more than this over its first line is compacted.
 const GROWTH: u64 = 64 << 10;
@@ -50,7 +52,7 @@ impl WrittenDecision {
     ///
     /// # Errors
     /// When the disk does not take it.
-    pub fn kept(self) -> Result<LeaseResponse, LeaseError> {
+    pub fn sync_to_disk(self) -> Result<LeaseResponse, LeaseError> {
         if let Some(log) = self.log {
             log.sync_data().map_err(|source| LeaseError::File {
                 action: "write",
@@ -81,7 +83,7 @@ impl Database {
 
     /// Where they lie.
     #[must_use]
-    pub fn folder(&self) -> &Path {
+    pub fn dir_path(&self) -> &Path {
         &self.folder
     }
 
@@ -90,7 +92,7 @@ impl Database {
     ///
     /// # Errors
     /// When the log cannot be read or written. Then nothing was given.
-    pub fn ask(
+    pub fn apply_request(
         &mut self,
         policy: &Policy,
         world: &dyn LeaseSystem,
@@ -99,15 +101,16 @@ impl Database {
         ask: &LeaseRequest,
     ) -> Result<LeaseResponse, LeaseError> {
         let process = world.process(pid);
-        self.decide(policy, world, person, process, ask)?.kept()
+        self.write_decision(policy, world, person, process, ask)?
+            .sync_to_disk()
     }
 
-    /// As [`Database::ask`], but of a process that was looked at already, and without the wait
-    /// until the disk has it: that is [`WrittenDecision::kept`], for which nobody else needs to wait.
+    /// As [`Database::apply_request`], but of a process that was looked at already, and without the wait
+    /// until the disk has it: that is [`WrittenDecision::sync_to_disk`], for which nobody else needs to wait.
     ///
     /// # Errors
-    /// As [`Database::ask`].
-    pub fn decide(
+    /// As [`Database::apply_request`].
+    pub fn write_decision(
         &mut self,
         policy: &Policy,
         world: &dyn LeaseSystem,
@@ -126,7 +129,7 @@ impl Database {
             });
         }
         let (answer, log) = self.change(world, |state, seen| {
-            let decision = decide(state, policy, seen, person, process.as_ref(), ask);
+            let decision = decide_request(state, policy, seen, person, process.as_ref(), ask);
             (decision.events, decision.answer)
         })?;
         let path = self.folder.join("leases.log");
@@ -137,20 +140,20 @@ impl Database {
     /// it. Gives the state afterwards.
     ///
     /// # Errors
-    /// As [`Database::ask`].
-    pub fn note(
+    /// As [`Database::apply_request`].
+    pub fn record_events(
         &mut self,
         policy: &Policy,
         world: &dyn LeaseSystem,
         more: impl FnOnce(&LeaseState) -> Vec<LeaseEvent>,
     ) -> Result<LeaseState, LeaseError> {
         let (state, log) = self.change(world, |state, seen| {
-            let mut events = settle(state, policy, seen);
+            let mut events = advance_time(state, policy, seen);
             let found = more(state);
             if !found.is_empty() {
                 found.iter().for_each(|event| state.apply(event));
                 events.extend(found);
-                events.extend(settle(state, policy, seen));
+                events.extend(advance_time(state, policy, seen));
             }
             (events, state.clone())
         })?;
@@ -255,7 +258,7 @@ impl Database {
             .and_then(|_| log.read_to_end(&mut bytes));
         read.map_err(self.at("read", "leases.log"))?;
         let path = self.folder.join("leases.log");
-        let counted = log::read(&bytes, &mut state).map_err(|wrong| match wrong {
+        let counted = log::replay_lines(&bytes, &mut state).map_err(|wrong| match wrong {
             LogCorruption::Damaged(line) => LeaseError::Damaged {
                 path: path.clone(),
                 line,
@@ -292,7 +295,7 @@ impl Database {
                 more => read += more,
             }
         }
-        Ok(log::head(&bytes[..read]))
+        Ok(log::log_header(&bytes[..read]))
     }
 
     /// Replaces the log by one that begins with `state`.
@@ -319,7 +322,7 @@ impl Database {
         fs::rename(&new, &log)?;
         File::open(&self.folder)?.sync_all()?;
         Ok(CachedLog {
-            head: log::head(&line),
+            head: log::log_header(&line),
             length: line.len() as u64,
             first: line.len() as u64,
             state: state.clone(),

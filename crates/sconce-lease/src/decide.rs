@@ -1,6 +1,6 @@
 //! What is done with a request. Pure: what is known goes in, events and an answer come out.
 
-use super::schedule::{length, order, plan};
+use super::schedule::{lease_duration, requests_in_order, schedule_requests};
 use super::types::{
     AcquireRequest, Decision, GpuSelection, Lease, LeaseEnd, LeaseEvent, LeaseRequest,
     LeaseResponse, LeaseSummary, LeaseUser, Millis, Overview, ProcessRef, QueueEntry,
@@ -36,18 +36,18 @@ impl RecordingState<'_> {
     fn grant(&mut self, policy: &Policy) {
         let mut again = false;
         // Granting changes neither the order nor what is free for the others: it was planned so.
-        for planned in plan(self.state, policy, true) {
+        for planned in schedule_requests(self.state, policy, true) {
             if planned.start_ms != Some(self.state.now_ms) {
                 continue;
             }
             let Some(waiting) = self.state.waiting.iter().find(|w| w.id == planned.id) else {
                 continue;
             };
-            let limits = policy.limits(&waiting.person);
-            let mut length = length(waiting.take.for_ms, &limits);
+            let limits = policy.limits_for(&waiting.person);
+            let mut length = lease_duration(waiting.take.for_ms, &limits);
             if let (None, Some(week)) = (waiting.take.for_ms, limits.week_ms) {
                 // Without an end of its own it lasts as long as the hours do.
-                let cards = u64::from(waiting.take.wanted.count()).max(1);
+                let cards = u64::from(waiting.take.wanted.gpu_count()).max(1);
                 let left = week.saturating_sub(self.state.week_of(&waiting.person)) / cards;
                 if left == 0 {
                     // What was given a moment ago takes all of them: it waits on, and its cards are others'.
@@ -71,7 +71,10 @@ impl RecordingState<'_> {
     /// What the passing of time does; see [`settle`].
     fn settle(&mut self, policy: &Policy, seen: &SystemObservation) {
         let (passed, reboot) = match &self.state.clock {
-            Some(before) => (seen.clock.since(before).0, seen.clock.boot != before.boot),
+            Some(before) => (
+                seen.clock.elapsed_since(before).0,
+                seen.clock.boot != before.boot,
+            ),
             None => (0, false),
         };
         let now_ms = self.state.now_ms.saturating_add(passed);
@@ -126,7 +129,7 @@ impl RecordingState<'_> {
 /// noted, and whoever can have cards now gets them. Where nothing happened but time, there is no
 /// event.
 #[must_use]
-pub fn settle(
+pub fn advance_time(
     state: &mut LeaseState,
     policy: &Policy,
     seen: &SystemObservation,
@@ -153,7 +156,7 @@ fn without_mere_time(events: Vec<LeaseEvent>) -> Vec<LeaseEvent> {
 /// A request is refused where it can never be served; where it can, it is given its cards, or put
 /// in the queue, or, when nobody wants to wait, refused with the time at which it could start.
 #[must_use]
-pub fn decide(
+pub fn decide_request(
     state: &mut LeaseState,
     policy: &Policy,
     seen: &SystemObservation,
@@ -170,7 +173,7 @@ pub fn decide(
         LeaseRequest::Take(take) => noted.take(policy, person, process, take),
         LeaseRequest::Extend { id, by_ms } => noted.extend(policy, person, *id, *by_ms),
         LeaseRequest::Return { id } => noted.give_back(policy, person, *id),
-        LeaseRequest::Look => Ok(LeaseResponse::Overview(overview(noted.state, policy))),
+        LeaseRequest::Look => Ok(LeaseResponse::Overview(build_overview(noted.state, policy))),
     };
     Decision {
         events: without_mere_time(noted.events),
@@ -186,7 +189,7 @@ impl RecordingState<'_> {
         process: Option<&ProcessRef>,
         take: &AcquireRequest,
     ) -> Result<LeaseResponse, LeaseRefusal> {
-        let limits = policy.limits(person);
+        let limits = policy.limits_for(person);
         self.possible(&limits, person, take)?;
         let waiting = QueuedRequest {
             id: self.state.next,
@@ -232,7 +235,7 @@ impl RecordingState<'_> {
         person: &LeaseUser,
         take: &AcquireRequest,
     ) -> Result<(), LeaseRefusal> {
-        let wanted = take.wanted.count();
+        let wanted = take.wanted.gpu_count();
         if wanted == 0 {
             return Err(LeaseRefusal::NoCards);
         }
@@ -275,7 +278,7 @@ impl RecordingState<'_> {
                 limit_s: limit / 1000,
             });
         }
-        let needs = length(take.for_ms, limits).unwrap_or(0);
+        let needs = lease_duration(take.for_ms, limits).unwrap_or(0);
         self.week(limits, person, needs.saturating_mul(u64::from(wanted)))
     }
 
@@ -322,7 +325,7 @@ impl RecordingState<'_> {
         let until = lease.until_ms.ok_or(LeaseRefusal::NoEnd { id })?;
         let (holder, since) = (lease.person.clone(), lease.since_ms);
         let cards = lease.cards.len() as u64;
-        let limits = policy.limits(&holder);
+        let limits = policy.limits_for(&holder);
         let until_ms = until.saturating_add(by_ms);
         if let Some(limit) = limits.longest_ms.filter(|&limit| until_ms - since > limit) {
             return Err(LeaseRefusal::TooLong {
@@ -334,12 +337,14 @@ impl RecordingState<'_> {
         // Nobody who waits may start later for it.
         let mut longer = self.state.clone();
         longer.apply(&LeaseEvent::Extended { id, until_ms });
-        let after = plan(&longer, policy, false);
-        let delayed = plan(self.state, policy, false).into_iter().find(|before| {
-            let after = after.iter().find(|after| after.id == before.id);
-            let start = |start: Option<Millis>| start.unwrap_or(Millis::MAX);
-            start(after.and_then(|after| after.start_ms)) > start(before.start_ms)
-        });
+        let after = schedule_requests(&longer, policy, false);
+        let delayed = schedule_requests(self.state, policy, false)
+            .into_iter()
+            .find(|before| {
+                let after = after.iter().find(|after| after.id == before.id);
+                let start = |start: Option<Millis>| start.unwrap_or(Millis::MAX);
+                start(after.and_then(|after| after.start_ms)) > start(before.start_ms)
+            });
         if let Some(delayed) = delayed {
             let who = self.state.waiting.iter().find(|w| w.id == delayed.id);
             let user = who.map_or_else(String::new, |who| who.person.name.clone());
@@ -347,7 +352,7 @@ impl RecordingState<'_> {
         }
         // Nor may it reach into a maintenance window.
         let windows = policy.maintenance.iter();
-        let start = |w: &MaintenanceWindow| self.state.moment(w.from_s.saturating_mul(1000));
+        let start = |w: &MaintenanceWindow| self.state.lease_time_of(w.from_s.saturating_mul(1000));
         let reached = windows.filter(|w| until <= start(w) && start(w) < until_ms);
         if let Some(window) = reached.min_by_key(|window| window.from_s) {
             let left_s = start(window).saturating_sub(until) / 1000;
@@ -382,16 +387,16 @@ impl RecordingState<'_> {
 }
 
 fn shown_queue(state: &LeaseState, policy: &Policy) -> Vec<QueueEntry> {
-    let planned = plan(state, policy, false);
+    let planned = schedule_requests(state, policy, false);
     let shown = |(place, waiting): (usize, &QueuedRequest)| {
         let planned = planned.iter().find(|planned| planned.id == waiting.id);
         let start_ms = planned.and_then(|planned| planned.start_ms);
-        let length = length(waiting.take.for_ms, &policy.limits(&waiting.person));
+        let length = lease_duration(waiting.take.for_ms, &policy.limits_for(&waiting.person));
         QueueEntry {
             id: waiting.id,
             uid: waiting.person.uid,
             user: waiting.person.name.clone(),
-            cards: waiting.take.wanted.count(),
+            cards: waiting.take.wanted.gpu_count(),
             for_s: length.map(|ms| ms / 1000),
             place: u32::try_from(place + 1).unwrap_or(u32::MAX),
             start_s: start_ms.map(|ms| state.wall_ms(ms) / 1000),
@@ -399,7 +404,7 @@ fn shown_queue(state: &LeaseState, policy: &Policy) -> Vec<QueueEntry> {
             why: planned.and_then(|planned| planned.why.clone()),
         }
     };
-    order(state, policy)
+    requests_in_order(state, policy)
         .into_iter()
         .enumerate()
         .map(shown)
@@ -408,7 +413,7 @@ fn shown_queue(state: &LeaseState, policy: &Policy) -> Vec<QueueEntry> {
 
 /// Who has what and who waits, for everybody to see.
 #[must_use]
-pub fn overview(state: &LeaseState, policy: &Policy) -> Overview {
+pub fn build_overview(state: &LeaseState, policy: &Policy) -> Overview {
     let lost = |key: &String| state.cards.iter().all(|card| card.key != *key);
     let shown = |lease: &Lease| LeaseSummary {
         id: lease.id,

@@ -49,7 +49,7 @@ pub enum LeaseRefusal {
     /// More hours than the policy gives.
     #[error(
         "{user} has {} of {} GPU-hours of the last seven days left, and this needs {}",
-        bare(*left_s), bare(*limit_s), bare(*needs_s)
+        format_hours_without_unit(*left_s), format_hours_without_unit(*limit_s), format_hours_without_unit(*needs_s)
     )]
     WeekOver {
         /// Who.
@@ -175,7 +175,7 @@ fn queue_full(user: &str, waiting: u32, limit: u32) -> String {
 }
 
 /// Hours, where the unit stands behind.
-pub(super) fn bare(seconds: u64) -> String {
+pub(super) fn format_hours_without_unit(seconds: u64) -> String {
     if seconds.is_multiple_of(3600) {
         return (seconds / 3600).to_string();
     }
@@ -342,7 +342,7 @@ mod tests {
             "1 card was asked for and this machine has none"
         );
         assert_eq!(
-            told(3, 2, Some(Bytes::mib(20_480))),
+            told(3, 2, Some(Bytes::from_mib(20_480))),
             "3 cards were asked for and this machine has 2 with 20 GiB"
         );
     }

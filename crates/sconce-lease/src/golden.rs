@@ -13,7 +13,7 @@ use sconce_testkit::golden_files::Goldens;
 use sconce_testkit::golden_files::HeldBy::{self, Golden};
 
 use super::idle::UnleasedProcess;
-use super::log::{decision_line, first_line, read};
+use super::log::{decision_line, first_line, replay_lines};
 use super::types::{
     AbandonedRequest, AcquireRequest, GpuSelection, Lease, LeaseEnd, LeaseEvent, LeaseGpu,
     LeaseRequest, LeaseResponse, LeaseSummary, LeaseUser, Overview, ProcessRef, QueueEntry,
@@ -222,9 +222,9 @@ fn log_is_as_before_and_adds_up_to_the_same_state() {
     written.extend(decision_line(&events()));
     written.extend(decision_line(&[]));
     goldens().assert_same("log.txt", &written);
-    let text = goldens().text("log.txt");
+    let text = goldens().read_text("log.txt");
     let mut found = None;
-    assert_eq!(read(text.as_bytes(), &mut found), Ok(text.len()));
+    assert_eq!(replay_lines(text.as_bytes(), &mut found), Ok(text.len()));
     let mut expected = state();
     events().iter().for_each(|event| expected.apply(event));
     assert_eq!(found, Some(expected));
@@ -246,7 +246,7 @@ pub(crate) fn asks() -> Vec<LeaseRequest> {
 /// What is written to the socket for a request.
 fn sent(ask: &LeaseRequest, listener: &UnixListener, socket: &Path) -> String {
     std::thread::scope(|scope| {
-        let asking = scope.spawn(|| super::service::ask(socket, ask));
+        let asking = scope.spawn(|| super::service::send_request(socket, ask));
         let mut stream = BufReader::new(listener.accept().unwrap().0);
         let mut line = String::new();
         stream.read_line(&mut line).unwrap();

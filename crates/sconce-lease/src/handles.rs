@@ -38,7 +38,7 @@ impl Handles {
 
     /// Keeps a handle of a process that lives; `still` tells whether the number is still that
     /// process's once the handle is there.
-    pub(super) fn keep(&self, process: &ProcessRef, still: impl FnOnce() -> bool) {
+    pub(super) fn insert_if_alive(&self, process: &ProcessRef, still: impl FnOnce() -> bool) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MOST {
             known.retain(|_, handle| !has_ended(handle));

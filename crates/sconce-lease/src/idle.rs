@@ -31,9 +31,9 @@ impl UtilizationSample {
     }
 }
 
-/// Adds a reading, and forgets those that [`idle`] will not ask for: of a time without use the
+/// Adds a reading, and forgets those that [`classify_idle_state`] will not ask for: of a time without use the
 /// first and the last say all.
-pub fn keep(readings: &mut Vec<UtilizationSample>, reading: UtilizationSample) {
+pub fn push_sample(readings: &mut Vec<UtilizationSample>, reading: UtilizationSample) {
     if reading.is_used() {
         readings.clear();
     } else if let [.., before, last] = &readings[..]
@@ -70,7 +70,7 @@ pub enum IdleState {
 /// Judges a lease by its readings, oldest first: unused for `limit_ms`, its holder is warned;
 /// unused for `grace_ms` after the warning, it ends.
 #[must_use]
-pub fn idle(
+pub fn classify_idle_state(
     readings: &[UtilizationSample],
     warned_ms: Option<Millis>,
     limit_ms: Millis,
@@ -103,13 +103,13 @@ pub fn idle_events(
 ) -> Vec<LeaseEvent> {
     let mut events = Vec::new();
     for lease in &state.leases {
-        let limits = policy.limits(&lease.person);
+        let limits = policy.limits_for(&lease.person);
         let (Some(limit), Some(readings)) = (limits.idle_ms, readings.get(&lease.id)) else {
             continue;
         };
         let id = lease.id;
         let since = |since_ms: Option<Millis>| LeaseEvent::Idle { id, since_ms };
-        match idle(readings, lease.warned_ms, limit, policy.idle_grace_ms) {
+        match classify_idle_state(readings, lease.warned_ms, limit, policy.idle_grace_ms) {
             IdleState::Used if lease.idle_since_ms.is_some() => events.push(since(None)),
             IdleState::Used => {}
             IdleState::Idle { since_ms } => {
@@ -161,7 +161,7 @@ pub struct UnleasedProcess {
 /// process. `keys` are the cards by index, `who` tells of a process its owner and name, and
 /// `parents` the processes that it comes from.
 #[must_use]
-pub fn outsiders(
+pub fn list_unleased_processes(
     samples: &[GpuSample],
     leases: &[LeaseSummary],
     keys: &BTreeMap<u32, String>,
@@ -214,7 +214,7 @@ mod tests {
     }
 
     fn judge(percents: &[&[Option<u32>]], warned: Option<Millis>) -> IdleState {
-        idle(
+        classify_idle_state(
             &readings(percents),
             warned.map(|m| m * MINUTE),
             3 * MINUTE,
@@ -255,11 +255,11 @@ mod tests {
             let all: Vec<_> = used.iter().map(|used| if *used { busy } else { rests }).collect();
             let mut kept = Vec::new();
             for reading in readings(&all) {
-                keep(&mut kept, reading);
+                push_sample(&mut kept, reading);
             }
             prop_assert!(kept.len() <= 3);
             let warned_ms = warned.map(|warned| warned * MINUTE);
-            let said = idle(&kept, warned_ms, 3 * MINUTE, 2 * MINUTE);
+            let said = classify_idle_state(&kept, warned_ms, 3 * MINUTE, 2 * MINUTE);
             prop_assert_eq!(said, judge(&all, warned));
         }
     }
@@ -289,7 +289,7 @@ mod tests {
             idle_s: None,
             warned: false,
         };
-        let memory = Bytes::gib(1);
+        let memory = Bytes::from_gib(1);
         let sample = |index, pids: &[u32]| GpuSample {
             index,
             memory_by_pid: pids.iter().map(|&pid| (pid, memory)).collect(),
@@ -304,7 +304,7 @@ mod tests {
             _ => None,
         };
         let parents = |pid: u32| if pid == 61 { vec![55, 50, 1] } else { vec![1] };
-        let found = outsiders(&samples, &[lease], &keys, &who, &parents);
+        let found = list_unleased_processes(&samples, &[lease], &keys, &who, &parents);
         let found: Vec<_> = found.iter().map(|o| (o.card, o.pid, o.lease)).collect();
         assert_eq!(found, [(0, 62, Some(7)), (1, 60, None)]);
     }

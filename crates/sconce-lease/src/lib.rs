@@ -34,17 +34,20 @@ mod system;
 mod types;
 mod wait_reason;
 
-pub use accounts::{AccountCache, is_group, is_user, person};
+pub use accounts::{AccountCache, is_group, is_user, user_by_uid};
 pub use clock::ClockReading;
 pub use database::{Database, WrittenDecision};
-pub use decide::{decide, overview, settle};
+pub use decide::{advance_time, build_overview, decide_request};
 pub use error::{LeaseError, LeaseRefusal};
 pub use handles::Handles;
-pub use idle::{IdleState, UnleasedProcess, UtilizationSample, idle, idle_events, keep, outsiders};
+pub use idle::{
+    IdleState, UnleasedProcess, UtilizationSample, classify_idle_state, idle_events,
+    list_unleased_processes, push_sample,
+};
 pub use maintenance::MaintenanceWindow;
 pub use policy::{LeaseLimits, Policy, PolicyError};
 pub use schedule::ScheduledRequest;
-pub use state::{LeaseState, decayed};
+pub use state::{LeaseState, decayed_amount};
 pub use system::{LeaseSystem, LocalSystem};
 pub use types::{
     AbandonedRequest, AcquireRequest, Decision, GpuSelection, Lease, LeaseEnd, LeaseEvent,

@@ -30,7 +30,7 @@ pub(super) const HEAD: usize = 64;
 pub(super) type LogHeader = [u8; HEAD];
 
 /// The head of a log that begins with `bytes`.
-pub(super) fn head(bytes: &[u8]) -> LogHeader {
+pub(super) fn log_header(bytes: &[u8]) -> LogHeader {
     let mut head = [0; HEAD];
     let length = bytes.len().min(HEAD);
     head[..length].copy_from_slice(&bytes[..length]);
@@ -78,7 +78,10 @@ fn content(line: &[u8]) -> Option<&[u8]> {
 
 /// Reads lines into `state`; where that is absent, the first line is a state. Gives how many bytes
 /// count: what follows was cut off while it was written, and is nothing.
-pub(super) fn read(bytes: &[u8], state: &mut Option<LeaseState>) -> Result<usize, LogCorruption> {
+pub(super) fn replay_lines(
+    bytes: &[u8],
+    state: &mut Option<LeaseState>,
+) -> Result<usize, LogCorruption> {
     let mut counted = 0;
     let mut number = 0;
     while let Some(length) = bytes[counted..].iter().position(|&byte| byte == b'\n') {
@@ -204,7 +207,7 @@ mod tests {
 
     fn now(bytes: &[u8]) -> Result<(u64, usize), LogCorruption> {
         let mut state = None;
-        let counted = read(bytes, &mut state)?;
+        let counted = replay_lines(bytes, &mut state)?;
         Ok((state.map_or(0, |state| state.now_ms), counted))
     }
 

@@ -15,7 +15,7 @@ pub struct MaintenanceWindow {
 
 /// Seconds since 1970 of a date and time with its offset; `None` where a part is missing, or it is
 /// before 1970.
-pub(super) fn seconds(at: &Datetime) -> Option<u64> {
+pub(super) fn to_unix_seconds(at: &Datetime) -> Option<u64> {
     let Date { year, month, day } = at.date?;
     let Time {
         hour,
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn dates_are_seconds() {
-        let of = |text: &str| seconds(&text.parse().expect("a date and time"));
+        let of = |text: &str| to_unix_seconds(&text.parse().expect("a date and time"));
         assert_eq!(of("1970-01-01T00:00:00Z"), Some(0));
         assert_eq!(of("2026-11-22T06:40:02Z"), Some(1_795_329_602));
         assert_eq!(of("2026-11-22T07:40:02+01:00"), Some(1_795_329_602));

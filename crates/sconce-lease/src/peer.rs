@@ -29,7 +29,7 @@ impl Peer {
     /// that is found out: what was read of the number is of the right process if that one still
     /// lives afterwards.
     #[must_use]
-    pub fn process(&self, world: &dyn LeaseSystem) -> Option<ProcessRef> {
+    pub fn find_process(&self, world: &dyn LeaseSystem) -> Option<ProcessRef> {
         let process = world.process(self.pid?)?;
         self.lives().then_some(process)
     }
@@ -43,7 +43,7 @@ impl Peer {
 ///
 /// # Errors
 /// The kernel's.
-pub fn peer(stream: &UnixStream) -> io::Result<Peer> {
+pub fn identify_peer(stream: &UnixStream) -> io::Result<Peer> {
     let mut told = libc::ucred {
         pid: 0,
         uid: u32::MAX,

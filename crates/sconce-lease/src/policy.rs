@@ -8,7 +8,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::value::Datetime;
 
-use super::maintenance::{MaintenanceWindow, seconds};
+use super::maintenance::{MaintenanceWindow, to_unix_seconds};
 use super::numbers::BoundedNumber;
 use super::types::{LeaseUser, Millis};
 
@@ -214,7 +214,7 @@ impl Reader<'_> {
             let value = format!("`{}`", written.as_ref());
             self.value(&written.span(), key, value, why)
         };
-        match duration::milliseconds(written.as_ref()) {
+        match duration::parse_milliseconds(written.as_ref()) {
             Err(error) => Err(wrong(format!("not {}", error.expected))),
             Ok(0) => Err(wrong("which is no time".to_owned())),
             Ok(ms) => Ok(Some(ms)),
@@ -282,7 +282,7 @@ impl Reader<'_> {
         let mut windows: Vec<(MaintenanceWindow, Range<usize>)> = Vec::with_capacity(written.len());
         for window in written {
             let at = |key, at: &Spanned<Datetime>| {
-                seconds(at.as_ref()).ok_or_else(|| {
+                to_unix_seconds(at.as_ref()).ok_or_else(|| {
                     let why = "not a date and time with its zone, such as 2026-12-01T08:00:00Z";
                     self.value(&at.span(), key, at.as_ref(), why)
                 })
@@ -360,14 +360,14 @@ impl Policy {
             name: name.to_owned(),
             groups: groups.iter().map(|group| (*group).clone()).collect(),
         };
-        let limits = self.limits(&person("", &[]));
+        let limits = self.limits_for(&person("", &[]));
         reader.consistent("everybody", &written.default, &limits)?;
         for (group, rules) in &written.groups {
-            let limits = self.limits(&person("", &[group]));
+            let limits = self.limits_for(&person("", &[group]));
             reader.consistent(&format!("the group {group}"), rules, &limits)?;
         }
         for (user, rules) in &written.users {
-            let limits = self.limits(&person(user, &[]));
+            let limits = self.limits_for(&person(user, &[]));
             reader.consistent(user, rules, &limits)?;
         }
         // A lease without an end could never begin before a window.
@@ -383,7 +383,7 @@ impl Policy {
 
     /// Whether there are rules for a user of that name.
     #[must_use]
-    pub fn names(&self, user: &str) -> bool {
+    pub fn has_rules_for(&self, user: &str) -> bool {
         self.users.contains_key(user)
     }
 
@@ -401,7 +401,7 @@ impl Policy {
     /// What holds for a person: what is said of the user, else the most generous of what is said
     /// of the groups, else the default; each limit for itself.
     #[must_use]
-    pub fn limits(&self, person: &LeaseUser) -> LeaseLimits {
+    pub fn limits_for(&self, person: &LeaseUser) -> LeaseLimits {
         let own = self.users.get(&person.name);
         let groups = || {
             person

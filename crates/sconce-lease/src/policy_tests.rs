@@ -39,23 +39,23 @@ fn who(name: &str, groups: &[&str]) -> LeaseUser {
 #[test]
 fn each_limit_comes_from_the_nearest_table() {
     let policy = Policy::parse(LAB).expect("it can be followed");
-    let cards = |person| policy.limits(&person).cards;
+    let cards = |person| policy.limits_for(&person).cards;
     assert_eq!(cards(who("bo", &[])), Some(2));
     assert_eq!(cards(who("bo", &["speech", "vision"])), Some(4));
     assert_eq!(cards(who("anna", &["vision"])), Some(8));
-    let limits = policy.limits(&who("anna", &["speech"]));
+    let limits = policy.limits_for(&who("anna", &["speech"]));
     assert_eq!(limits.longest_ms, Some(72 * 3_600_000));
     assert_eq!((limits.priority, limits.idle_ms), (5, Some(1_800_000)));
     assert_eq!(policy.maintenance[0].why.as_deref(), Some("new driver"));
     let free = Policy::parse("").expect("nothing is asked");
     assert_eq!(free, Policy::default());
-    let free = free.limits(&who("bo", &[]));
+    let free = free.limits_for(&who("bo", &[]));
     assert_eq!((free.cards, free.longest_ms, free.queue), (None, None, 64));
     let few = Policy::parse("[default]\nqueue = 3\n[users.bo]\nqueue = 0\n");
     let few = few.expect("it can be followed");
-    let queue = |name| few.limits(&who(name, &[])).queue;
+    let queue = |name| few.limits_for(&who(name, &[])).queue;
     assert_eq!((queue("anna"), queue("bo")), (3, 0));
-    assert!(few.names("bo") && !few.names("anna"));
+    assert!(few.has_rules_for("bo") && !few.has_rules_for("anna"));
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn the_soonest_idle_time_is_anybodys() {
 #[test]
 fn a_time_may_have_several_units() {
     let policy = Policy::parse("[default]\nlongest = \"1d12h\"\nidle = \"1.5h\"\n").expect("times");
-    let limits = policy.limits(&who("bo", &[]));
+    let limits = policy.limits_for(&who("bo", &[]));
     assert_eq!(limits.longest_ms, Some(36 * 3_600_000));
     assert_eq!(limits.idle_ms, Some(5_400_000));
 }

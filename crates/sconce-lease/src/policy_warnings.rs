@@ -11,7 +11,7 @@ impl Policy {
     /// was surely meant. `is_user` and `is_group` ask for names; that of a directory which is down
     /// now may be there later, so none of this keeps a policy from being followed.
     #[must_use]
-    pub fn cautions(
+    pub fn list_warnings(
         &self,
         cards: u32,
         is_user: &dyn Fn(&str) -> bool,
@@ -71,7 +71,7 @@ mod tests {
 
     fn of(text: &str, cards: u32) -> Vec<String> {
         let policy = Policy::parse(text).expect(text);
-        policy.cautions(cards, &|name| name == "anna", &|name| name == "vision")
+        policy.list_warnings(cards, &|name| name == "anna", &|name| name == "vision")
     }
 
     #[test]

@@ -41,7 +41,11 @@ pub(super) struct ConnectionSlot<'a> {
 
 impl ConnectionSlots {
     /// A place for that user, if there is one.
-    pub(super) fn take(&self, uid: u32, bounds: &ConnectionQuotas) -> Option<ConnectionSlot<'_>> {
+    pub(super) fn acquire_slot(
+        &self,
+        uid: u32,
+        bounds: &ConnectionQuotas,
+    ) -> Option<ConnectionSlot<'_>> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let others: usize = taken
             .iter()
@@ -116,7 +120,7 @@ mod tests {
             ..ConnectionQuotas::default()
         };
         let places = ConnectionSlots::default();
-        let take = |uid| places.take(uid, &bounds);
+        let take = |uid| places.acquire_slot(uid, &bounds);
         let mut first: Vec<_> = (0..9).filter_map(|_| take(1)).collect();
         assert_eq!(first.len(), 2);
         let others: Vec<_> = [2, 2, 3, 3].into_iter().filter_map(take).collect();

@@ -63,7 +63,10 @@ impl GpuCalendar<'_> {
 
 /// The requests in the order in which they are served: whoever waited longer than the policy's
 /// patience, by arrival; then by priority, by decayed use, by arrival.
-pub(super) fn order<'a>(state: &'a LeaseState, policy: &Policy) -> Vec<&'a QueuedRequest> {
+pub(super) fn requests_in_order<'a>(
+    state: &'a LeaseState,
+    policy: &Policy,
+) -> Vec<&'a QueuedRequest> {
     let mut keyed: Vec<_> = state
         .waiting
         .iter()
@@ -72,7 +75,7 @@ pub(super) fn order<'a>(state: &'a LeaseState, policy: &Policy) -> Vec<&'a Queue
             let key = if waited >= policy.patience_ms {
                 (0, 0, 0, waiting.id)
             } else {
-                let priority = policy.limits(&waiting.person).priority;
+                let priority = policy.limits_for(&waiting.person).priority;
                 let used = state.use_of(waiting.person.uid, policy);
                 (1, -i64::from(priority), used, waiting.id)
             };
@@ -84,7 +87,7 @@ pub(super) fn order<'a>(state: &'a LeaseState, policy: &Policy) -> Vec<&'a Queue
 }
 
 /// For how long a request may hold its cards.
-pub(super) fn length(for_ms: Option<Millis>, limits: &LeaseLimits) -> Option<Millis> {
+pub(super) fn lease_duration(for_ms: Option<Millis>, limits: &LeaseLimits) -> Option<Millis> {
     match (for_ms, limits.longest_ms) {
         (Some(wish), Some(longest)) => Some(wish.min(longest)),
         (wish, longest) => wish.or(longest),
@@ -93,7 +96,11 @@ pub(super) fn length(for_ms: Option<Millis>, limits: &LeaseLimits) -> Option<Mil
 
 /// Places every request, in the queue's order; with `now_alone`, only until nothing is free now, and
 /// without [`ScheduledRequest::why`].
-pub(super) fn plan(state: &LeaseState, policy: &Policy, now_alone: bool) -> Vec<ScheduledRequest> {
+pub(super) fn schedule_requests(
+    state: &LeaseState,
+    policy: &Policy,
+    now_alone: bool,
+) -> Vec<ScheduledRequest> {
     let now = state.now_ms;
     let mut cards: Vec<GpuCalendar<'_>> = state
         .cards
@@ -124,8 +131,8 @@ pub(super) fn plan(state: &LeaseState, policy: &Policy, now_alone: bool) -> Vec<
     }
     for window in &policy.maintenance {
         let span = Span {
-            from: state.moment(window.from_s.saturating_mul(1000)),
-            until: state.moment(window.until_s.saturating_mul(1000)),
+            from: state.lease_time_of(window.from_s.saturating_mul(1000)),
+            until: state.lease_time_of(window.until_s.saturating_mul(1000)),
             by: SpanOwner::Window(window),
         };
         if span.until > now {
@@ -133,13 +140,13 @@ pub(super) fn plan(state: &LeaseState, policy: &Policy, now_alone: bool) -> Vec<
         }
     }
     let mut planned = Vec::with_capacity(state.waiting.len());
-    for waiting in order(state, policy) {
+    for waiting in requests_in_order(state, policy) {
         if now_alone && !cards.iter().any(|card| card.is_free(now, now + 1)) {
             break;
         }
-        let limits = policy.limits(&waiting.person);
+        let limits = policy.limits_for(&waiting.person);
         let own = own.entry(waiting.person.uid).or_default();
-        let length = length(waiting.take.for_ms, &limits).unwrap_or(NEVER);
+        let length = lease_duration(waiting.take.for_ms, &limits).unwrap_or(NEVER);
         let asked = PlacementRequest {
             waiting,
             length,
@@ -169,7 +176,7 @@ pub(super) fn plan(state: &LeaseState, policy: &Policy, now_alone: bool) -> Vec<
                         by: SpanOwner::Request(&waiting.person.name),
                     });
                 }
-                own.push((start, until, waiting.take.wanted.count()));
+                own.push((start, until, waiting.take.wanted.gpu_count()));
                 (Some(start), chosen)
             }
             None => (None, Vec::new()),
@@ -202,7 +209,7 @@ impl PlacementRequest<'_> {
     /// Whether it would last as long as its user's hours of the week do, and none are left: each moment
     /// of theirs that is a week ago gives some back. One with a length of its own has put its hours by.
     fn is_spent(&self, state: &LeaseState, week: Millis) -> bool {
-        let cards = u64::from(self.waiting.take.wanted.count()).max(1);
+        let cards = u64::from(self.waiting.take.wanted.gpu_count()).max(1);
         let left = week.saturating_sub(state.week_of(&self.waiting.person));
         self.waiting.take.for_ms.is_none() && left / cards == 0
     }
@@ -220,7 +227,7 @@ impl PlacementRequest<'_> {
 
     /// The first moment at which the request can have all of its time, and the cards.
     fn place(&self, cards: &[GpuCalendar<'_>], own: &[UserSpan]) -> Option<(Millis, Vec<usize>)> {
-        let count = self.waiting.take.wanted.count();
+        let count = self.waiting.take.wanted.gpu_count();
         let able: Vec<usize> = (0..cards.len())
             .filter(|&at| self.serves(cards[at].facts))
             .collect();
@@ -252,7 +259,7 @@ impl PlacementRequest<'_> {
 
     /// Why that is not now.
     fn why(&self, state: &LeaseState, cards: &[GpuCalendar<'_>], own: &[UserSpan]) -> WaitReason {
-        let (person, wanted) = (&self.waiting.person, self.waiting.take.wanted.count());
+        let (person, wanted) = (&self.waiting.person, self.waiting.take.wanted.gpu_count());
         let until = self.now.saturating_add(self.length);
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         if let Some(limit) = self.limits.cards

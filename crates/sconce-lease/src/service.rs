@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-pub use super::peer::{Peer, peer};
+pub use super::peer::{Peer, identify_peer};
 pub use super::quotas::ConnectionQuotas;
 use super::quotas::{ConnectionSlots, DeadlineStream};
 use super::types::{LeaseRequest, LeaseResponse};
@@ -107,7 +107,8 @@ pub fn serve(listener: &UnixListener, serving: &LeaseServiceOptions<'_>) -> io::
                     continue;
                 }
             };
-            let Some(place) = places.take((serving.charged)(peer.uid), &serving.bounds) else {
+            let Some(place) = places.acquire_slot((serving.charged)(peer.uid), &serving.bounds)
+            else {
                 turn_away(&stream);
                 continue;
             };
@@ -172,7 +173,7 @@ fn read(line: &[u8]) -> Result<LeaseRequest, LeaseRefusal> {
 ///
 /// # Errors
 /// When it does not answer.
-pub fn ask(socket: &Path, ask: &LeaseRequest) -> Result<LeaseResponse, LeaseError> {
+pub fn send_request(socket: &Path, ask: &LeaseRequest) -> Result<LeaseResponse, LeaseError> {
     let until = Instant::now() + PATIENCE;
     loop {
         let said = talk(socket, ask).map_err(|source| LeaseError::Service {
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn requests_of_before_are_read() {
-        let text = crate::golden::goldens().text("requests.jsonl");
+        let text = crate::golden::goldens().read_text("requests.jsonl");
         let read: Result<Vec<_>, _> = text.lines().map(|line| read(line.as_bytes())).collect();
         assert_eq!(read, Ok(crate::golden::asks()));
     }

@@ -56,7 +56,7 @@ pub struct UserUsage {
 
 /// What is left of `amount` after `passed_ms`.
 #[must_use]
-pub fn decayed(amount: u64, passed_ms: Millis, half_life_ms: Millis) -> u64 {
+pub fn decayed_amount(amount: u64, passed_ms: Millis, half_life_ms: Millis) -> u64 {
     let halves = passed_ms as f64 / half_life_ms.max(1) as f64;
     (amount as f64 * (-halves).exp2()).round() as u64
 }
@@ -73,7 +73,11 @@ impl LeaseState {
     pub fn apply(&mut self, event: &LeaseEvent) {
         match event {
             LeaseEvent::Time { now_ms, clock } => {
-                if self.clock.as_ref().is_some_and(|old| clock.since(old).1) {
+                if self
+                    .clock
+                    .as_ref()
+                    .is_some_and(|old| clock.elapsed_since(old).1)
+                {
                     self.lost_clock_ms = Some(*now_ms);
                 }
                 self.now_ms = *now_ms;
@@ -156,10 +160,10 @@ impl LeaseState {
         let used = self.used.entry(lease.person.uid).or_default();
         // Two leases may end in another order than they are noted in.
         let as_of = used.at_ms.max(at_ms);
-        let left = decayed(used.decayed, as_of - used.at_ms, half_life_ms);
+        let left = decayed_amount(used.decayed, as_of - used.at_ms, half_life_ms);
         let held = at_ms.saturating_sub(lease.since_ms);
         let own = weight(lease.cards.len(), held, half_life_ms);
-        used.decayed = left.saturating_add(decayed(own, as_of - at_ms, half_life_ms));
+        used.decayed = left.saturating_add(decayed_amount(own, as_of - at_ms, half_life_ms));
         used.at_ms = as_of;
         for (block, ms) in blocks(lease.since_ms, at_ms) {
             *used.blocks.entry(block).or_default() += ms * lease.cards.len() as u64;
@@ -183,7 +187,7 @@ impl LeaseState {
     pub fn use_of(&self, uid: u32, policy: &Policy) -> u64 {
         let half = policy.half_life_ms;
         let past = self.used.get(&uid).map_or(0, |used| {
-            decayed(used.decayed, self.now_ms.saturating_sub(used.at_ms), half)
+            decayed_amount(used.decayed, self.now_ms.saturating_sub(used.at_ms), half)
         });
         let running = self.leases.iter().filter(|lease| lease.person.uid == uid);
         running.fold(past, |sum, lease| {
@@ -214,7 +218,7 @@ impl LeaseState {
         });
         let asked = self.waiting.iter().filter(|w| w.person.uid == person.uid);
         let asked = asked.map(|waiting| {
-            let cards = u64::from(waiting.take.wanted.count());
+            let cards = u64::from(waiting.take.wanted.gpu_count());
             waiting.take.for_ms.unwrap_or(0).saturating_mul(cards)
         });
         running.chain(asked).fold(past, u64::saturating_add)
@@ -232,7 +236,7 @@ impl LeaseState {
 
     /// The moment of a time on the wall clock; what is past is 0 at least.
     #[must_use]
-    pub fn moment(&self, wall_ms: u64) -> Millis {
+    pub fn lease_time_of(&self, wall_ms: u64) -> Millis {
         let wall = self.clock.as_ref().map_or(0, |clock| clock.wall_ms);
         match wall_ms.checked_sub(wall) {
             Some(ahead) => self.now_ms.saturating_add(ahead),

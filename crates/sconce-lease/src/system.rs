@@ -108,7 +108,7 @@ impl LeaseSystem for LocalSystem {
                 // A recorded machine's numbers are other processes' here.
                 if self.roots.proc == Path::new("/proc") {
                     let still = || self.start_ticks(process.pid).is_ok_and(is_it);
-                    self.handles.keep(process, still);
+                    self.handles.insert_if_alive(process, still);
                 }
                 true
             }
@@ -149,7 +149,7 @@ mod tests {
     fn a_name_that_is_no_text_hides_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
         let machine = LocalSystem {
-            roots: Roots::recorded(folder.path()),
+            roots: Roots::from_dir(folder.path()),
             cards: Vec::new(),
             handles: Handles::default(),
         };

@@ -62,7 +62,7 @@ pub enum GpuSelection {
 impl GpuSelection {
     /// How many cards.
     #[must_use]
-    pub fn count(&self) -> u32 {
+    pub fn gpu_count(&self) -> u32 {
         match self {
             Self::Any { cards, .. } => *cards,
             Self::These(keys) => u32::try_from(keys.len()).unwrap_or(u32::MAX),

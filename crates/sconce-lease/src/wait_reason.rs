@@ -82,7 +82,7 @@ impl fmt::Display for WaitReason {
             Self::Hours { user, limit_s } => write!(
                 f,
                 "{user} has none of {} GPU-hours of the last seven days left",
-                super::error::bare(*limit_s)
+                super::error::format_hours_without_unit(*limit_s)
             ),
             Self::Missing { there, wanted } => write!(
                 f,

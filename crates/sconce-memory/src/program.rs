@@ -121,7 +121,7 @@ impl Runner {
 
     /// Lines so far.
     #[must_use]
-    pub fn lines(&self) -> u64 {
+    pub fn line_count(&self) -> u64 {
         self.line
     }
 
@@ -129,7 +129,7 @@ impl Runner {
     ///
     /// # Errors
     /// [`ProgramError`], after which the allocator is as it was before the line.
-    pub fn line(&mut self, text: &[u8]) -> Result<Option<LineResult>, ProgramError> {
+    pub fn run_line(&mut self, text: &[u8]) -> Result<Option<LineResult>, ProgramError> {
         self.line += 1;
         let fail = |source| ProgramError {
             line: self.line,
@@ -143,7 +143,7 @@ impl Runner {
         }
         let op = AllocatorCall::parse(text).map_err(fail)?;
         let line = self.line;
-        let given = self.call(&op);
+        let given = self.run_call(&op);
         let given = given.map_err(|source| ProgramError { line, source })?;
         Ok(Some(LineResult { line, given }))
     }
@@ -152,7 +152,7 @@ impl Runner {
     ///
     /// # Errors
     /// [`LineError`]; nothing was done then.
-    pub fn call(&mut self, op: &AllocatorCall) -> Result<CallResult, LineError> {
+    pub fn run_call(&mut self, op: &AllocatorCall) -> Result<CallResult, LineError> {
         match *op {
             AllocatorCall::Alloc { id, bytes, stream } => return self.alloc(id, bytes, stream),
             AllocatorCall::Free { id } => {
@@ -174,7 +174,9 @@ impl Runner {
                     None => CallResult::NoMemory,
                 });
             }
-            AllocatorCall::Complete { stream, events } => self.allocator.complete(stream, events),
+            AllocatorCall::Complete { stream, events } => {
+                self.allocator.complete_events(stream, events)
+            }
             AllocatorCall::Synchronize {} => self.allocator.synchronize(),
             AllocatorCall::Events { at_once } => self.allocator.complete_at_once(at_once),
             AllocatorCall::EmptyCache { pool: None } => self.allocator.empty_cache(),
@@ -184,7 +186,7 @@ impl Runner {
             AllocatorCall::SetFraction { fraction } => self.allocator.set_fraction(fraction)?,
             AllocatorCall::Settings { ref conf } => {
                 let now = self.allocator.settings();
-                let settings: AllocatorSettings = now.changed(conf, self.allocator.version())?;
+                let settings: AllocatorSettings = now.with_conf(conf, self.allocator.version())?;
                 self.allocator.set_settings(settings);
             }
             AllocatorCall::CreatePool {
@@ -215,7 +217,7 @@ impl Runner {
             AllocatorCall::ResetPeaks {} => self.allocator.stats_mut().reset_peaks(),
             AllocatorCall::ResetAccumulated {} => self.allocator.stats_mut().reset_accumulated(),
             AllocatorCall::Stats {} => {
-                return Ok(CallResult::Stats(self.allocator.stats().named()));
+                return Ok(CallResult::Stats(self.allocator.stats().counters_by_name()));
             }
         }
         Ok(CallResult::Done)

@@ -31,8 +31,8 @@ impl ImageConfiguration {
     ///
     /// # Errors
     /// [`DocumentError`].
-    pub fn parse(bytes: &[u8]) -> Result<Self, DocumentError> {
-        super::parse(bytes)
+    pub fn from_json(bytes: &[u8]) -> Result<Self, DocumentError> {
+        super::parse_document(bytes)
     }
 }
 

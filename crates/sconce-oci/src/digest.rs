@@ -22,19 +22,19 @@ pub struct DigestError {
 impl Digest {
     /// The digest of `bytes`.
     #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn hash_bytes(bytes: &[u8]) -> Self {
         Self(Sha256(sha2::Sha256::digest(bytes).into()))
     }
 
     /// The first twelve digits, as people tell blobs apart.
     #[must_use]
-    pub fn short(&self) -> String {
-        self.hex()[..12].to_owned()
+    pub fn to_short_hex(&self) -> String {
+        self.to_hex()[..12].to_owned()
     }
 
     /// The 64 digits alone, as a blob is called in an image layout.
     #[must_use]
-    pub fn hex(&self) -> String {
+    pub fn to_hex(&self) -> String {
         self.0.to_string()
     }
 }
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn one_algorithm_in_one_spelling() {
-        let empty = Digest::of(b"");
+        let empty = Digest::hash_bytes(b"");
         let text = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(empty.to_string(), text);
         assert_eq!(text.parse(), Ok(empty));

@@ -7,7 +7,7 @@ use sconce_testkit::golden_files::HeldBy::{self, Golden};
 
 use crate::{
     Descriptor, Digest, ExecutionDefaults, History, ImageConfiguration, ImageIndex, ImageManifest,
-    Platform, RootFs, media, write,
+    Platform, RootFs, media, to_json,
 };
 
 const CONFIG: HeldBy = Golden("config.json");
@@ -63,7 +63,7 @@ fn config() -> ImageConfiguration {
         }),
         rootfs: RootFs {
             kind: "layers".to_owned(),
-            diff_ids: vec![Digest::of(LAYER_BYTES)],
+            diff_ids: vec![Digest::hash_bytes(LAYER_BYTES)],
         },
         history: Some(vec![History {
             created: when(),
@@ -83,16 +83,16 @@ fn descriptor() -> Descriptor {
             variant: Some("v8".to_owned()),
         }),
         annotations: Some(map([("org.opencontainers.image.ref.name", "a:1")])),
-        ..Descriptor::of(media::MANIFEST, b"manifest")
+        ..Descriptor::for_bytes(media::MANIFEST, b"manifest")
     }
 }
 
 fn manifest() -> ImageManifest {
     let layer = Descriptor {
         annotations: Some(map([("a", "b")])),
-        ..Descriptor::of(media::LAYER, LAYER_BYTES)
+        ..Descriptor::for_bytes(media::LAYER, LAYER_BYTES)
     };
-    let config = Descriptor::of(media::CONFIG, &write(&config()));
+    let config = Descriptor::for_bytes(media::CONFIG, &to_json(&config()));
     ImageManifest {
         artifact_type: Some("application/spdx+json".to_owned()),
         subject: Some(descriptor()),
@@ -103,20 +103,23 @@ fn manifest() -> ImageManifest {
 
 #[test]
 fn documents_of_an_image_are_as_before() {
-    goldens().assert_same("config.json", write(&config()));
-    let text = goldens().text("config.json");
+    goldens().assert_same("config.json", to_json(&config()));
+    let text = goldens().read_text("config.json");
     assert_eq!(
-        ImageConfiguration::parse(text.as_bytes()).unwrap(),
+        ImageConfiguration::from_json(text.as_bytes()).unwrap(),
         config()
     );
-    goldens().assert_same("manifest.json", write(&manifest()));
-    let text = goldens().text("manifest.json");
-    assert_eq!(ImageManifest::parse(text.as_bytes()).unwrap(), manifest());
+    goldens().assert_same("manifest.json", to_json(&manifest()));
+    let text = goldens().read_text("manifest.json");
+    assert_eq!(
+        ImageManifest::from_json(text.as_bytes()).unwrap(),
+        manifest()
+    );
     let index = ImageIndex {
         annotations: Some(map([("c", "d")])),
         ..ImageIndex::new(vec![descriptor()])
     };
-    goldens().assert_same("index.json", write(&index));
-    let text = goldens().text("index.json");
-    assert_eq!(ImageIndex::parse(text.as_bytes()).unwrap(), index);
+    goldens().assert_same("index.json", to_json(&index));
+    let text = goldens().read_text("index.json");
+    assert_eq!(ImageIndex::from_json(text.as_bytes()).unwrap(), index);
 }

@@ -3,7 +3,7 @@
 //!
 //! Fields are written in one fixed order, without white space, and an absent field is left out: the
 //! same value is always the same bytes, so its digest says what it is. Foreign documents are read
-//! with [`parse`], which bounds their size; fields that nobody here needs are passed over.
+//! with [`parse_document`], which bounds their size; fields that nobody here needs are passed over.
 #![forbid(unsafe_code)]
 
 mod config;
@@ -47,7 +47,7 @@ pub enum DocumentError {
 ///
 /// # Errors
 /// [`DocumentError`].
-pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DocumentError> {
+pub fn parse_document<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DocumentError> {
     if bytes.len() > LARGEST_DOCUMENT {
         return Err(DocumentError::TooLarge { bytes: bytes.len() });
     }
@@ -59,6 +59,6 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DocumentError> {
 /// # Panics
 /// Never: documents are plain data with text for keys.
 #[must_use]
-pub fn write(document: &impl Serialize) -> Vec<u8> {
+pub fn to_json(document: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(document).expect("plain data is JSON")
 }

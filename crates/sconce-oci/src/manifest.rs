@@ -61,8 +61,8 @@ pub struct Descriptor {
 impl Descriptor {
     /// Describes `bytes`.
     #[must_use]
-    pub fn of(media_type: &str, bytes: &[u8]) -> Self {
-        Self::new(media_type, Digest::of(bytes), bytes.len() as u64)
+    pub fn for_bytes(media_type: &str, bytes: &[u8]) -> Self {
+        Self::new(media_type, Digest::hash_bytes(bytes), bytes.len() as u64)
     }
 
     /// A descriptor without anything optional.
@@ -134,8 +134,8 @@ impl ImageManifest {
     ///
     /// # Errors
     /// [`DocumentError`].
-    pub fn parse(bytes: &[u8]) -> Result<Self, DocumentError> {
-        let read: Self = super::parse(bytes)?;
+    pub fn from_json(bytes: &[u8]) -> Result<Self, DocumentError> {
+        let read: Self = super::parse_document(bytes)?;
         match read.schema_version {
             2 => Ok(read),
             found => Err(DocumentError::Version { found }),
@@ -175,8 +175,8 @@ impl ImageIndex {
     ///
     /// # Errors
     /// [`DocumentError`].
-    pub fn parse(bytes: &[u8]) -> Result<Self, DocumentError> {
-        let read: Self = super::parse(bytes)?;
+    pub fn from_json(bytes: &[u8]) -> Result<Self, DocumentError> {
+        let read: Self = super::parse_document(bytes)?;
         match read.schema_version {
             2 => Ok(read),
             found => Err(DocumentError::Version { found }),

@@ -24,19 +24,19 @@ impl<W: Write> AppendFile<W> {
     }
 
     /// Where it goes.
-    pub(crate) fn out(&self) -> &W {
+    pub(crate) fn get_ref(&self) -> &W {
         &self.out
     }
 
     /// Bytes written so far.
-    pub(crate) fn size(&self) -> u64 {
+    pub(crate) fn bytes_written(&self) -> u64 {
         self.size
     }
 
     /// Writes `line` and a newline in one call of the kernel, so that a kill leaves the line
     /// whole or absent, and other readers never see two writers mixed. After a short write (a
     /// disk that fills up) the next line begins with a newline: the torn one stays by itself.
-    pub(crate) fn line(&mut self, line: &[u8]) -> io::Result<()> {
+    pub(crate) fn write_line(&mut self, line: &[u8]) -> io::Result<()> {
         self.buffer.clear();
         if self.torn {
             self.buffer.push(b'\n');
@@ -98,8 +98,8 @@ mod tests {
     #[test]
     fn one_write_a_line() {
         let mut log = append([Err(io::ErrorKind::Interrupted.into())]);
-        log.line(b"one").unwrap();
-        log.line(b"two").unwrap();
+        log.write_line(b"one").unwrap();
+        log.write_line(b"two").unwrap();
         assert_eq!(log.out.held, b"one\ntwo\n");
         assert_eq!(log.out.calls, 3);
     }
@@ -108,12 +108,12 @@ mod tests {
     fn a_torn_line_stays_by_itself() {
         let full = || Err(io::ErrorKind::StorageFull.into());
         let mut log = append([Ok(4), Ok(2), full(), full(), Ok(0), Ok(1)]);
-        log.line(b"one").unwrap();
+        log.write_line(b"one").unwrap();
         for _ in 0..5 {
-            let error = log.line(b"lost").unwrap_err();
+            let error = log.write_line(b"lost").unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         }
-        log.line(b"two").unwrap();
+        log.write_line(b"two").unwrap();
         // `lo` was torn; then a lone newline was written; then there was room again.
         assert_eq!(log.out.held, b"one\nlo\n\ntwo\n");
     }

@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 ///
 /// # Errors
 /// `InvalidData` where it is not a regular file; `ELOOP` where it is a link; what the kernel says.
-pub(crate) fn open(path: &Path) -> io::Result<File> {
+pub(crate) fn open_regular_file(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     // Flags of open(2) fit an `int`.
     let file = (File::options().read(true))

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use sconce_schema::event::{RecordEvent, RecordLine, RunStarted};
 use sconce_testkit::golden_files::{Goldens, HeldBy, UPDATE};
 
-use crate::{FILE, RecordWriter, read};
+use crate::{FILE, RecordWriter, open_record};
 
 const TYPES: &[(&str, HeldBy)] = &[("write::Line", HeldBy::Golden("parts/events.jsonl"))];
 
@@ -42,7 +42,7 @@ fn full_lines() -> (RunStarted, Vec<RecordLine>) {
 }
 
 fn read_all(path: &Path) -> (RunStarted, Vec<RecordLine>) {
-    let record = read(path).unwrap();
+    let record = open_record(path).unwrap();
     (record.started.clone(), record.map(Result::unwrap).collect())
 }
 
@@ -66,7 +66,7 @@ fn full_record_is_written_as_before_and_read_back() {
     let (started, lines) = full_lines();
     let mut writer = RecordWriter::create(scratch.path(), &started).unwrap();
     for line in &lines {
-        writer.event(line.t_us, &line.event).unwrap();
+        writer.write_event(line.t_us, &line.event).unwrap();
     }
     let path = writer.path().to_owned();
     assert_eq!(path, scratch.path().join("brave-otter-7/events.jsonl"));
@@ -85,7 +85,7 @@ fn record_in_parts_is_written_as_before_and_an_older_one_is_read() {
         if matches!(line.event, RecordEvent::CardOutOfMemory(_)) || at == 2 {
             writer.close_at = 1;
         }
-        writer.event(line.t_us, &line.event).unwrap();
+        writer.write_event(line.t_us, &line.event).unwrap();
     }
     let dir = scratch.path().join(&started.id);
     if std::env::var_os(UPDATE).is_some() {

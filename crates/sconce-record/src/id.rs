@@ -24,7 +24,7 @@ pub fn new_id(name: &str, unix_ms: u64, random: u32) -> String {
         "" => "run",
         short => short,
     };
-    let at = UtcMinute::of(unix_ms);
+    let at = UtcMinute::from_unix_ms(unix_ms);
     let (day, minute) = (
         format!("{:04}{:02}{:02}", at.year, at.month, at.day),
         format!("{:02}{:02}", at.hour, at.minute),
@@ -50,7 +50,7 @@ pub struct UtcMinute {
 impl UtcMinute {
     /// Of milliseconds since 1970.
     #[must_use]
-    pub fn of(unix_ms: u64) -> Self {
+    pub fn from_unix_ms(unix_ms: u64) -> Self {
         let minutes = unix_ms / 60_000;
         let (year, month, day) = civil(minutes / 1440);
         Self {

@@ -25,8 +25,10 @@ mod write;
 
 pub use error::RecordError;
 pub use id::{UtcMinute, new_id};
-pub use read::{DamageKind, DamagedLine, RecordReader, read};
-pub use runs::{RunEntry, RunListing, RunState, entry, find, list, prune};
+pub use read::{DamageKind, DamagedLine, RecordReader, open_record};
+pub use runs::{
+    RunEntry, RunListing, RunState, list_runs, prune_runs, read_run_entry, resolve_run,
+};
 pub use write::RecordWriter;
 
 /// The log's file name inside a run's folder.

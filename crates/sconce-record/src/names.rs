@@ -13,7 +13,7 @@ pub(crate) struct ProcessNames(HashMap<u32, ProcessSample>);
 
 impl ProcessNames {
     /// Leaves out what the file has said of a process already.
-    pub(crate) fn shorten(&mut self, sample: &mut Sample) {
+    pub(crate) fn omit_repeated_details(&mut self, sample: &mut Sample) {
         for process in &mut sample.by_process {
             let known = self.0.get(&process.pid);
             if known.is_some_and(|known| same(known, process)) {
@@ -34,7 +34,7 @@ impl ProcessNames {
     }
 
     /// Puts back what was left out.
-    pub(crate) fn restore(&mut self, sample: &mut Sample) {
+    pub(crate) fn restore_omitted_details(&mut self, sample: &mut Sample) {
         for process in &mut sample.by_process {
             if !process.name.is_empty() {
                 self.keep(process);
@@ -80,9 +80,9 @@ mod tests {
         let (mut writer, mut reader) = (ProcessNames::default(), ProcessNames::default());
         for (n, sample) in told.iter().enumerate() {
             let mut written = sample.clone();
-            writer.shorten(&mut written);
+            writer.omit_repeated_details(&mut written);
             assert_eq!(written.by_process[0].name.is_empty(), n == 1, "{n}");
-            reader.restore(&mut written);
+            reader.restore_omitted_details(&mut written);
             assert_eq!(&written, sample);
         }
     }

@@ -31,7 +31,7 @@ const MOST_PARTS: usize = 1 << 16;
 pub(crate) type ReadResult = Result<RecordLine, DamagedLine>;
 
 /// The file name of a part, counted from 1.
-pub(crate) fn name(number: u32) -> String {
+pub(crate) fn file_name(number: u32) -> String {
     format!("events-{number:04}.jsonl.zst")
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn name(number: u32) -> String {
 fn number(name: &str) -> Option<u32> {
     let digits = name.strip_prefix("events-")?.strip_suffix(".jsonl.zst")?;
     let number = digits.parse().ok()?;
-    (self::name(number) == name).then_some(number)
+    (self::file_name(number) == name).then_some(number)
 }
 
 /// Compresses `from` into `to`, which must not be there. The bytes are on the disk when this returns:
@@ -76,7 +76,7 @@ enum Part {
 
 impl ClosedSegments {
     /// The parts in `folder` before `before`, of the run `id`.
-    pub(crate) fn find(folder: &Path, before: u32, id: &str) -> io::Result<Self> {
+    pub(crate) fn from_dir(folder: &Path, before: u32, id: &str) -> io::Result<Self> {
         let mut there: Vec<u32> = Vec::new();
         for entry in fs::read_dir(folder)? {
             let found = entry?.file_name().to_str().and_then(number);
@@ -91,7 +91,7 @@ impl ClosedSegments {
             if next < number {
                 waiting.push_back(Part::Missing(next, number - 1));
             }
-            waiting.push_back(Part::There(number, folder.join(name(number))));
+            waiting.push_back(Part::There(number, folder.join(file_name(number))));
             next = number + 1;
         }
         if next < before {
@@ -173,8 +173,8 @@ fn read(number: u32, path: &Path, id: &str, without_processes: bool) -> Vec<Read
         Ok(record) if record.started.id != id => {
             return unreadable(format!("it is of the run `{}`", record.started.id));
         }
-        Ok(record) if without_processes => record.without_processes().lines(),
-        Ok(record) => record.lines(),
+        Ok(record) if without_processes => record.without_processes().into_lines(),
+        Ok(record) => record.into_lines(),
         // It was cut before its first line ended.
         Err(_) if text.end.is_some() => Vec::new(),
         Err(error) => vec![Err(damage(
@@ -203,7 +203,9 @@ struct Text {
 
 fn unpack(path: &Path) -> io::Result<Text> {
     let mut packed = Vec::new();
-    file::open(path)?.take(LARGEST).read_to_end(&mut packed)?;
+    file::open_regular_file(path)?
+        .take(LARGEST)
+        .read_to_end(&mut packed)?;
     // At once, into the room that an honest part needs; what is not honest is read as far as it goes.
     if let Ok(bytes) = zstd::bulk::decompress(&packed, LARGEST as usize) {
         return Ok(Text { bytes, end: None });

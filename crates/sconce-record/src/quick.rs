@@ -22,7 +22,7 @@ const MOST_DIGITS: usize = 19;
 /// The line that `text` begins with, where it is one that a writer wrote, and what comes after it: its end
 /// is found by reading it. What processes did can be left out; a text that says it in no way of a writer's
 /// is none then either.
-pub(crate) fn line(text: &[u8], processes: ProcessDetail) -> Option<(RecordLine, &[u8])> {
+pub(crate) fn parse_line(text: &[u8], processes: ProcessDetail) -> Option<(RecordLine, &[u8])> {
     let mut reader = Reader {
         rest: text,
         begun: false,

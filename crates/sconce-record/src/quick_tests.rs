@@ -19,7 +19,7 @@ const RECORDS: [&str; 5] = [
 
 /// The line that `text` is.
 fn line(text: &[u8]) -> Option<RecordLine> {
-    let (line, rest) = super::line(text, ProcessDetail::Read)?;
+    let (line, rest) = super::parse_line(text, ProcessDetail::Read)?;
     matches!(rest, b"" | b"\n").then_some(line)
 }
 
@@ -260,7 +260,7 @@ fn processes_are_left_out_of_a_reading_alone() {
         (r#""gpus":[{"memory-by-pid":{"by-process":[]}}]"#, false),
     ] {
         let text = format!(r#"{{"t_us":1,"event":"sample",{rest}}}"#);
-        let told = super::line(text.as_bytes(), ProcessDetail::LeaveOut);
+        let told = super::parse_line(text.as_bytes(), ProcessDetail::LeaveOut);
         assert_eq!(told.is_some(), left_out, "{text}");
         if let Some((line, _)) = told {
             let RecordEvent::Sample(sample) = line.event else {
@@ -323,7 +323,7 @@ proptest! {
         let known = by_serde(&text);
         prop_assert!(told.is_none() || told == known, "{}", String::from_utf8_lossy(&text));
         // Processes that are left out have to be what they say too.
-        let Some((told, b"" | b"\n")) = super::line(&text, ProcessDetail::LeaveOut) else {
+        let Some((told, b"" | b"\n")) = super::parse_line(&text, ProcessDetail::LeaveOut) else {
             return Ok(());
         };
         let mut known = known.unwrap();

@@ -116,7 +116,7 @@ fn place(part: Option<u32>, line: u64, kind: &DamageKind) -> String {
 /// [`RecordError::Newer`] when a newer program wrote it; [`RecordError::NotARecord`] when its
 /// first line is not how a run begins; [`RecordError::Io`], also where it is no plain file: no link is
 /// followed, and no pipe or device is read.
-pub fn read(path: &Path) -> Result<RecordReader<BufReader<File>>, RecordError> {
+pub fn open_record(path: &Path) -> Result<RecordReader<BufReader<File>>, RecordError> {
     if path.is_dir() {
         read_file(&path.join(FILE))
     } else {
@@ -132,7 +132,7 @@ pub(crate) fn read_file(path: &Path) -> Result<RecordReader<BufReader<File>>, Re
     if record.part > 1
         && let Some(folder) = path.parent()
     {
-        let parts = ClosedSegments::find(folder, record.part, &record.started.id);
+        let parts = ClosedSegments::from_dir(folder, record.part, &record.started.id);
         record.parts = parts.map_err(io_error("read", folder))?;
     }
     Ok(record)
@@ -146,7 +146,7 @@ fn open(path: &Path) -> io::Result<(File, Option<bool>)> {
     const TRIES: usize = 8;
     let mut tries = 0;
     loop {
-        let file = file::open(path)?;
+        let file = file::open_regular_file(path)?;
         let held = is_locked(&file);
         tries += 1;
         let same = || -> io::Result<bool> {
@@ -218,7 +218,7 @@ impl<R: BufRead> RecordReader<R> {
             return Err(not_a_record("it does not begin with `started`".to_owned()));
         };
         // Of a record of before, or of another's.
-        started.command = secrets::command(&started.command);
+        started.command = secrets::mask_command(&started.command);
         Ok(Self {
             started: *started,
             running: false,
@@ -253,7 +253,7 @@ impl<R: BufRead> RecordReader<R> {
     fn complete(&mut self, line: &mut RecordLine) {
         if let RecordEvent::Sample(sample) = &mut line.event {
             match &mut self.names {
-                Some(names) => names.restore(sample),
+                Some(names) => names.restore_omitted_details(sample),
                 None => sample.by_process.clear(),
             }
         }
@@ -292,7 +292,7 @@ impl<R: BufRead> RecordReader<R> {
 impl RecordReader<&[u8]> {
     /// All of it that can be read. Lines that are as a writer writes them are read where they lie: nobody
     /// looks for their ends before, and nobody copies them.
-    pub(crate) fn lines(mut self) -> Vec<Result<RecordLine, DamagedLine>> {
+    pub(crate) fn into_lines(mut self) -> Vec<Result<RecordLine, DamagedLine>> {
         std::iter::from_fn(|| match self.in_place() {
             Some(line) => Some(Ok(line)),
             None => self.next(),
@@ -302,7 +302,7 @@ impl RecordReader<&[u8]> {
 
     fn in_place(&mut self) -> Option<RecordLine> {
         let text = self.lines.from;
-        let (mut line, rest) = quick::line(text, self.processes())?;
+        let (mut line, rest) = quick::parse_line(text, self.processes())?;
         let rest = rest.strip_prefix(b"\n")?;
         let length = text.len() - rest.len();
         if length > LONGEST_LINE || matches!(line.event, RecordEvent::Started(_)) {
@@ -345,7 +345,7 @@ impl<R: BufRead> Iterator for RecordReader<R> {
 
 /// A line that is known to be text as a whole is read faster than one whose every key is looked at.
 fn parse(line: &[u8], processes: ProcessDetail) -> serde_json::Result<RecordLine> {
-    if let Some((line, b"" | b"\n")) = quick::line(line, processes) {
+    if let Some((line, b"" | b"\n")) = quick::parse_line(line, processes) {
         return Ok(line);
     }
     match std::str::from_utf8(line) {

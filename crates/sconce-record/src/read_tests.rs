@@ -57,7 +57,7 @@ fn processes_are_told_to_those_who_look_at_them() {
             })
             .collect()
     };
-    for with in [record().collect(), record().lines()] {
+    for with in [record().collect(), record().into_lines()] {
         let told: Vec<_> = (samples(with).into_iter())
             .map(|mut sample| sample.by_process.remove(0))
             .map(|process| (process.name, process.cpu_us))
@@ -65,7 +65,7 @@ fn processes_are_told_to_those_who_look_at_them() {
         assert_eq!(told, [1, 2, 3].map(|us| ("python".to_owned(), us)));
     }
     let without = || record().without_processes();
-    for without in [without().collect(), without().lines()] {
+    for without in [without().collect(), without().into_lines()] {
         let told: Vec<_> = (samples(without).into_iter())
             .map(|sample| (sample.by_process.len(), sample.rss.map(|rss| rss.0)))
             .collect();
@@ -96,7 +96,7 @@ proptest! {
             record if without => record.without_processes(),
             record => record,
         };
-        prop_assert_eq!(record().lines(), record().collect::<Vec<_>>());
+        prop_assert_eq!(record().into_lines(), record().collect::<Vec<_>>());
     }
 }
 
@@ -245,10 +245,10 @@ fn a_record_cut_or_changed_at_each_byte_says_what_serde_says() {
         let mut names = ProcessNames::default();
         for line in expected.iter_mut().flatten() {
             if let RecordEvent::Sample(sample) = &mut line.event {
-                names.restore(sample);
+                names.restore_omitted_details(sample);
             }
         }
-        assert_eq!(told(open(text).unwrap().lines()), expected, "{what}");
+        assert_eq!(told(open(text).unwrap().into_lines()), expected, "{what}");
         assert_eq!(told(open(text).unwrap().collect()), expected, "{what}");
     };
     for end in first..=text.len() {

@@ -28,7 +28,7 @@ impl ReservedTail {
     ///
     /// # Errors
     /// That the disk, or the user's share of it, is full.
-    pub(crate) fn keep(&mut self, file: &File, size: u64) -> io::Result<()> {
+    pub(crate) fn reserve_space(&mut self, file: &File, size: u64) -> io::Result<()> {
         self.keep_by(size, |from, length| {
             fallocate(file, FallocateFlags::KEEP_SIZE, from, length)
         })

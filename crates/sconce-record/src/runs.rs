@@ -37,7 +37,7 @@ pub enum RunState {
     Interrupted,
 }
 
-/// What [`list`] found.
+/// What [`list_runs`] found.
 #[derive(Debug, Default)]
 pub struct RunListing {
     /// Newest first.
@@ -50,10 +50,10 @@ pub struct RunListing {
 ///
 /// # Errors
 /// [`RecordError::Io`] when `dir` cannot be read.
-pub fn list(dir: &Path) -> Result<RunListing, RecordError> {
+pub fn list_runs(dir: &Path) -> Result<RunListing, RecordError> {
     let mut listing = RunListing::default();
     for (_, path) in logs(dir)? {
-        match entry(&path) {
+        match read_run_entry(&path) {
             Ok(run) => listing.runs.push(run),
             Err(RecordError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 // Somebody let it go meanwhile.
@@ -73,12 +73,12 @@ pub fn list(dir: &Path) -> Result<RunListing, RecordError> {
 /// # Errors
 /// [`RecordError::NoRuns`], [`RecordError::NotFound`] with the nearest ids,
 /// [`RecordError::Ambiguous`] with the candidates, [`RecordError::Io`].
-pub fn find(dir: &Path, which: &str) -> Result<PathBuf, RecordError> {
+pub fn resolve_run(dir: &Path, which: &str) -> Result<PathBuf, RecordError> {
     let none = || RecordError::NoRuns {
         dir: dir.to_owned(),
     };
     if which == "last" {
-        let listing = list(dir)?;
+        let listing = list_runs(dir)?;
         let Some(newest) = listing.runs.into_iter().next() else {
             return Err(listing.unreadable.into_iter().next().unwrap_or_else(none));
         };
@@ -120,10 +120,10 @@ pub fn find(dir: &Path, which: &str) -> Result<PathBuf, RecordError> {
 ///
 /// # Errors
 /// [`RecordError::Io`]; what was removed before stays removed.
-pub fn prune(dir: &Path, keep: usize) -> Result<Vec<String>, RecordError> {
+pub fn prune_runs(dir: &Path, keep: usize) -> Result<Vec<String>, RecordError> {
     let mut gone = Vec::new();
     let ended = |run: &RunEntry| run.state != RunState::Running;
-    for run in list(dir)?.runs.into_iter().filter(ended).skip(keep) {
+    for run in list_runs(dir)?.runs.into_iter().filter(ended).skip(keep) {
         // `logs` found it as a folder's file.
         let folder = run.path.parent().unwrap_or(&run.path);
         match fs::remove_dir_all(folder) {
@@ -159,7 +159,7 @@ fn logs(dir: &Path) -> Result<Vec<(OsString, PathBuf)>, RecordError> {
 ///
 /// # Errors
 /// As [`read`].
-pub fn entry(path: &Path) -> Result<RunEntry, RecordError> {
+pub fn read_run_entry(path: &Path) -> Result<RunEntry, RecordError> {
     let record = read_file(path)?;
     let last = last_line(path).map_err(io_error("read", path))?;
     let state = match &last {
@@ -177,7 +177,7 @@ pub fn entry(path: &Path) -> Result<RunEntry, RecordError> {
 
 /// The last line of a log that is an event; reads no more than its end.
 fn last_line(path: &Path) -> io::Result<Option<RecordLine>> {
-    let mut file = file::open(path)?;
+    let mut file = file::open_regular_file(path)?;
     let size = file.metadata()?.len();
     for reach in [16 << 10, 2 * LONGEST_LINE as u64] {
         let from = size.saturating_sub(reach);

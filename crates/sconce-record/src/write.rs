@@ -15,7 +15,7 @@ use crate::names::ProcessNames;
 use crate::room::ReservedTail;
 use crate::{FILE, RecordError, parts};
 
-/// Writes the record of one run. Nothing is held back in memory: what [`RecordWriter::event`] took is
+/// Writes the record of one run. Nothing is held back in memory: what [`RecordWriter::write_event`] took is
 /// in the kernel's hands when it returns. It is not synced to the disk unless [`RecordWriter::keep`] is
 /// called: a crash of the whole machine may take the last half minute.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl RecordWriter {
         // JSON is text; a folder whose name is not is written as it is shown.
         started.folder = PathBuf::from(started.folder.to_string_lossy().into_owned());
         // A record is shown, exported and sent; a password in a command line is for the command alone.
-        started.command = secrets::command(&started.command);
+        started.command = secrets::mask_command(&started.command);
         let log = (begin(&path, &started, 1, None)).inspect_err(|_| {
             // Of a record that could not begin, nothing stays.
             let _ = fs::remove_dir_all(&folder);
@@ -86,13 +86,14 @@ impl RecordWriter {
     ///
     /// # Errors
     /// The first line that cannot be written is an error, for the program to say once; the ones
-    /// after it are only counted ([`RecordWriter::lost`]), so that a full disk never breaks a run.
+    /// after it are only counted ([`RecordWriter::lost_event_count`]), so that a full disk never breaks a run.
     /// Every later line is tried again. For [`RecordEvent::Ended`] room was kept, where the file system can.
-    pub fn event(&mut self, t_us: u64, event: &RecordEvent) -> Result<(), RecordError> {
+    pub fn write_event(&mut self, t_us: u64, event: &RecordEvent) -> Result<(), RecordError> {
         let ended = matches!(event, RecordEvent::Ended(_));
         let written = self.append(t_us, event, ended);
         if ended {
-            self.room.give_back(self.log.out(), self.log.size());
+            self.room
+                .give_back(self.log.get_ref(), self.log.bytes_written());
         }
         let Err(error) = written else {
             return Ok(());
@@ -108,22 +109,22 @@ impl RecordWriter {
 
     /// One line, in a new file where the old one has grown; none but the last into the room that is kept.
     fn append(&mut self, t_us: u64, event: &RecordEvent, ended: bool) -> io::Result<()> {
-        if self.log.size() >= self.close_at && self.close(t_us, event).is_ok() {
+        if self.log.bytes_written() >= self.close_at && self.close(t_us, event).is_ok() {
             return Ok(());
         }
         let line = line(t_us, event, None, &mut self.names)?;
         if !ended {
-            let size = self.log.size() + line.len() as u64 + 1;
-            self.room.keep(self.log.out(), size)?;
+            let size = self.log.bytes_written() + line.len() as u64 + 1;
+            self.room.reserve_space(self.log.get_ref(), size)?;
         }
-        self.log.line(&line)
+        self.log.write_line(&line)
     }
 
     /// Makes a part of the file, and begins it anew with `event`. Each step leaves a record that holds
     /// every line once: until the new file has its name, its forerunner is what counts.
     fn close(&mut self, t_us: u64, event: &RecordEvent) -> Result<(), RecordError> {
         // Whatever comes of it, it is not tried again before the file has grown by half.
-        self.close_at = self.log.size() + parts::CLOSE_AT / 2;
+        self.close_at = self.log.bytes_written() + parts::CLOSE_AT / 2;
         self.keep_part()?;
         let mut names = ProcessNames::default();
         let first = line(t_us, event, None, &mut names).map_err(io_error("write", &self.path))?;
@@ -139,12 +140,14 @@ impl RecordWriter {
 
     /// Of a new file. Where there is none, the next line says so.
     fn keep_room(&mut self) {
-        let _ = self.room.keep(self.log.out(), self.log.size());
+        let _ = self
+            .room
+            .reserve_space(self.log.get_ref(), self.log.bytes_written());
     }
 
     /// The compressed copy of the file, under its name.
     fn keep_part(&self) -> Result<(), RecordError> {
-        let name = parts::name(self.part);
+        let name = parts::file_name(self.part);
         let (part, hidden) = (
             self.path.with_file_name(&name),
             self.path.with_file_name(format!(".{name}")),
@@ -161,7 +164,7 @@ impl RecordWriter {
     /// Has the disk keep what was written so far, in a thread of its own, since a disk may take long: when
     /// the machine goes down later, the record is there. What goes wrong is as if it had not been asked for.
     pub fn keep_beside(&self) {
-        if let Ok(file) = self.log.out().try_clone() {
+        if let Ok(file) = self.log.get_ref().try_clone() {
             let thread = std::thread::Builder::new().name("record".to_owned());
             let _ = thread.spawn(move || file.sync_data());
         }
@@ -169,13 +172,13 @@ impl RecordWriter {
 
     /// Has the disk keep what was written so far, and waits for it. What goes wrong is as if it had not been
     /// asked for.
-    pub fn keep(&self) {
-        let _ = self.log.out().sync_data();
+    pub fn sync_data(&self) {
+        let _ = self.log.get_ref().sync_data();
     }
 
     /// How many events could not be written.
     #[must_use]
-    pub fn lost(&self) -> u64 {
+    pub fn lost_event_count(&self) -> u64 {
         self.lost
     }
 
@@ -219,12 +222,12 @@ fn begin(
     let part = (part > 1).then_some(part);
     let first = RecordEvent::Started(Box::new(started.clone()));
     line(0, &first, part, &mut ProcessNames::default())
-        .and_then(|first| log.line(&first))
-        .and_then(|()| next.map_or(Ok(()), |next| log.line(next)))
+        .and_then(|first| log.write_line(&first))
+        .and_then(|()| next.map_or(Ok(()), |next| log.write_line(next)))
         .map_err(io_error("write", &hidden))?;
     if part.is_some() {
         // It takes the place of one that the disk has.
-        (log.out().sync_data()).map_err(io_error("write", &hidden))?;
+        (log.get_ref().sync_data()).map_err(io_error("write", &hidden))?;
     }
     fs::rename(&hidden, path).map_err(io_error("create", path))?;
     Ok(log)
@@ -248,7 +251,7 @@ fn line(
     }
     let shortened = match event {
         RecordEvent::CardOutOfMemory(oom) => oom.message.as_deref().map(|message| {
-            let message = Some(secrets::text(message));
+            let message = Some(secrets::mask_text(message));
             RecordEvent::CardOutOfMemory(Box::new(GpuOutOfMemory {
                 message,
                 ..(**oom).clone()
@@ -256,7 +259,7 @@ fn line(
         }),
         RecordEvent::Sample(sample) if !sample.by_process.is_empty() => {
             let mut sample = sample.clone();
-            names.shorten(&mut sample);
+            names.omit_repeated_details(&mut sample);
             Some(RecordEvent::Sample(sample))
         }
         _ => None,

@@ -5,7 +5,7 @@ use sconce_schema::event::{Containment, HostSummary, ProcessSample, RecordLine, 
 use sconce_schema::request::RunLimits;
 
 use super::*;
-use crate::read::read;
+use crate::read::open_record;
 
 fn started() -> RunStarted {
     RunStarted {
@@ -48,7 +48,7 @@ fn secrets_of_a_command_line_are_not_written() {
         ..GpuOutOfMemory::default()
     };
     writer
-        .event(1, &RecordEvent::CardOutOfMemory(Box::new(oom)))
+        .write_event(1, &RecordEvent::CardOutOfMemory(Box::new(oom)))
         .unwrap();
     let text = fs::read_to_string(writer.path()).unwrap();
     assert!(
@@ -78,7 +78,7 @@ fn sample(n: u64) -> RecordEvent {
 
 /// Everything in the record, and what is damaged.
 fn all(folder: &Path) -> (Vec<RecordLine>, Vec<String>) {
-    let (good, bad): (Vec<_>, Vec<_>) = read(folder).unwrap().partition(Result::is_ok);
+    let (good, bad): (Vec<_>, Vec<_>) = open_record(folder).unwrap().partition(Result::is_ok);
     let bad = bad
         .into_iter()
         .map(|damage| damage.unwrap_err().to_string());
@@ -93,7 +93,7 @@ fn written(dir: &Path, lines: u64, close_at: u64) -> RecordWriter {
     let mut writer = RecordWriter::create(dir, &started()).unwrap();
     for n in 0..lines {
         writer.close_at = close_at;
-        writer.event(n, &sample(n)).unwrap();
+        writer.write_event(n, &sample(n)).unwrap();
     }
     writer
 }
@@ -120,12 +120,12 @@ fn a_full_disk_is_an_error_once() {
         lost: 0,
     };
     let sample = RecordEvent::Sample(Box::default());
-    let error = writer.event(1, &sample).unwrap_err();
+    let error = writer.write_event(1, &sample).unwrap_err();
     assert_eq!(error.to_string(), "cannot write /dev/full");
     assert!(error.hint().unwrap().contains("the run itself goes on"));
-    writer.event(2, &sample).unwrap();
-    writer.event(3, &sample).unwrap();
-    assert_eq!(writer.lost(), 3);
+    writer.write_event(2, &sample).unwrap();
+    writer.write_event(3, &sample).unwrap();
+    assert_eq!(writer.lost_event_count(), 3);
 }
 
 #[test]
@@ -136,11 +136,11 @@ fn parts_and_the_file_are_read_as_one() {
     assert!(writer.part > 3, "{}", writer.part);
     assert_eq!(fs::read_dir(&folder).unwrap().count(), writer.part as usize);
     assert_eq!(all(&folder), (expected(40), vec![]));
-    assert!(read(&folder).unwrap().running);
-    let listed = crate::list(dir.path()).unwrap().runs.remove(0);
+    assert!(open_record(&folder).unwrap().running);
+    let listed = crate::list_runs(dir.path()).unwrap().runs.remove(0);
     assert_eq!(listed.last.unwrap().t_us, 39);
     drop(writer);
-    assert!(!read(&folder).unwrap().running);
+    assert!(!open_record(&folder).unwrap().running);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_kill_at_each_step_of_the_change_over_leaves_every_line_once() {
     let writer = written(dir.path(), 20, 600);
     let (whole, parts_before) = (expected(20), writer.part);
     assert!(parts_before > 1);
-    let hidden = folder.join(format!(".{}", parts::name(writer.part)));
+    let hidden = folder.join(format!(".{}", parts::file_name(writer.part)));
 
     // Killed in the middle of making the part: each beginning of it.
     parts::compress(&writer.path, &hidden).unwrap();
@@ -181,11 +181,11 @@ fn a_part_that_cannot_be_made_loses_no_line() {
     let mut writer = written(dir.path(), 3, u64::MAX);
     let folder = dir.path().join("a");
     // Its name is taken by a folder.
-    fs::create_dir(folder.join(parts::name(1))).unwrap();
-    fs::write(folder.join(parts::name(1)).join("x"), "").unwrap();
+    fs::create_dir(folder.join(parts::file_name(1))).unwrap();
+    fs::write(folder.join(parts::file_name(1)).join("x"), "").unwrap();
     writer.close_at = 1;
-    writer.event(3, &sample(3)).unwrap();
-    assert_eq!((writer.part, writer.lost()), (1, 0));
+    writer.write_event(3, &sample(3)).unwrap();
+    assert_eq!((writer.part, writer.lost_event_count()), (1, 0));
     assert!(writer.close_at > parts::CLOSE_AT / 2, "not at each line");
     assert_eq!(all(&folder), (expected(4), vec![]));
 }
@@ -195,7 +195,7 @@ fn a_part_cut_at_each_byte_is_named_and_the_rest_is_read() {
     let dir = tempfile::tempdir().unwrap();
     let writer = written(dir.path(), 12, 600);
     let folder = dir.path().join("a");
-    let part = folder.join(parts::name(1));
+    let part = folder.join(parts::file_name(1));
     let whole = fs::read(&part).unwrap();
     let after: Vec<RecordLine> = {
         fs::remove_file(&part).unwrap();
@@ -227,7 +227,7 @@ fn hostile_parts_are_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let writer = written(dir.path(), 12, 600);
     let folder = dir.path().join("a");
-    let part = folder.join(parts::name(1));
+    let part = folder.join(parts::file_name(1));
     let first = serde_json::to_string(&RecordLine {
         t_us: 0,
         event: RecordEvent::Started(Box::new(started())),
@@ -280,7 +280,7 @@ fn room_for_the_end_is_kept_and_given_back() {
         largest_process: None,
         lost: None,
     };
-    writer.event(4, &RecordEvent::Ended(ended)).unwrap();
+    writer.write_event(4, &RecordEvent::Ended(ended)).unwrap();
     assert!(blocks(&writer) < crate::room::KEPT);
     let (lines, damaged) = all(&dir.path().join("a"));
     assert!(damaged.is_empty() && lines.len() == 4);

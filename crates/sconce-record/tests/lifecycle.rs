@@ -6,7 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use sconce_record::{FILE, RecordError, RecordWriter, RunState, find, list, prune, read};
+use sconce_record::{
+    FILE, RecordError, RecordWriter, RunState, list_runs, open_record, prune_runs, resolve_run,
+};
 use sconce_schema::Hint;
 use sconce_schema::event::{
     Containment, ExitStatus, HostSummary, RecordEvent, RunEnded, RunStarted, Sample,
@@ -57,9 +59,11 @@ fn finished(dir: &Path, id: &str, unix_ms: u64) {
     let mut writer =
         RecordWriter::create(dir, &started(id, unix_ms)).expect("the folder is writable");
     writer
-        .event(1_000_000, &sample(900_000))
+        .write_event(1_000_000, &sample(900_000))
         .expect("there is room");
-    writer.event(2_000_000, &ended()).expect("there is room");
+    writer
+        .write_event(2_000_000, &ended())
+        .expect("there is room");
 }
 
 #[test]
@@ -74,18 +78,18 @@ fn a_record_is_private_and_whole_at_every_moment() {
     assert_eq!(writer.path(), dir.join("digits-1").join(FILE));
 
     for n in 1..=3 {
-        let before = read(writer.path()).unwrap();
+        let before = open_record(writer.path()).unwrap();
         assert!(before.running);
         assert_eq!(before.count() as u64, n - 1);
-        writer.event(n, &sample(n)).unwrap();
+        writer.write_event(n, &sample(n)).unwrap();
     }
-    assert_eq!(list(&dir).unwrap().runs[0].state, RunState::Running);
-    writer.event(4, &ended()).unwrap();
-    assert_eq!(list(&dir).unwrap().runs[0].state, RunState::Ended);
-    assert_eq!(writer.lost(), 0);
+    assert_eq!(list_runs(&dir).unwrap().runs[0].state, RunState::Running);
+    writer.write_event(4, &ended()).unwrap();
+    assert_eq!(list_runs(&dir).unwrap().runs[0].state, RunState::Ended);
+    assert_eq!(writer.lost_event_count(), 0);
     drop(writer);
 
-    let record = read(&dir.join("digits-1")).unwrap();
+    let record = open_record(&dir.join("digits-1")).unwrap();
     assert!(!record.running);
     assert_eq!(record.started, started("digits-1", 1));
     assert_eq!(record.last().unwrap().unwrap().event, ended());
@@ -98,7 +102,10 @@ fn an_id_is_taken_once_and_must_be_a_name() {
     let again = RecordWriter::create(dir.path(), &started("a", 2)).unwrap_err();
     assert!(matches!(again, RecordError::Taken { .. }), "{again}");
     // The first one's record is as it was.
-    assert_eq!(read(&dir.path().join("a")).unwrap().started.unix_ms, 1);
+    assert_eq!(
+        open_record(&dir.path().join("a")).unwrap().started.unix_ms,
+        1
+    );
     for id in ["", ".", "..", "../b", "/b", ".b", "b\u{1b}[2J"] {
         let error = RecordWriter::create(dir.path(), &started(id, 1)).unwrap_err();
         assert!(matches!(error, RecordError::BadId { .. }), "{id:?}");
@@ -116,7 +123,7 @@ fn writes_until_killed() {
     let mut writer = RecordWriter::create(Path::new(&dir), &started("killed", 5)).unwrap();
     let mut out = std::io::stdout();
     for n in 1.. {
-        writer.event(n, &sample(n)).unwrap();
+        writer.write_event(n, &sample(n)).unwrap();
         if n == 100 {
             writeln!(out, "\nwritten").unwrap();
         }
@@ -134,14 +141,20 @@ fn a_kill_leaves_an_interrupted_run() {
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap() == "written"));
-    assert_eq!(list(dir.path()).unwrap().runs[0].state, RunState::Running);
+    assert_eq!(
+        list_runs(dir.path()).unwrap().runs[0].state,
+        RunState::Running
+    );
     child.kill().unwrap();
     child.wait().unwrap();
 
-    let run = list(dir.path()).unwrap().runs.remove(0);
+    let run = list_runs(dir.path()).unwrap().runs.remove(0);
     assert_eq!(run.state, RunState::Interrupted);
     // Every line that was written is whole: one write a line.
-    let read: Vec<_> = read(&run.path).unwrap().map(Result::unwrap).collect();
+    let read: Vec<_> = open_record(&run.path)
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
     assert!(read.len() >= 100);
     assert_eq!(run.last.as_ref(), read.last());
 }
@@ -162,7 +175,7 @@ fn the_newest_comes_first() {
     fs::write(dir.path().join("broken").join(FILE), "hello\n").unwrap();
     fs::write(dir.path().join("a file"), "hello\n").unwrap();
 
-    let listing = list(dir.path()).unwrap();
+    let listing = list_runs(dir.path()).unwrap();
     let ids: Vec<&str> = (listing.runs.iter().map(|run| run.started.id.as_str())).collect();
     assert_eq!(ids, ["c", "a-20260101-0000-0001", "b", "d"]);
     assert_eq!(listing.unreadable.len(), 1);
@@ -171,7 +184,7 @@ fn the_newest_comes_first() {
             .to_string()
             .contains("broken/events.jsonl")
     );
-    assert!(list(&dir.path().join("none")).unwrap().runs.is_empty());
+    assert!(list_runs(&dir.path().join("none")).unwrap().runs.is_empty());
 }
 
 #[test]
@@ -186,7 +199,7 @@ fn runs_are_found_by_what_people_type() {
         finished(dir.path(), id, n as u64);
     }
     let found = |which: &str| {
-        find(dir.path(), which).map(|path| {
+        resolve_run(dir.path(), which).map(|path| {
             let id = path.parent().unwrap().file_name().unwrap();
             id.to_str().unwrap().to_owned()
         })
@@ -209,7 +222,7 @@ fn runs_are_found_by_what_people_type() {
     assert!(matches!(&far, RecordError::NotFound { nearest, .. } if nearest.is_empty()));
     assert!(far.hint().is_some());
 
-    let none = find(&dir.path().join("none"), "last").unwrap_err();
+    let none = resolve_run(&dir.path().join("none"), "last").unwrap_err();
     assert!(matches!(none, RecordError::NoRuns { .. }), "{none}");
 }
 
@@ -224,16 +237,19 @@ fn old_runs_go_and_running_ones_stay() {
     fs::create_dir(&broken).unwrap();
     fs::write(broken.join(FILE), "hello\n").unwrap();
     let left = || -> Vec<String> {
-        let runs = list(dir.path()).unwrap().runs.into_iter();
+        let runs = list_runs(dir.path()).unwrap().runs.into_iter();
         runs.map(|run| run.started.id).collect()
     };
-    assert_eq!(prune(dir.path(), 5).unwrap(), [""; 0]);
-    assert_eq!(prune(dir.path(), 2).unwrap(), ["run-3", "run-2", "run-1"]);
+    assert_eq!(prune_runs(dir.path(), 5).unwrap(), [""; 0]);
+    assert_eq!(
+        prune_runs(dir.path(), 2).unwrap(),
+        ["run-3", "run-2", "run-1"]
+    );
     assert_eq!(left(), ["run-5", "run-4", "running"]);
-    assert_eq!(prune(dir.path(), 0).unwrap(), ["run-5", "run-4"]);
+    assert_eq!(prune_runs(dir.path(), 0).unwrap(), ["run-5", "run-4"]);
     assert_eq!(left(), ["running"]);
     assert!(broken.exists());
-    assert!(prune(&dir.path().join("none"), 0).unwrap().is_empty());
+    assert!(prune_runs(&dir.path().join("none"), 0).unwrap().is_empty());
 }
 
 #[test]
@@ -244,7 +260,7 @@ fn the_end_of_a_long_log_is_found() {
     let mut log = File::options().append(true).open(&path).unwrap();
     let long = "x".repeat(100_000);
     write!(log, "{long}\n{{\"t_us\":7,\"ev").unwrap();
-    let run = list(dir.path()).unwrap().runs.remove(0);
+    let run = list_runs(dir.path()).unwrap().runs.remove(0);
     assert_eq!(run.last.unwrap().event, ended());
     assert_eq!(run.state, RunState::Ended);
 }
@@ -272,7 +288,7 @@ fn nothing_but_plain_files_is_opened() {
     // A folder that leads elsewhere is nobody's run here.
     std::os::unix::fs::symlink(&theirs, runs.join("elsewhere-1")).expect("a link");
 
-    let listing = list(&runs).expect("the folder reads");
+    let listing = list_runs(&runs).expect("the folder reads");
     let ids: Vec<_> = (listing.runs.iter())
         .map(|run| run.started.id.as_str())
         .collect();

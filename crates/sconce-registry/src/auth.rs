@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use sconce_fetch::shown;
+use sconce_fetch::redact_url;
 use serde::Deserialize;
 use tracing::debug;
 use ureq::http::{HeaderMap, Method};
 
-use super::challenge::challenges;
+use super::challenge::parse_challenges;
 use super::client::Endpoint;
 use super::error::RegistryError;
 use super::logins::{Login, LoginSources};
@@ -87,7 +87,7 @@ impl RegistryAuth {
     }
 
     /// The `Authorization` header for a request, as far as is known what the registry wants.
-    pub(super) fn header(
+    pub(super) fn authorization_header(
         &self,
         wire: &HttpTransport,
         place: &Endpoint,
@@ -97,7 +97,7 @@ impl RegistryAuth {
         match way {
             None => Ok(None),
             Some(AuthScheme::Basic) => {
-                let found = self.logins.find(&place.host, &place.repository);
+                let found = self.logins.find_login(&place.host, &place.repository);
                 Ok(found.login.as_ref().and_then(basic))
             }
             Some(AuthScheme::Bearer { realm, service }) => {
@@ -119,7 +119,7 @@ impl RegistryAuth {
 
     /// Takes up what a 401 answer asks for. Returns whether asking again may go better than it did
     /// with the header `used`. Scopes that the registry names are added to `scopes`.
-    pub(super) fn answer(
+    pub(super) fn apply_challenges(
         &self,
         place: &Endpoint,
         scopes: &mut Vec<String>,
@@ -129,7 +129,7 @@ impl RegistryAuth {
         let lines = headers.get_all("www-authenticate").iter().take(8);
         let asked: Vec<_> = lines
             .filter_map(|line| line.to_str().ok())
-            .flat_map(challenges)
+            .flat_map(parse_challenges)
             .collect();
         let short = |text: &&str| !text.is_empty() && text.len() <= LONGEST_PARAMETER;
         let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
@@ -158,7 +158,7 @@ impl RegistryAuth {
         if asked.iter().any(|c| c.scheme == "basic") {
             ways.insert(place.base.clone(), AuthScheme::Basic);
             drop(ways);
-            let found = self.logins.find(&place.host, &place.repository);
+            let found = self.logins.find_login(&place.host, &place.repository);
             let header = found.login.as_ref().and_then(basic);
             return header.is_some() && header.as_deref() != used;
         }
@@ -166,7 +166,7 @@ impl RegistryAuth {
     }
 
     /// Whether there is a login for a place, why not, and what of it must never be shown.
-    pub(super) fn about(
+    pub(super) fn login_diagnostics(
         &self,
         place: &Endpoint,
         used: Option<&str>,
@@ -174,7 +174,7 @@ impl RegistryAuth {
         if self.way(place).is_none() {
             return (false, None, Vec::new());
         }
-        let found = self.logins.find(&place.host, &place.repository);
+        let found = self.logins.find_login(&place.host, &place.repository);
         let mut hidden = found.login.as_ref().map(secrets).unwrap_or_default();
         hidden.extend(
             used.and_then(|used| used.split_once(' '))
@@ -197,16 +197,21 @@ impl RegistryAuth {
         service: Option<&str>,
         scopes: &[String],
     ) -> Result<Token, RegistryError> {
-        let found = self.logins.find(&place.host, &place.repository);
+        let found = self.logins.find_login(&place.host, &place.repository);
         let has_login = found.login.is_some();
-        debug!(realm = shown(realm), ?scopes, has_login, "asks for a token");
+        debug!(
+            realm = redact_url(realm),
+            ?scopes,
+            has_login,
+            "asks for a token"
+        );
         let mut form = Vec::new();
         form.extend(service.map(|service| ("service", service.to_owned())));
         let query = |mut form: Vec<(&str, String)>| {
             form.extend(scopes.iter().map(|scope| ("scope", scope.clone())));
-            encoded(&form)
+            encode_form(&form)
         };
-        wire.patiently(|| {
+        wire.retry_transient(|| {
             let reply = if let Some(Login::Identity { token }) = &found.login {
                 let mut form = form.clone();
                 form.push(("grant_type", "refresh_token".to_owned()));
@@ -215,9 +220,9 @@ impl RegistryAuth {
                 // One field, its scopes with spaces between (RFC 6749, section 3.3).
                 form.push(("scope", scopes.join(" ")));
                 let kind = "application/x-www-form-urlencoded".to_owned();
-                let body = encoded(&form);
+                let body = encode_form(&form);
                 let payload = &mut RequestBody::Bytes(body.as_bytes());
-                wire.send(
+                wire.send_request(
                     &Method::POST,
                     realm,
                     &[("content-type", kind)],
@@ -229,7 +234,7 @@ impl RegistryAuth {
                 let url = format!("{realm}{between}{}", query(form.clone()));
                 let header = found.login.as_ref().and_then(basic);
                 let headers: Vec<_> = header.map(|h| ("authorization", h)).into_iter().collect();
-                wire.send(
+                wire.send_request(
                     &Method::GET,
                     &url,
                     &headers,
@@ -238,15 +243,15 @@ impl RegistryAuth {
                 )?
             };
             match reply.status {
-                200 => token(realm, &reply.bytes(LARGEST_ANSWER)?),
+                200 => token(realm, &reply.into_bytes(LARGEST_ANSWER)?),
                 // A login goes where the registry said, and no further.
                 300..=399 => Err(RegistryError::Redirect {
-                    url: shown(realm),
+                    url: redact_url(realm),
                     why: "token servers are asked where the registry says",
                 }),
                 _ => {
                     let hidden = found.login.as_ref().map(secrets).unwrap_or_default();
-                    Err(reply.failure(&hidden, found.login.is_some(), found.trouble.clone()))
+                    Err(reply.into_error(&hidden, found.login.is_some(), found.trouble.clone()))
                 }
             }
         })
@@ -290,7 +295,7 @@ fn secrets(login: &Login) -> Vec<String> {
 /// Reads a token server's answer.
 fn token(realm: &str, body: &[u8]) -> Result<Token, RegistryError> {
     let bad = |why| RegistryError::Token {
-        url: shown(realm),
+        url: redact_url(realm),
         why,
     };
     let answer: TokenResponse =
@@ -316,7 +321,7 @@ fn token(realm: &str, body: &[u8]) -> Result<Token, RegistryError> {
 }
 
 /// `application/x-www-form-urlencoded`, which serves as a query too.
-pub(super) fn encoded(form: &[(&str, String)]) -> String {
+pub(super) fn encode_form(form: &[(&str, String)]) -> String {
     let mut out = String::new();
     for (name, value) in form {
         if !out.is_empty() {
@@ -381,7 +386,7 @@ mod tests {
             ("scope", "repository:x/y:pull,push".to_owned()),
         ];
         assert_eq!(
-            encoded(&form),
+            encode_form(&form),
             "service=a%20b%26c&scope=repository%3Ax%2Fy%3Apull%2Cpush"
         );
     }

@@ -105,9 +105,9 @@ pub(super) fn into_folder(
     meter: &mut TransferMeter<'_>,
 ) -> Result<bool, RegistryError> {
     use std::os::unix::fs::PermissionsExt as _;
-    let path = folder.join(what.digest.hex());
+    let path = folder.join(what.digest.to_hex());
     if is_there(&path, what, meter)? {
-        meter.reach(what.size)?;
+        meter.advance_to(what.size)?;
         meter.done();
         return Ok(false);
     }
@@ -147,7 +147,7 @@ fn is_there(
     let mut file = File::open(path).map_err(failed)?;
     let (mut hash, mut chunk) = (sha2::Sha256::new(), vec![0; CHUNK]);
     loop {
-        meter.reach(0)?;
+        meter.advance_to(0)?;
         match file.read(&mut chunk).map_err(failed)? {
             0 => break,
             n => hash.update(&chunk[..n]),
@@ -229,7 +229,7 @@ fn stream(
     state: &mut State,
     meter: &mut TransferMeter<'_>,
 ) -> Result<String, RegistryError> {
-    let url = place.url(&format!("blobs/{}", what.digest));
+    let url = place.resource_url(&format!("blobs/{}", what.digest));
     let (mut tries, mut since) = (0, state.at);
     let mut chunk = vec![0; CHUNK];
     while state.at < what.size {
@@ -268,11 +268,11 @@ fn stream(
                     tries,
                     source,
                 },
-                error => error.after(tries),
+                error => error.with_attempt_count(tries),
             });
         }
-        meter.reach(state.at)?;
-        client.wire.pause(tries, error.wait_asked());
+        meter.advance_to(state.at)?;
+        client.wire.sleep_before_retry(tries, error.wait_asked());
     }
     Ok(url)
 }
@@ -306,7 +306,7 @@ fn pass_on(
                 out.put(&chunk[..n])?;
                 state.hash.update(&chunk[..n]);
                 state.at = found;
-                meter.reach(found)?;
+                meter.advance_to(found)?;
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             // The end was there; how the connection was closed after it is nobody's business.
@@ -324,22 +324,22 @@ fn open(
     what: &Descriptor,
     at: u64,
 ) -> Result<Box<dyn Read>, RegistryError> {
-    let mut ask = RegistryRequest::new(Method::GET, url, place.pull());
+    let mut ask = RegistryRequest::new(Method::GET, url, place.pull_scopes());
     ask.times.is_bulk = true;
     if at > 0 {
-        ask = ask.with("range", format!("bytes={at}-"));
+        ask = ask.with_header("range", format!("bytes={at}-"));
     }
-    let reply = client.once(place, &ask, RequestBody::None)?;
+    let reply = client.send_once(place, &ask, RequestBody::None)?;
     let protocol = |why| RegistryError::Protocol {
-        url: reply.shown(),
+        url: reply.redacted_url(),
         why,
     };
     let skipped = match reply.status {
         // A server that ignores ranges sends the blob from its beginning.
         200 => {
-            if let Some(found) = reply.length().filter(|length| *length != what.size) {
+            if let Some(found) = reply.content_length().filter(|length| *length != what.size) {
                 return Err(RegistryError::Size {
-                    url: reply.shown(),
+                    url: reply.redacted_url(),
                     wanted: what.size,
                     found,
                 });
@@ -357,7 +357,7 @@ fn open(
         }
         _ => return Err(protocol("a blob was asked for, and it says otherwise")),
     };
-    let shown = reply.shown();
+    let shown = reply.redacted_url();
     let mut source = reply.into_reader();
     let passed = io::copy(&mut (&mut source).take(skipped), &mut io::sink());
     match passed {

@@ -29,7 +29,7 @@ impl Challenge {
 /// Reads one `WWW-Authenticate` header, which can hold several challenges. Reading ends at the
 /// first byte that is against the grammar; what was read before it counts.
 #[must_use]
-pub fn challenges(header: &str) -> Vec<Challenge> {
+pub fn parse_challenges(header: &str) -> Vec<Challenge> {
     let mut found: Vec<Challenge> = Vec::new();
     let Some(header) = header.get(..header.len().min(LONGEST)) else {
         return found; // The cut falls into a character, and no header has such.
@@ -114,7 +114,7 @@ mod tests {
         // The form of distribution's documentation of token authentication.
         let bearer = "Bearer realm=\"https://auth.example.org/token\",service=\"registry.example.org\",\
                       scope=\"repository:team/image:pull,push\"";
-        let read = challenges(bearer);
+        let read = parse_challenges(bearer);
         assert_eq!(read.len(), 1);
         assert_eq!(read[0].scheme, "bearer");
         assert_eq!(read[0].get("realm"), Some("https://auth.example.org/token"));
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(read[0].get("error"), None);
 
         let names = |text: &str| -> Vec<_> {
-            let read = challenges(text);
+            let read = parse_challenges(text);
             read.into_iter()
                 .map(|c| (c.scheme, c.parameters.len()))
                 .collect()
@@ -149,28 +149,28 @@ mod tests {
         assert_eq!(names("Bearer realm=\"never ends"), one("bearer", 0));
         assert_eq!(names(", , Basic"), one("basic", 0));
         assert_eq!(names("\"Basic\""), []);
-        let escaped = challenges("Basic realm=\"a\\\"b\\\\c\"");
+        let escaped = parse_challenges("Basic realm=\"a\\\"b\\\\c\"");
         assert_eq!(escaped[0].get("realm"), Some("a\"b\\c"));
     }
 
     #[test]
     fn there_is_an_end_to_it() {
-        assert_eq!(challenges(&"a, ".repeat(5000)).len(), MOST_CHALLENGES);
+        assert_eq!(parse_challenges(&"a, ".repeat(5000)).len(), MOST_CHALLENGES);
         let many = format!("Bearer {}", "a=b,".repeat(3000));
-        assert_eq!(challenges(&many)[0].parameters.len(), MOST_PARAMETERS);
-        assert!(challenges(&"é".repeat(LONGEST)).is_empty());
+        assert_eq!(parse_challenges(&many)[0].parameters.len(), MOST_PARAMETERS);
+        assert!(parse_challenges(&"é".repeat(LONGEST)).is_empty());
     }
 
     proptest! {
         #[test]
         fn no_header_panics(text in "\\PC{0,60}") {
-            let _ = challenges(&text);
+            let _ = parse_challenges(&text);
         }
 
         #[test]
         fn quoting_is_undone(value in "[ -~]{0,30}") {
             let quoted = value.replace('\\', "\\\\").replace('"', "\\\"");
-            let read = challenges(&format!("Bearer a=b, realm=\"{quoted}\", c=\"d\""));
+            let read = parse_challenges(&format!("Bearer a=b, realm=\"{quoted}\", c=\"d\""));
             prop_assert_eq!(read[0].get("realm"), Some(value.as_str()));
             prop_assert_eq!(read[0].get("c"), Some("d"));
         }
@@ -181,7 +181,7 @@ mod tests {
             if text.is_char_boundary(at.min(text.len())) {
                 text.insert(at.min(text.len()), byte);
             }
-            let _ = challenges(&text);
+            let _ = parse_challenges(&text);
         }
     }
 }

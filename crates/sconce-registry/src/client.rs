@@ -1,11 +1,11 @@
 //! Requests to a registry as whoever asks: logins, redirects, retries.
 
-use sconce_fetch::{join, shown};
+use sconce_fetch::{join_url, redact_url};
 use sconce_schema::Progress;
 use ureq::http::{Method, Uri};
 
 use super::auth::RegistryAuth;
-use super::error::{RegistryError, plain};
+use super::error::{RegistryError, printable_text};
 use super::reference::{Reference, check_host, check_path};
 use super::wire::{HttpTransport, Origin, RegistryResponse, RequestBody, RequestTimeouts};
 use super::{Mirror, RegistrySettings};
@@ -36,15 +36,15 @@ pub(super) struct Endpoint {
 
 impl Endpoint {
     /// The URL of something in the repository.
-    pub(super) fn url(&self, rest: &str) -> String {
+    pub(super) fn resource_url(&self, rest: &str) -> String {
         format!("{}/v2/{}/{rest}", self.base, self.repository)
     }
 
-    pub(super) fn pull(&self) -> Vec<String> {
+    pub(super) fn pull_scopes(&self) -> Vec<String> {
         vec![format!("repository:{}:pull", self.repository)]
     }
 
-    pub(super) fn push(&self) -> Vec<String> {
+    pub(super) fn push_scopes(&self) -> Vec<String> {
         vec![format!("repository:{}:pull,push", self.repository)]
     }
 }
@@ -72,7 +72,7 @@ impl<'a> RegistryRequest<'a> {
         }
     }
 
-    pub(super) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+    pub(super) fn with_header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self
     }
@@ -91,7 +91,7 @@ impl ManifestDocument {
     /// Its digest.
     #[must_use]
     pub fn digest(&self) -> Digest {
-        Digest::of(&self.bytes)
+        Digest::hash_bytes(&self.bytes)
     }
 }
 
@@ -108,7 +108,10 @@ impl RegistryClient {
         for mirror in &settings.mirrors {
             mirror_parts(mirror).map_err(|why| RegistryError::Setting {
                 setting: "mirrors",
-                why: format!("`{}`: {why}", plain(&shown(&mirror.base), 200)),
+                why: format!(
+                    "`{}`: {why}",
+                    printable_text(&redact_url(&mirror.base), 200)
+                ),
             })?;
         }
         Ok(Self {
@@ -119,9 +122,12 @@ impl RegistryClient {
     }
 
     /// The registry itself.
-    pub(super) fn place(&self, reference: &Reference) -> Result<Endpoint, RegistryError> {
+    pub(super) fn resolve_endpoint(
+        &self,
+        reference: &Reference,
+    ) -> Result<Endpoint, RegistryError> {
         let host = reference.host().to_ascii_lowercase();
-        let scheme = self.wire.scheme(&host)?;
+        let scheme = self.wire.detect_scheme(&host)?;
         Ok(Endpoint {
             base: format!("{scheme}://{host}"),
             host,
@@ -131,7 +137,7 @@ impl RegistryClient {
 
     /// The mirrors of a repository in their order, then the registry itself. One that does not even
     /// say how it is to be asked is passed over while there is another.
-    pub(super) fn sources(
+    pub(super) fn list_pull_endpoints(
         &self,
         reference: &Reference,
         progress: &dyn Progress,
@@ -145,7 +151,7 @@ impl RegistryClient {
                 continue; // It was refused at the beginning.
             };
             let base = format!("{scheme}://{host}");
-            if let Err(e) = self.wire.permitted(&base) {
+            if let Err(e) = self.wire.parse_permitted_url(&base) {
                 progress.note(&format!("the mirror {host} is not asked: {e}"));
                 continue;
             }
@@ -155,7 +161,7 @@ impl RegistryClient {
                 repository: format!("{prefix}{}", reference.path()),
             });
         }
-        match self.place(reference) {
+        match self.resolve_endpoint(reference) {
             Ok(place) => all.push(place),
             Err(e) if all.is_empty() => return Err(e),
             Err(e) => progress.note(&format!("only mirrors are asked: {e}")),
@@ -172,46 +178,53 @@ impl RegistryClient {
 
     /// Asks once, as whoever is logged in. Redirects of what only reads are followed; no login goes
     /// to another origin than the place's.
-    pub(super) fn once(
+    pub(super) fn send_once(
         &self,
         place: &Endpoint,
         ask: &RegistryRequest<'_>,
         mut payload: RequestBody<'_>,
     ) -> Result<RegistryResponse, RegistryError> {
-        let own = place.base.parse().ok().and_then(|uri| Origin::of(&uri));
+        let own = place
+            .base
+            .parse()
+            .ok()
+            .and_then(|uri| Origin::from_uri(&uri));
         let reads = matches!(ask.method, Method::GET | Method::HEAD);
         let mut url = ask.url.to_owned();
         let mut scopes = ask.scopes.clone();
         let mut renewed = 0;
         for _ in 0..=MOST_REDIRECTS {
-            let uri = self.wire.permitted(&url)?;
-            let is_own = own.is_some() && Origin::of(&uri) == own;
+            let uri = self.wire.parse_permitted_url(&url)?;
+            let is_own = own.is_some() && Origin::from_uri(&uri) == own;
             let mut headers = ask.headers.clone();
             let authorization = match is_own {
-                true => self.auth.header(&self.wire, place, &scopes)?,
+                true => self.auth.authorization_header(&self.wire, place, &scopes)?,
                 false => None,
             };
             headers.extend(authorization.clone().map(|text| ("authorization", text)));
-            let reply = self
-                .wire
-                .send(&ask.method, &url, &headers, &mut payload, ask.times)?;
+            let reply =
+                self.wire
+                    .send_request(&ask.method, &url, &headers, &mut payload, ask.times)?;
             let used = authorization.as_deref();
             match reply.status {
                 401 if is_own && renewed < 2 => {
                     renewed += 1;
-                    if !self.auth.answer(place, &mut scopes, &reply.headers, used) {
+                    if !self
+                        .auth
+                        .apply_challenges(place, &mut scopes, &reply.headers, used)
+                    {
                         return Err(self.failed(place, reply, used));
                     }
-                    reply.drain();
+                    reply.drain_body();
                 }
                 301 | 302 | 303 | 307 | 308 if reads && !ask.stays => {
                     url = redirected(&uri, &reply)?;
-                    reply.drain();
+                    reply.drain_body();
                 }
                 // 304 cannot be: nothing was asked under a condition.
                 300..=399 if !ask.stays => {
                     return Err(RegistryError::Redirect {
-                        url: shown(&url),
+                        url: redact_url(&url),
                         why: "what changes a registry goes where it was meant to go",
                     });
                 }
@@ -220,44 +233,44 @@ impl RegistryClient {
             }
         }
         Err(RegistryError::Redirect {
-            url: shown(ask.url),
+            url: redact_url(ask.url),
             why: "there are too many in a row",
         })
     }
 
     /// Asks for a document, again where that may help. The body is at most `limit` bytes.
-    pub(super) fn get(
+    pub(super) fn request_document(
         &self,
         place: &Endpoint,
         ask: &RegistryRequest<'_>,
         limit: u64,
     ) -> Result<(ResponseMetadata, Vec<u8>), RegistryError> {
-        self.wire.patiently(|| {
-            let reply = self.once(place, ask, RequestBody::None)?;
+        self.wire.retry_transient(|| {
+            let reply = self.send_once(place, ask, RequestBody::None)?;
             let about = ResponseMetadata {
-                url: reply.shown(),
+                url: reply.redacted_url(),
                 kind: reply.header("content-type").map(str::to_owned),
                 digest: reply.header("docker-content-digest").map(str::to_owned),
                 link: reply.header("link").map(str::to_owned),
             };
-            Ok((about, reply.bytes(limit)?))
+            Ok((about, reply.into_bytes(limit)?))
         })
     }
 
     /// A manifest or index by digest or tag. A digest is checked; with a tag, the digest that the
     /// registry states is.
-    pub(super) fn manifest(
+    pub(super) fn fetch_manifest(
         &self,
         place: &Endpoint,
         wanted: &str,
     ) -> Result<ManifestDocument, RegistryError> {
-        let url = place.url(&format!("manifests/{wanted}"));
-        let ask = RegistryRequest::new(Method::GET, &url, place.pull())
-            .with("accept", ACCEPTED.join(", "));
-        let (about, bytes) = self.get(place, &ask, LARGEST_DOCUMENT as u64)?;
+        let url = place.resource_url(&format!("manifests/{wanted}"));
+        let ask = RegistryRequest::new(Method::GET, &url, place.pull_scopes())
+            .with_header("accept", ACCEPTED.join(", "));
+        let (about, bytes) = self.request_document(place, &ask, LARGEST_DOCUMENT as u64)?;
         let stated = about.digest.as_deref().and_then(|text| text.parse().ok());
         let expected = wanted.parse().ok().or(stated);
-        let found = Digest::of(&bytes);
+        let found = Digest::hash_bytes(&bytes);
         if let Some(wanted) = expected
             && wanted != found
         {
@@ -270,23 +283,23 @@ impl RegistryClient {
         let media_type =
             kind(about.kind.as_deref(), &bytes).map_err(|kind| RegistryError::Kind {
                 url: about.url,
-                kind: plain(&kind, 200),
+                kind: printable_text(&kind, 200),
             })?;
         Ok(ManifestDocument { media_type, bytes })
     }
 
     /// The digest that a tag has now, where the registry knows the tag and says it.
-    pub(super) fn head(
+    pub(super) fn request_manifest_digest(
         &self,
         place: &Endpoint,
         wanted: &str,
     ) -> Result<Option<Digest>, RegistryError> {
-        let url = place.url(&format!("manifests/{wanted}"));
-        let ask = RegistryRequest::new(Method::HEAD, &url, place.pull())
-            .with("accept", ACCEPTED.join(", "));
+        let url = place.resource_url(&format!("manifests/{wanted}"));
+        let ask = RegistryRequest::new(Method::HEAD, &url, place.pull_scopes())
+            .with_header("accept", ACCEPTED.join(", "));
         let reply = self
             .wire
-            .patiently(|| self.once(place, &ask, RequestBody::None));
+            .retry_transient(|| self.send_once(place, &ask, RequestBody::None));
         match reply {
             Ok(reply) => {
                 let digest = reply.header("docker-content-digest");
@@ -303,19 +316,19 @@ impl RegistryClient {
         reply: RegistryResponse,
         used: Option<&str>,
     ) -> RegistryError {
-        let (login, trouble, hidden) = self.auth.about(place, used);
-        reply.failure(&hidden, login, trouble)
+        let (login, trouble, hidden) = self.auth.login_diagnostics(place, used);
+        reply.into_error(&hidden, login, trouble)
     }
 }
 
 /// Where a redirect leads.
 fn redirected(from: &Uri, reply: &RegistryResponse) -> Result<String, RegistryError> {
     let no = |why| RegistryError::Redirect {
-        url: reply.shown(),
+        url: reply.redacted_url(),
         why,
     };
     let target =
-        location(from, reply.header("location")).ok_or_else(|| no("it names no target"))?;
+        resolve_location(from, reply.header("location")).ok_or_else(|| no("it names no target"))?;
     if from.scheme_str() == Some("https") && !target.starts_with("https://") {
         return Err(no("it leads from https to http"));
     }
@@ -331,12 +344,12 @@ pub(super) struct ResponseMetadata {
 }
 
 /// A `Location` as seen from the URL that gave it.
-pub(super) fn location(from: &Uri, header: Option<&str>) -> Option<String> {
+pub(super) fn resolve_location(from: &Uri, header: Option<&str>) -> Option<String> {
     let header = header?.trim();
     let plain = !header.is_empty()
         && header.len() <= LONGEST_LOCATION
         && header.bytes().all(|b| b.is_ascii_graphic());
-    plain.then(|| join(from, header)).flatten()
+    plain.then(|| join_url(from, header)).flatten()
 }
 
 /// What a document is: what its header says, held against what it says itself. A document that is
@@ -435,11 +448,15 @@ mod tests {
             ("/a b", None),
             ("/ä", None),
         ] {
-            assert_eq!(location(&from, Some(header)).as_deref(), want, "{header}");
+            assert_eq!(
+                resolve_location(&from, Some(header)).as_deref(),
+                want,
+                "{header}"
+            );
         }
-        assert_eq!(location(&from, None), None);
+        assert_eq!(resolve_location(&from, None), None);
         assert_eq!(
-            location(&from, Some(&format!("/{}", "a".repeat(9000)))),
+            resolve_location(&from, Some(&format!("/{}", "a".repeat(9000)))),
             None
         );
     }
@@ -513,7 +530,7 @@ mod tests {
         #[test]
         fn no_location_panics(text in "\\PC{0,60}") {
             let from: Uri = "https://registry.example.org/v2/a/blobs/uploads/?x".parse().unwrap();
-            if let Some(to) = location(&from, Some(&text)) {
+            if let Some(to) = resolve_location(&from, Some(&text)) {
                 prop_assert!(to.starts_with("http"));
             }
         }

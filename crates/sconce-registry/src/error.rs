@@ -265,7 +265,7 @@ impl RegistryError {
     }
 
     /// The same error after `count` attempts.
-    pub(super) fn after(mut self, count: u32) -> Self {
+    pub(super) fn with_attempt_count(mut self, count: u32) -> Self {
         if let Self::TooMany { tries, .. }
         | Self::Status { tries, .. }
         | Self::Transport { tries, .. } = &mut self
@@ -355,7 +355,7 @@ impl Hint for RegistryError {
 
 /// `text` as it may be shown: at most `most` characters, and none that a terminal obeys or that
 /// changes the order of the others.
-pub(super) fn plain(text: &str, most: usize) -> String {
+pub(super) fn printable_text(text: &str, most: usize) -> String {
     let mut out = String::new();
     let mut chars = text.chars();
     for c in chars.by_ref().take(most) {
@@ -372,7 +372,7 @@ pub(super) fn plain(text: &str, most: usize) -> String {
 
 /// What a registry says in the body of a failure (distribution specification, "Error codes"), and
 /// what a token server says (RFC 6749, section 5.2). `hidden` is blotted out of it.
-pub(super) fn said(body: &[u8], hidden: &[String]) -> Option<String> {
+pub(super) fn describe_error_body(body: &[u8], hidden: &[String]) -> Option<String> {
     #[derive(Deserialize)]
     struct One {
         code: Option<String>,
@@ -392,7 +392,7 @@ pub(super) fn said(body: &[u8], hidden: &[String]) -> Option<String> {
             for secret in hidden.iter().filter(|secret| secret.len() > 3) {
                 part = part.replace(secret.as_str(), "***");
             }
-            plain(&part, 200)
+            printable_text(&part, 200)
         });
         let text = parts.collect::<Vec<_>>().join(" ");
         (!text.is_empty()).then_some(text)
@@ -414,12 +414,12 @@ mod tests {
         let body = br#"{"errors":[{"code":"DENIED","message":"no \u001b[31m access","detail":{}},
             {"code":"UNKNOWN"},{"message":"c"},{"message":"d"}]}"#;
         assert_eq!(
-            said(body, &[]).as_deref(),
+            describe_error_body(body, &[]).as_deref(),
             Some("DENIED no \\u{1b}[31m access; UNKNOWN; c")
         );
         let oauth = br#"{"error":"invalid_grant","error_description":"bad token hunter22"}"#;
         assert_eq!(
-            said(oauth, &["hunter22".to_owned()]).as_deref(),
+            describe_error_body(oauth, &["hunter22".to_owned()]).as_deref(),
             Some("invalid_grant bad token ***")
         );
         for nothing in [
@@ -430,13 +430,17 @@ mod tests {
             r#"{"errors":[{}]}"#,
             r#"{"errors":5}"#,
         ] {
-            assert_eq!(said(nothing.as_bytes(), &[]), None, "{nothing}");
+            assert_eq!(
+                describe_error_body(nothing.as_bytes(), &[]),
+                None,
+                "{nothing}"
+            );
         }
         let long = format!(r#"{{"error":"{}"}}"#, "x".repeat(5000));
         assert_eq!(
-            said(long.as_bytes(), &[]).map(|text| text.chars().count()),
+            describe_error_body(long.as_bytes(), &[]).map(|text| text.chars().count()),
             Some(201)
         );
-        assert_eq!(plain("a\u{202e}b\n'", 9), "a\\u{202e}b\\n'");
+        assert_eq!(printable_text("a\u{202e}b\n'", 9), "a\\u{202e}b\\n'");
     }
 }

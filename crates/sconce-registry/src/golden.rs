@@ -40,13 +40,13 @@ fn signature_of_an_image_is_as_before() {
     let claim = Claim {
         creator: Some("sconce".to_owned()),
         signed_s: Some(1_763_894_537),
-        ..Claim::new(name, Digest::of(b"manifest")).unwrap()
+        ..Claim::new(name, Digest::hash_bytes(b"manifest")).unwrap()
     };
     goldens().assert_same("claim.json", claim.to_payload());
-    let payload = goldens().text("claim.json").into_bytes();
+    let payload = goldens().read_text("claim.json").into_bytes();
     assert_eq!(Claim::parse(&payload).unwrap(), claim);
     let der = b"der".to_vec();
-    let made = sign::attach(&claim.digest, None, &Signature { payload, der }).unwrap();
+    let made = sign::attach_signature(&claim.digest, None, &Signature { payload, der }).unwrap();
     let (manifest, config) = (made.manifest, made.config);
     let texts = [made.tag.into_bytes(), manifest, config].map(|b| String::from_utf8(b).unwrap());
     goldens().assert_same("signature.txt", texts.join("\n") + "\n");
@@ -55,7 +55,7 @@ fn signature_of_an_image_is_as_before() {
 /// What is in the PEM block; of what is random in it the length.
 #[test]
 fn key_file_is_as_before() {
-    let texts = SigningKey::generate(b"password").unwrap();
+    let texts = SigningKey::generate_pem_pair(b"password").unwrap();
     let (label, block) = texts.private.split_once('\n').unwrap();
     let lines = block.lines().take_while(|line| !line.starts_with('-'));
     let mut text = String::from_utf8(STANDARD.decode(lines.collect::<String>()).unwrap()).unwrap();

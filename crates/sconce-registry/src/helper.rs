@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use super::error::plain;
+use super::error::printable_text;
 
 /// The longest answer of a helper that is read, bytes.
 const LONGEST_ANSWER: u64 = 256 << 10;
@@ -81,7 +81,7 @@ impl CredentialHelpers for HelperPrograms {
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         if name.is_empty() || name.len() > 100 || !name.chars().all(is_part) {
             return Err(HelperError::Name {
-                name: plain(name, 100),
+                name: printable_text(name, 100),
             });
         }
         let missing = || HelperError::Missing {

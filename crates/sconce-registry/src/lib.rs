@@ -33,7 +33,7 @@ use std::path::Path;
 use sconce_fetch::FetchConfig;
 use sconce_schema::Progress;
 
-pub use challenge::{Challenge, challenges};
+pub use challenge::{Challenge, parse_challenges};
 pub use client::ManifestDocument;
 use client::RegistryClient;
 pub use error::RegistryError;
@@ -80,7 +80,7 @@ impl Default for RegistrySettings {
     fn default() -> Self {
         Self {
             fetch: FetchConfig::default(),
-            logins: LoginSources::none(),
+            logins: LoginSources::empty(),
             insecure: Vec::new(),
             mirrors: Vec::new(),
             parallel: 4,
@@ -117,7 +117,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`RegistryError`]. What got there stays and is skipped the next time.
-    pub fn push(
+    pub fn push_images(
         &self,
         to: &Reference,
         images: &[PushArtifact],
@@ -125,11 +125,11 @@ impl Registry {
         mount_from: &[String],
         progress: &dyn Progress,
     ) -> Result<PushSummary, RegistryError> {
-        push::push(&self.client, to, images, index, mount_from, progress)
+        push::push_images(&self.client, to, images, index, mount_from, progress)
     }
 
     /// Pushes an artifact by digest whose manifest has a `subject` in the same repository, and sees
-    /// to it that [`Registry::referrers`] lists it.
+    /// to it that [`Registry::list_referrers`] lists it.
     ///
     /// A registry without the referrers interface is given the list under the tag
     /// `sha256-DIGEST`, as the specification has it. Two who do this at the same moment can lose
@@ -137,48 +137,49 @@ impl Registry {
     ///
     /// # Errors
     /// [`RegistryError`].
-    pub fn attach(
+    pub fn attach_artifact(
         &self,
         to: &Reference,
         artifact: &PushArtifact,
         progress: &dyn Progress,
     ) -> Result<AttachedArtifact, RegistryError> {
-        referrers::attach(&self.client, to, artifact, progress)
+        referrers::attach_artifact(&self.client, to, artifact, progress)
     }
 
     /// What refers to the manifest `subject` of a repository: signatures, bills of materials.
     ///
     /// # Errors
     /// [`RegistryError`].
-    pub fn referrers(
+    pub fn list_referrers(
         &self,
         of: &Reference,
         subject: Digest,
         artifact_type: Option<&str>,
     ) -> Result<Vec<Descriptor>, RegistryError> {
-        referrers::list(&self.client, of, subject, artifact_type)
+        referrers::list_referrers(&self.client, of, subject, artifact_type)
     }
 
     /// The digest that the reference has now; `None` when the registry does not have it.
     ///
     /// # Errors
     /// [`RegistryError`].
-    pub fn digest(&self, of: &Reference) -> Result<Option<Digest>, RegistryError> {
-        let place = self.client.place(of)?;
-        self.client.head(&place, &of.wanted())
+    pub fn resolve_digest(&self, of: &Reference) -> Result<Option<Digest>, RegistryError> {
+        let place = self.client.resolve_endpoint(of)?;
+        self.client
+            .request_manifest_digest(&place, &of.tag_or_digest())
     }
 
     /// Finds the manifest of the reference for a platform, through an index where there is one.
     ///
     /// # Errors
     /// [`RegistryError`].
-    pub fn resolve(
+    pub fn resolve_manifest(
         &self,
         from: &Reference,
         platform: &Platform,
         progress: &dyn Progress,
     ) -> Result<ResolvedManifest, RegistryError> {
-        pull::resolve(&self.client, from, platform, progress)
+        pull::resolve_manifest(&self.client, from, platform, progress)
     }
 
     /// Brings an image for a platform: configuration and layers become files in `folder`, called by
@@ -188,7 +189,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`RegistryError`]. The files that were complete stay.
-    pub fn pull(
+    pub fn pull_image(
         &self,
         from: &Reference,
         platform: &Platform,
@@ -196,7 +197,7 @@ impl Registry {
         has: &dyn Fn(&Digest) -> bool,
         progress: &dyn Progress,
     ) -> Result<PulledImage, RegistryError> {
-        pull::pull(&self.client, from, platform, folder, has, progress)
+        pull::pull_image(&self.client, from, platform, folder, has, progress)
     }
 
     /// Brings one blob of a repository into `sink`, in order, without gaps. Only when this returns
@@ -204,14 +205,14 @@ impl Registry {
     ///
     /// # Errors
     /// [`RegistryError`].
-    pub fn blob(
+    pub fn fetch_blob(
         &self,
         from: &Reference,
         what: &Descriptor,
         sink: &mut dyn Write,
         progress: &dyn Progress,
     ) -> Result<(), RegistryError> {
-        let sources = self.client.sources(from, progress)?;
+        let sources = self.client.list_pull_endpoints(from, progress)?;
         blob::into_sink(&self.client, &sources, what, sink, progress)
     }
 
@@ -219,13 +220,13 @@ impl Registry {
     ///
     /// # Errors
     /// [`RegistryError`].
-    pub fn document(
+    pub fn fetch_document(
         &self,
         from: &Reference,
         digest: Digest,
         progress: &dyn Progress,
     ) -> Result<ManifestDocument, RegistryError> {
-        let sources = self.client.sources(from, progress)?;
-        pull::document(&self.client, &sources, &digest.to_string(), progress)
+        let sources = self.client.list_pull_endpoints(from, progress)?;
+        pull::fetch_document(&self.client, &sources, &digest.to_string(), progress)
     }
 }

@@ -132,13 +132,13 @@ struct Auth {
 impl LoginSources {
     /// No login anywhere.
     #[must_use]
-    pub fn none() -> Self {
+    pub fn empty() -> Self {
         Self::default()
     }
 
     /// Adds a login for `host` (`HOST[:PORT]`) that goes before every file.
     #[must_use]
-    pub fn with(mut self, host: &str, login: Login) -> Self {
+    pub fn with_login(mut self, host: &str, login: Login) -> Self {
         self.known.insert(host.to_ascii_lowercase(), login);
         self
     }
@@ -160,7 +160,7 @@ impl LoginSources {
     }
 
     /// The login for a repository of a registry, looked for once.
-    pub(super) fn find(&self, host: &str, path: &str) -> LoginLookup {
+    pub(super) fn find_login(&self, host: &str, path: &str) -> LoginLookup {
         let key = (host.to_owned(), path.to_owned());
         // Held while a helper runs: it may ask the user, and should do so once.
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
@@ -326,7 +326,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn user(logins: &LoginSources, host: &str, path: &str) -> Option<String> {
-        match logins.find(host, path).login? {
+        match logins.find_login(host, path).login? {
             Login::Basic { user, password } => Some(format!("{user}/{password}")),
             Login::Identity { token } => Some(format!("<token>/{token}")),
         }
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn files_are_read_as_their_writers_mean_them() {
-        let logins = LoginSources::none().with_file(CONFIG).unwrap();
+        let logins = LoginSources::empty().with_file(CONFIG).unwrap();
         for (host, path, want) in [
             ("registry.example.org", "a", Some("me/pa:ss")),
             ("nopad.example.org", "a", Some("me/pa:ss")),
@@ -372,8 +372,8 @@ mod tests {
         ] {
             assert_eq!(user(&logins, host, path).as_deref(), want, "{host}/{path}");
         }
-        let first = LoginSources::none()
-            .with("registry.example.org", basic("x", "y").unwrap())
+        let first = LoginSources::empty()
+            .with_login("registry.example.org", basic("x", "y").unwrap())
             .with_file(CONFIG)
             .unwrap();
         assert_eq!(
@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn helpers_go_before_the_file() {
-        let logins = LoginSources::none()
+        let logins = LoginSources::empty()
             .with_file(
                 r#"{"auths": {"one.example.org": {}, "file.example.org": {"auth": "ZjpmCg=="},
                     "plain.example.org": {"auth": "ZjpmZg=="}},
@@ -428,7 +428,7 @@ mod tests {
         // A line end in a password is no header's.
         assert_eq!(user(&logins, "file.example.org", "i"), None);
         for host in ["odd.example.org", "bad.example.org", "x.example.org"] {
-            let found = logins.find(host, "i");
+            let found = logins.find_login(host, "i");
             assert_eq!(found.login, None);
             let trouble = found.trouble.expect(host);
             assert!(!trouble.contains("secret"), "{trouble}");
@@ -442,12 +442,12 @@ mod tests {
             r#"{"auths": {"a": {"auth": 5}}}"#,
             r#"{"auths": {"a": {"password": {"hunter2": 1}}}}"#,
         ] {
-            let error = LoginSources::none().with_file(text).unwrap_err();
+            let error = LoginSources::empty().with_file(text).unwrap_err();
             assert!(!error.to_string().contains("hunter2"), "{error}");
         }
-        assert!(LoginSources::none().with_file("").is_ok());
+        assert!(LoginSources::empty().with_file("").is_ok());
         assert!(
-            LoginSources::none()
+            LoginSources::empty()
                 .with_file(&" ".repeat(LARGEST + 1))
                 .is_err()
         );
@@ -461,9 +461,9 @@ mod tests {
             let at = at % bytes.len();
             bytes[at] = byte;
             if let Ok(text) = String::from_utf8(bytes)
-                && let Ok(logins) = LoginSources::none().with_file(&text)
+                && let Ok(logins) = LoginSources::empty().with_file(&text)
             {
-                logins.find("scoped.example.org", "team/image");
+                logins.find_login("scoped.example.org", "team/image");
             }
         }
     }

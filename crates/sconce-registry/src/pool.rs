@@ -28,7 +28,7 @@ impl<'a> TransferMeter<'a> {
     }
 
     /// `at` bytes are through. Fails when another blob has failed.
-    pub(super) fn reach(&mut self, at: u64) -> Result<(), RegistryError> {
+    pub(super) fn advance_to(&mut self, at: u64) -> Result<(), RegistryError> {
         if at > self.furthest {
             self.progress.advance(&self.name, at - self.furthest);
             self.furthest = at;
@@ -50,7 +50,7 @@ impl<'a> TransferMeter<'a> {
 
 /// Does `work` for every item, on up to `threads` threads, and gives the results in the items'
 /// order. The first failure sets `stop`, and is what is returned.
-pub(super) fn each<T: Sync, R: Send>(
+pub(super) fn run_parallel<T: Sync, R: Send>(
     items: &[T],
     threads: usize,
     stop: &AtomicBool,
@@ -98,10 +98,10 @@ mod tests {
     fn results_keep_their_order_and_the_first_failure_counts() {
         let items: Vec<u32> = (0..100).collect();
         let stop = AtomicBool::new(false);
-        let doubled = each(&items, 4, &stop, |n| Ok(n * 2)).unwrap();
+        let doubled = run_parallel(&items, 4, &stop, |n| Ok(n * 2)).unwrap();
         assert_eq!(doubled, items.iter().map(|n| n * 2).collect::<Vec<_>>());
         let seen = AtomicUsize::new(0);
-        let error = each(&items, 4, &stop, |n| {
+        let error = run_parallel(&items, 4, &stop, |n| {
             seen.fetch_add(1, Ordering::Relaxed);
             // The others are not through before it has failed.
             while *n > 3 && !stop.load(Ordering::Relaxed) {
@@ -119,6 +119,6 @@ mod tests {
         .unwrap_err();
         assert!(matches!(error, RegistryError::TooLarge { .. }), "{error}");
         assert!(seen.into_inner() < 100);
-        assert!(each(&[] as &[u32], 4, &AtomicBool::new(false), |_| Ok(())).is_ok());
+        assert!(run_parallel(&[] as &[u32], 4, &AtomicBool::new(false), |_| Ok(())).is_ok());
     }
 }

@@ -9,8 +9,8 @@ use tracing::info;
 
 use super::blob::into_folder;
 use super::client::{Endpoint, ManifestDocument, RegistryClient};
-use super::error::{RegistryError, plain};
-use super::pool::{TransferMeter, each};
+use super::error::{RegistryError, printable_text};
+use super::pool::{TransferMeter, run_parallel};
 use super::push::BlobCount;
 use super::reference::Reference;
 use sconce_oci as oci;
@@ -54,13 +54,13 @@ pub struct PulledImage {
     pub kept: BlobCount,
 }
 
-pub(super) fn resolve(
+pub(super) fn resolve_manifest(
     client: &RegistryClient,
     from: &Reference,
     platform: &Platform,
     progress: &dyn Progress,
 ) -> Result<ResolvedManifest, RegistryError> {
-    let sources = client.sources(from, progress)?;
+    let sources = client.list_pull_endpoints(from, progress)?;
     find(client, &sources, from, platform, progress)
 }
 
@@ -71,16 +71,16 @@ fn find(
     platform: &Platform,
     progress: &dyn Progress,
 ) -> Result<ResolvedManifest, RegistryError> {
-    let mut found = document(client, sources, &from.wanted(), progress)?;
+    let mut found = fetch_document(client, sources, &from.tag_or_digest(), progress)?;
     let digest = found.digest();
     let mut index = None;
     for _ in 0..=DEEPEST_INDEX {
         let unusable = |source| RegistryError::Document {
-            url: format!("{}@{}", from.at(digest), found.digest()),
+            url: format!("{}@{}", from.with_digest(digest), found.digest()),
             source,
         };
         if !is_index(&found.media_type) {
-            let manifest = ImageManifest::parse(&found.bytes).map_err(unusable)?;
+            let manifest = ImageManifest::from_json(&found.bytes).map_err(unusable)?;
             return Ok(ResolvedManifest {
                 digest,
                 index,
@@ -88,16 +88,16 @@ fn find(
                 manifest,
             });
         }
-        let list = ImageIndex::parse(&found.bytes).map_err(unusable)?;
+        let list = ImageIndex::from_json(&found.bytes).map_err(unusable)?;
         let chosen = choose(&list, platform).ok_or_else(|| RegistryError::Platform {
             reference: from.to_string(),
             wanted: named(platform),
             offered: offered(&list),
         })?;
-        let inner = document(client, sources, &chosen.digest.to_string(), progress)?;
+        let inner = fetch_document(client, sources, &chosen.digest.to_string(), progress)?;
         if inner.bytes.len() as u64 != chosen.size {
             return Err(RegistryError::Size {
-                url: from.at(chosen.digest).to_string(),
+                url: from.with_digest(chosen.digest).to_string(),
                 wanted: chosen.size,
                 found: inner.bytes.len() as u64,
             });
@@ -112,7 +112,7 @@ fn find(
 }
 
 /// A document by digest or tag, from the first source that has it.
-pub(super) fn document(
+pub(super) fn fetch_document(
     client: &RegistryClient,
     sources: &[Endpoint],
     wanted: &str,
@@ -120,7 +120,7 @@ pub(super) fn document(
 ) -> Result<ManifestDocument, RegistryError> {
     let mut last = None;
     for place in sources {
-        match client.manifest(place, wanted) {
+        match client.fetch_manifest(place, wanted) {
             Ok(document) => return Ok(document),
             Err(e) => {
                 if let Some(earlier) = last.replace(e) {
@@ -130,12 +130,12 @@ pub(super) fn document(
         }
     }
     Err(last.unwrap_or_else(|| RegistryError::NotFound {
-        url: plain(wanted, 200),
+        url: printable_text(wanted, 200),
         said: None,
     }))
 }
 
-pub(super) fn pull(
+pub(super) fn pull_image(
     client: &RegistryClient,
     from: &Reference,
     platform: &Platform,
@@ -143,7 +143,7 @@ pub(super) fn pull(
     has: &dyn Fn(&Digest) -> bool,
     progress: &dyn Progress,
 ) -> Result<PulledImage, RegistryError> {
-    let sources = client.sources(from, progress)?;
+    let sources = client.list_pull_endpoints(from, progress)?;
     let resolved = find(client, &sources, from, platform, progress)?;
     let ImageManifest { config, layers, .. } = &resolved.manifest;
     let incomplete = |why: &str| RegistryError::Incomplete {
@@ -155,7 +155,7 @@ pub(super) fn pull(
     }
     if config.size > LARGEST_DOCUMENT as u64 {
         return Err(RegistryError::TooLarge {
-            url: from.at(config.digest).to_string(),
+            url: from.with_digest(config.digest).to_string(),
             limit: LARGEST_DOCUMENT as u64,
         });
     }
@@ -182,7 +182,7 @@ pub(super) fn pull(
         let mut meter = TransferMeter::new(progress, &stop, what.digest.to_string());
         into_folder(client, &sources, what, folder, &mut meter)
     };
-    let file = |what: &Descriptor| folder.join(what.digest.hex());
+    let file = |what: &Descriptor| folder.join(what.digest.to_hex());
     // First: whether this is an image for this machine decides about the rest.
     let config_was_fetched = bring(config)?;
     let text = std::fs::read(file(config)).map_err(|source| RegistryError::Disk {
@@ -190,8 +190,8 @@ pub(super) fn pull(
         source,
     })?;
     let image =
-        oci::ImageConfiguration::parse(&text).map_err(|source| RegistryError::Document {
-            url: from.at(config.digest).to_string(),
+        oci::ImageConfiguration::from_json(&text).map_err(|source| RegistryError::Document {
+            url: from.with_digest(config.digest).to_string(),
             source,
         })?;
     let there = Platform {
@@ -212,7 +212,7 @@ pub(super) fn pull(
         ));
     }
 
-    let went = each(&blobs, client.settings.parallel, &stop, |what| bring(what))?;
+    let went = run_parallel(&blobs, client.settings.parallel, &stop, |what| bring(what))?;
     let (mut fetched, mut kept) = (BlobCount::default(), BlobCount::default());
     let all = blobs
         .into_iter()
@@ -220,10 +220,10 @@ pub(super) fn pull(
         .chain([(config, config_was_fetched)]);
     for (what, was_fetched) in all {
         let tally = if was_fetched { &mut fetched } else { &mut kept };
-        tally.add(what.size);
+        tally.add_blob(what.size);
     }
     for what in &own {
-        kept.add(what.size);
+        kept.add_blob(what.size);
     }
     Ok(PulledImage {
         config: file(config),
@@ -275,7 +275,7 @@ fn named(platform: &Platform) -> String {
     if let Some(variant) = &platform.variant {
         text = format!("{text}/{variant}");
     }
-    plain(&text, 60)
+    printable_text(&text, 60)
 }
 
 fn offered(index: &ImageIndex) -> String {
@@ -314,7 +314,7 @@ mod tests {
                 .iter()
                 .enumerate()
                 .map(|(number, text)| {
-                    let mut one = Descriptor::of(media::MANIFEST, &[number as u8]);
+                    let mut one = Descriptor::for_bytes(media::MANIFEST, &[number as u8]);
                     one.platform = (!text.is_empty()).then(|| platform(text));
                     one
                 })

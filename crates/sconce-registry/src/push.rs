@@ -7,8 +7,8 @@ use sconce_schema::Progress;
 use ureq::http::Method;
 
 use super::client::{Endpoint, ManifestDocument, RegistryClient, RegistryRequest};
-use super::error::{RegistryError, plain};
-use super::pool::{TransferMeter, each};
+use super::error::{RegistryError, printable_text};
+use super::pool::{TransferMeter, run_parallel};
 use super::reference::{Reference, check_path};
 use super::upload::{Blob, Upload, UploadOutcome};
 use super::wire::RequestBody;
@@ -36,7 +36,7 @@ pub struct BlobCount {
 }
 
 impl BlobCount {
-    pub(super) fn add(&mut self, bytes: u64) {
+    pub(super) fn add_blob(&mut self, bytes: u64) {
         self.blobs += 1;
         self.bytes += bytes;
     }
@@ -56,7 +56,7 @@ pub struct PushSummary {
     pub skipped: BlobCount,
 }
 
-pub(super) fn push(
+pub(super) fn push_images(
     client: &RegistryClient,
     to: &Reference,
     images: &[PushArtifact],
@@ -79,27 +79,27 @@ pub(super) fn push(
     for from in mount_from {
         check_path(from).map_err(|why| RegistryError::Setting {
             setting: "mount_from",
-            why: format!("`{}`: {why}", plain(from, 300)),
+            why: format!("`{}`: {why}", printable_text(from, 300)),
         })?;
     }
-    let place = client.place(to)?;
-    let mut pushed = blobs(client, &place, images, mount_from, progress)?;
+    let place = client.resolve_endpoint(to)?;
+    let mut pushed = push_blobs(client, &place, images, mount_from, progress)?;
     for document in images.iter().map(|image| &image.manifest).chain(index) {
-        put(client, &place, document, &document.digest().to_string())?;
+        push_manifest(client, &place, document, &document.digest().to_string())?;
     }
     let tag = to.tag().or(match to.digest() {
         Some(_) => None,
         None => Some("latest"),
     });
     if let Some(tag) = tag {
-        put(client, &place, last, tag)?;
+        push_manifest(client, &place, last, tag)?;
     }
     pushed.digest = digest;
     Ok(pushed)
 }
 
 /// Sends the blobs of `images`: layers first, then configurations.
-pub(super) fn blobs(
+pub(super) fn push_blobs(
     client: &RegistryClient,
     place: &Endpoint,
     images: &[PushArtifact],
@@ -118,14 +118,14 @@ pub(super) fn blobs(
     let sizes = layers.iter().chain(&configs).map(|b| b.descriptor.size);
     progress.stage("push", sizes.reduce(u64::saturating_add));
     let mut pushed = PushSummary {
-        digest: Digest::of(b""),
+        digest: Digest::hash_bytes(b""),
         uploaded: BlobCount::default(),
         mounted: BlobCount::default(),
         skipped: BlobCount::default(),
     };
     let stop = AtomicBool::new(false);
     for group in [layers, configs] {
-        let went = each(&group, client.settings.parallel, &stop, |blob| {
+        let went = run_parallel(&group, client.settings.parallel, &stop, |blob| {
             let name = blob.descriptor.digest.to_string();
             let upload = Upload {
                 client,
@@ -142,7 +142,7 @@ pub(super) fn blobs(
                 UploadOutcome::Mounted => &mut pushed.mounted,
                 UploadOutcome::Skipped => &mut pushed.skipped,
             };
-            tally.add(blob.descriptor.size);
+            tally.add_blob(blob.descriptor.size);
         }
     }
     Ok(pushed)
@@ -150,28 +150,28 @@ pub(super) fn blobs(
 
 /// Puts a manifest or an index under a digest or a tag. Returns the `OCI-Subject` that the registry
 /// has heeded.
-pub(super) fn put(
+pub(super) fn push_manifest(
     client: &RegistryClient,
     place: &Endpoint,
     document: &ManifestDocument,
     name: &str,
 ) -> Result<Option<Digest>, RegistryError> {
-    let url = place.url(&format!("manifests/{name}"));
-    let ask = RegistryRequest::new(Method::PUT, &url, place.push())
-        .with("content-type", document.media_type.as_str());
-    let send = || client.once(place, &ask, RequestBody::Bytes(&document.bytes));
+    let url = place.resource_url(&format!("manifests/{name}"));
+    let ask = RegistryRequest::new(Method::PUT, &url, place.push_scopes())
+        .with_header("content-type", document.media_type.as_str());
+    let send = || client.send_once(place, &ask, RequestBody::Bytes(&document.bytes));
     let mut tries = 0;
     let reply = loop {
-        match client.wire.patiently(send) {
+        match client.wire.retry_transient(send) {
             // All blobs of it are there, and the digest was computed here. But distribution writes its
             // note of a blob in place, so that for a moment, while somebody else pushes the same one,
             // the note is empty, and the registry takes that for a wrong digest.
             Err(error) if error.misses_blobs() => {
                 tries += 1;
                 if tries > client.wire.config.retries {
-                    return Err(error.after(tries));
+                    return Err(error.with_attempt_count(tries));
                 }
-                client.wire.pause(tries, None);
+                client.wire.sleep_before_retry(tries, None);
             }
             reply => break reply?,
         }
@@ -180,12 +180,12 @@ pub(super) fn put(
     let wanted = document.digest();
     match stated.and_then(|text| text.parse().ok()) {
         Some(found) if found != wanted => Err(RegistryError::Digest {
-            url: reply.shown(),
+            url: reply.redacted_url(),
             wanted,
             found,
         }),
         _ if reply.status >= 300 => Err(RegistryError::Protocol {
-            url: reply.shown(),
+            url: reply.redacted_url(),
             why: "the manifest was sent, and it says otherwise",
         }),
         _ => {
@@ -202,7 +202,8 @@ fn check<'a>(
 ) -> Result<&'a ManifestDocument, String> {
     for image in images {
         let bytes = &image.manifest.bytes;
-        let manifest = oci::ImageManifest::parse(bytes).map_err(|e| format!("a manifest: {e}"))?;
+        let manifest =
+            oci::ImageManifest::from_json(bytes).map_err(|e| format!("a manifest: {e}"))?;
         let blobs = image.layers.iter().chain([&image.config]);
         let given: BTreeMap<_, _> = blobs
             .map(|blob| (blob.descriptor.digest, blob.descriptor.size))
@@ -227,7 +228,7 @@ fn check<'a>(
     if index.bytes.len() > LARGEST_DOCUMENT {
         return Err("the index is too large".to_owned());
     }
-    let read = oci::ImageIndex::parse(&index.bytes).map_err(|e| format!("the index: {e}"))?;
+    let read = oci::ImageIndex::from_json(&index.bytes).map_err(|e| format!("the index: {e}"))?;
     let given: BTreeSet<Digest> = images.iter().map(|i| i.manifest.digest()).collect();
     match read.manifests.iter().find(|d| !given.contains(&d.digest)) {
         Some(missing) => Err(format!("the manifest {} is not given", missing.digest)),

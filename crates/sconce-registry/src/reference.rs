@@ -9,7 +9,7 @@ use std::net::Ipv6Addr;
 
 use sconce_schema::{Hint, exit};
 
-use super::error::plain;
+use super::error::printable_text;
 use sconce_oci::Digest;
 
 /// The longest path in characters (distribution: `RepositoryNameTotalLengthMax`).
@@ -80,7 +80,7 @@ impl Reference {
     /// [`ReferenceError`].
     pub fn parse(text: &str, default_host: Option<&str>) -> Result<Self, ReferenceError> {
         let part = |why| ReferenceError::Part {
-            text: plain(text, 300),
+            text: printable_text(text, 300),
             why,
         };
         if text.len() > LONGEST {
@@ -88,7 +88,7 @@ impl Reference {
         }
         if text.contains("://") {
             return Err(ReferenceError::Scheme {
-                text: plain(text, 300),
+                text: printable_text(text, 300),
             });
         }
         let (rest, digest) = match text.split_once('@') {
@@ -108,7 +108,7 @@ impl Reference {
                     // A wrong path is the better news.
                     split_tag(rest).map_err(part)?;
                     return Err(ReferenceError::NoHost {
-                        text: plain(text, 300),
+                        text: printable_text(text, 300),
                     });
                 }
             },
@@ -149,7 +149,7 @@ impl Reference {
 
     /// What the manifest is asked by: the digest, else the tag, else `latest`.
     #[must_use]
-    pub fn wanted(&self) -> String {
+    pub fn tag_or_digest(&self) -> String {
         match (self.digest, &self.tag) {
             (Some(digest), _) => digest.to_string(),
             (None, Some(tag)) => tag.clone(),
@@ -159,7 +159,7 @@ impl Reference {
 
     /// The same repository's image with this digest.
     #[must_use]
-    pub fn at(&self, digest: Digest) -> Self {
+    pub fn with_digest(&self, digest: Digest) -> Self {
         Self {
             tag: None,
             digest: Some(digest),
@@ -339,11 +339,14 @@ mod tests {
             assert_eq!(parts(text), Some(want), "{text}");
         }
         let both = Reference::parse(&format!("example.org/a:t@{DIGEST}"), None).unwrap();
-        assert_eq!(both.wanted(), DIGEST);
+        assert_eq!(both.tag_or_digest(), DIGEST);
         assert_eq!(both.to_string(), format!("example.org/a:t@{DIGEST}"));
         let none = Reference::parse("example.org/a", None).unwrap();
-        assert_eq!(none.wanted(), "latest");
-        assert_eq!(none.at(both.digest().unwrap()).wanted(), DIGEST);
+        assert_eq!(none.tag_or_digest(), "latest");
+        assert_eq!(
+            none.with_digest(both.digest().unwrap()).tag_or_digest(),
+            DIGEST
+        );
     }
 
     #[test]

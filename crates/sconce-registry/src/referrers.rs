@@ -6,9 +6,11 @@ use std::collections::BTreeSet;
 use sconce_schema::Progress;
 use ureq::http::{Method, Uri};
 
-use super::client::{Endpoint, ManifestDocument, RegistryClient, RegistryRequest, location};
+use super::client::{
+    Endpoint, ManifestDocument, RegistryClient, RegistryRequest, resolve_location,
+};
 use super::error::RegistryError;
-use super::push::{PushArtifact, PushSummary, blobs, put};
+use super::push::{PushArtifact, PushSummary, push_blobs, push_manifest};
 use super::reference::Reference;
 use super::wire::Origin;
 use sconce_oci as oci;
@@ -37,7 +39,7 @@ pub struct AttachedArtifact {
     pub listing: ReferrerListing,
 }
 
-pub(super) fn attach(
+pub(super) fn attach_artifact(
     client: &RegistryClient,
     to: &Reference,
     artifact: &PushArtifact,
@@ -48,7 +50,7 @@ pub(super) fn attach(
         why: why.to_owned(),
     };
     let bytes = &artifact.manifest.bytes;
-    let manifest = ImageManifest::parse(bytes).map_err(|e| incomplete(&e.to_string()))?;
+    let manifest = ImageManifest::from_json(bytes).map_err(|e| incomplete(&e.to_string()))?;
     let subject = manifest
         .subject
         .as_ref()
@@ -64,19 +66,19 @@ pub(super) fn attach(
     if named.map(|one| one.digest).any(|one| !given.contains(&one)) {
         return Err(incomplete("a blob of the artifact is not given"));
     }
-    let place = client.place(to)?;
+    let place = client.resolve_endpoint(to)?;
     let images = std::slice::from_ref(artifact);
-    let mut pushed = blobs(client, &place, images, &[], progress)?;
+    let mut pushed = push_blobs(client, &place, images, &[], progress)?;
     pushed.digest = artifact.manifest.digest();
     let name = pushed.digest.to_string();
-    let heeded = put(client, &place, &artifact.manifest, &name)?;
+    let heeded = push_manifest(client, &place, &artifact.manifest, &name)?;
     if heeded == Some(subject) {
         return Ok(AttachedArtifact {
             pushed,
             listing: ReferrerListing::Registry,
         });
     }
-    let mut entry = Descriptor::of(&artifact.manifest.media_type, bytes);
+    let mut entry = Descriptor::for_bytes(&artifact.manifest.media_type, bytes);
     // "Referrers Tag Schema": the kind of the artifact, or of its configuration.
     entry.artifact_type = manifest.artifact_type.or(Some(manifest.config.media_type));
     entry.annotations = manifest.annotations;
@@ -85,9 +87,9 @@ pub(super) fn attach(
         index.manifests.push(entry);
         let document = ManifestDocument {
             media_type: media::INDEX.to_owned(),
-            bytes: oci::write(&index),
+            bytes: oci::to_json(&index),
         };
-        put(client, &place, &document, &tag(subject))?;
+        push_manifest(client, &place, &document, &tag(subject))?;
     }
     Ok(AttachedArtifact {
         pushed,
@@ -95,13 +97,13 @@ pub(super) fn attach(
     })
 }
 
-pub(super) fn list(
+pub(super) fn list_referrers(
     client: &RegistryClient,
     of: &Reference,
     subject: Digest,
     artifact_type: Option<&str>,
 ) -> Result<Vec<Descriptor>, RegistryError> {
-    let place = client.place(of)?;
+    let place = client.resolve_endpoint(of)?;
     let all = match asked(client, &place, subject)? {
         Some(all) => all,
         None => tagged(client, &place, subject)?.map_or_else(Vec::new, |index| index.manifests),
@@ -124,13 +126,13 @@ fn asked(
     place: &Endpoint,
     subject: Digest,
 ) -> Result<Option<Vec<Descriptor>>, RegistryError> {
-    let mut url = place.url(&format!("referrers/{subject}"));
-    let own = url.parse().ok().and_then(|uri: Uri| Origin::of(&uri));
+    let mut url = place.resource_url(&format!("referrers/{subject}"));
+    let own = url.parse().ok().and_then(|uri: Uri| Origin::from_uri(&uri));
     let mut all = Vec::new();
     for page in 0..MOST_PAGES {
-        let ask =
-            RegistryRequest::new(Method::GET, &url, place.pull()).with("accept", media::INDEX);
-        let came = client.get(place, &ask, LARGEST_DOCUMENT as u64);
+        let ask = RegistryRequest::new(Method::GET, &url, place.pull_scopes())
+            .with_header("accept", media::INDEX);
+        let came = client.request_document(place, &ask, LARGEST_DOCUMENT as u64);
         let (about, bytes) = match came {
             Ok(came) => came,
             Err(RegistryError::NotFound { .. }) if page == 0 => return Ok(None),
@@ -141,14 +143,14 @@ fn asked(
             Err(e) => return Err(e),
         };
         let kind = about.kind.unwrap_or_default();
-        let index = match ImageIndex::parse(&bytes) {
+        let index = match ImageIndex::from_json(&bytes) {
             Ok(index) if kind.trim().starts_with(media::INDEX) => index,
             // A page for people, as some servers have under every address.
             _ if page == 0 => return Ok(None),
             Ok(_) => {
                 return Err(RegistryError::Kind {
                     url: about.url,
-                    kind: super::error::plain(&kind, 200),
+                    kind: super::error::printable_text(&kind, 200),
                 });
             }
             Err(source) => {
@@ -166,8 +168,12 @@ fn asked(
             break;
         };
         let from: Option<Uri> = url.parse().ok();
-        let next = from.and_then(|from| location(&from, Some(next)));
-        let next_origin = |text: &String| text.parse().ok().and_then(|uri: Uri| Origin::of(&uri));
+        let next = from.and_then(|from| resolve_location(&from, Some(next)));
+        let next_origin = |text: &String| {
+            text.parse()
+                .ok()
+                .and_then(|uri: Uri| Origin::from_uri(&uri))
+        };
         match next.filter(|next| next_origin(next) == own) {
             Some(next) => url = next,
             None => break,
@@ -183,20 +189,21 @@ fn tagged(
     subject: Digest,
 ) -> Result<Option<ImageIndex>, RegistryError> {
     let tag = tag(subject);
-    let document = match client.manifest(place, &tag) {
+    let document = match client.fetch_manifest(place, &tag) {
         Ok(document) => document,
         Err(RegistryError::NotFound { .. }) => return Ok(None),
         Err(e) => return Err(e),
     };
-    let index = ImageIndex::parse(&document.bytes).map_err(|source| RegistryError::Document {
-        url: place.url(&format!("manifests/{tag}")),
-        source,
-    })?;
+    let index =
+        ImageIndex::from_json(&document.bytes).map_err(|source| RegistryError::Document {
+            url: place.resource_url(&format!("manifests/{tag}")),
+            source,
+        })?;
     Ok(Some(index))
 }
 
 fn tag(subject: Digest) -> String {
-    format!("sha256-{}", subject.hex())
+    format!("sha256-{}", subject.to_hex())
 }
 
 /// The target of `<…>; rel="next"` (RFC 8288).

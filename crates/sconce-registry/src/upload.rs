@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use ureq::http::{Method, Uri};
 
-use super::auth::encoded;
-use super::client::{Endpoint, RegistryClient, RegistryRequest, location};
+use super::auth::encode_form;
+use super::client::{Endpoint, RegistryClient, RegistryRequest, resolve_location};
 use super::error::RegistryError;
 use super::pool::TransferMeter;
 use super::wire::{RegistryResponse, RequestBody, RewindableBody};
@@ -78,7 +78,7 @@ enum UploadStart {
 impl Upload<'_> {
     /// Sees to it that the registry has the blob.
     pub(super) fn run(mut self) -> Result<UploadOutcome, RegistryError> {
-        self.meter.reach(0)?;
+        self.meter.advance_to(0)?;
         let mut source = Source::open(self.blob)?;
         let went = if self.exists()? {
             UploadOutcome::Skipped
@@ -91,24 +91,24 @@ impl Upload<'_> {
                 }
             }
         };
-        self.meter.reach(self.blob.descriptor.size)?;
+        self.meter.advance_to(self.blob.descriptor.size)?;
         self.meter.done();
         Ok(went)
     }
 
     fn exists(&self) -> Result<bool, RegistryError> {
         let Descriptor { digest, size, .. } = &self.blob.descriptor;
-        let url = self.place.url(&format!("blobs/{digest}"));
-        let mut ask = RegistryRequest::new(Method::HEAD, &url, self.place.push());
+        let url = self.place.resource_url(&format!("blobs/{digest}"));
+        let mut ask = RegistryRequest::new(Method::HEAD, &url, self.place.push_scopes());
         // Storage elsewhere that has it need not answer HEAD.
         ask.stays = true;
         let client = self.client;
         let reply = client
             .wire
-            .patiently(|| client.once(self.place, &ask, RequestBody::None));
+            .retry_transient(|| client.send_once(self.place, &ask, RequestBody::None));
         match reply {
             Ok(reply) if reply.status < 300 => {
-                Ok(reply.length().is_none_or(|length| length == *size))
+                Ok(reply.content_length().is_none_or(|length| length == *size))
             }
             Ok(_) => Ok(true),
             Err(RegistryError::NotFound { .. }) => Ok(false),
@@ -118,7 +118,7 @@ impl Upload<'_> {
 
     /// Begins an upload, or finds the blob in another repository where `mount` allows that.
     fn begin(&self, mount: bool) -> Result<UploadStart, RegistryError> {
-        let uploads = self.place.url("blobs/uploads/");
+        let uploads = self.place.resource_url("blobs/uploads/");
         let mut begun = None;
         let others = self.mount_from.iter().filter(|_| mount);
         for from in others
@@ -126,8 +126,8 @@ impl Upload<'_> {
             .take(MOST_MOUNTS)
         {
             let digest = self.blob.descriptor.digest.to_string();
-            let query = encoded(&[("mount", digest), ("from", from.clone())]);
-            let mut scopes = self.place.push();
+            let query = encode_form(&[("mount", digest), ("from", from.clone())]);
+            let mut scopes = self.place.push_scopes();
             scopes.push(format!("repository:{from}:pull"));
             match self.post(&format!("{uploads}?{query}"), scopes) {
                 Ok(reply) if reply.status == 201 => return Ok(UploadStart::Mounted),
@@ -139,10 +139,10 @@ impl Upload<'_> {
         }
         let reply = match begun {
             Some(reply) => reply,
-            None => self.post(&uploads, self.place.push())?,
+            None => self.post(&uploads, self.place.push_scopes())?,
         };
         let bad = |why| RegistryError::Protocol {
-            url: reply.shown(),
+            url: reply.redacted_url(),
             why,
         };
         if reply.status != 202 {
@@ -161,7 +161,7 @@ impl Upload<'_> {
         let client = self.client;
         client
             .wire
-            .patiently(|| client.once(self.place, &ask, RequestBody::Bytes(&[])))
+            .retry_transient(|| client.send_once(self.place, &ask, RequestBody::Bytes(&[])))
     }
 
     /// Sends the bytes, and goes on after breaks.
@@ -199,10 +199,12 @@ impl Upload<'_> {
             furthest = furthest.max(session.at);
             tries += 1;
             if tries > self.client.wire.config.retries {
-                return Err(error.after(tries));
+                return Err(error.with_attempt_count(tries));
             }
-            self.client.wire.pause(tries, error.wait_asked());
-            self.meter.reach(0)?;
+            self.client
+                .wire
+                .sleep_before_retry(tries, error.wait_asked());
+            self.meter.advance_to(0)?;
             whole = false;
             let held = match goes_on {
                 true => self.held(&session)?,
@@ -236,11 +238,11 @@ impl Upload<'_> {
     /// How far the registry got, and where to go on; `None` when it has to begin anew. Version 2 of
     /// distribution gives up an upload whose last request broke off in its middle.
     fn held(&self, session: &UploadSession) -> Result<Option<(u64, String)>, RegistryError> {
-        let ask = RegistryRequest::new(Method::GET, &session.location, self.place.push());
+        let ask = RegistryRequest::new(Method::GET, &session.location, self.place.push_scopes());
         let client = self.client;
         let reply = client
             .wire
-            .patiently(|| client.once(self.place, &ask, RequestBody::None));
+            .retry_transient(|| client.send_once(self.place, &ask, RequestBody::None));
         let reply = match reply {
             Ok(reply) => reply,
             Err(e @ (RegistryError::Transport { .. } | RegistryError::Refused { .. })) => {
@@ -276,13 +278,13 @@ impl Upload<'_> {
             let end = size.min(session.at.saturating_add(piece));
             let url = session.location.clone();
             let range = format!("{}-{}", session.at, end - 1);
-            let mut ask = RegistryRequest::new(Method::PATCH, &url, self.place.push())
-                .with("content-type", "application/octet-stream")
-                .with("content-range", range);
+            let mut ask = RegistryRequest::new(Method::PATCH, &url, self.place.push_scopes())
+                .with_header("content-type", "application/octet-stream")
+                .with_header("content-range", range);
             ask.times.answer = Some(COMMIT);
             let reply = self.stream(source, &ask, session.at, end)?;
             let bad = |why| RegistryError::Protocol {
-                url: reply.shown(),
+                url: reply.redacted_url(),
                 why,
             };
             let at = match reply.header("range") {
@@ -308,15 +310,15 @@ impl Upload<'_> {
     ) -> Result<(), RegistryError> {
         let digest = self.blob.descriptor.digest.to_string();
         let between = if location.contains('?') { '&' } else { '?' };
-        let url = format!("{location}{between}{}", encoded(&[("digest", digest)]));
-        let mut ask = RegistryRequest::new(Method::PUT, &url, self.place.push())
-            .with("content-type", "application/octet-stream");
+        let url = format!("{location}{between}{}", encode_form(&[("digest", digest)]));
+        let mut ask = RegistryRequest::new(Method::PUT, &url, self.place.push_scopes())
+            .with_header("content-type", "application/octet-stream");
         ask.times.answer = Some(COMMIT);
         let reply = self.stream(source, &ask, from, end)?;
         match reply.status {
             201 | 204 => Ok(()),
             _ => Err(RegistryError::Protocol {
-                url: reply.shown(),
+                url: reply.redacted_url(),
                 why: "the upload was complete, and it says otherwise",
             }),
         }
@@ -330,7 +332,9 @@ impl Upload<'_> {
         end: u64,
     ) -> Result<RegistryResponse, RegistryError> {
         if from == end {
-            return self.client.once(self.place, ask, RequestBody::Bytes(&[]));
+            return self
+                .client
+                .send_once(self.place, ask, RequestBody::Bytes(&[]));
         }
         let mut span = Span {
             source,
@@ -340,7 +344,7 @@ impl Upload<'_> {
             end,
         };
         let payload = RequestBody::Part(&mut span);
-        self.client.once(self.place, ask, payload)
+        self.client.send_once(self.place, ask, payload)
     }
 }
 
@@ -448,7 +452,7 @@ impl RewindableBody for Span<'_, '_, '_> {
 
 impl Read for Span<'_, '_, '_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if let Err(e) = self.meter.reach(self.at) {
+        if let Err(e) = self.meter.advance_to(self.at) {
             self.source.failed = Some(e);
             return Err(io::Error::other("stopped"));
         }
@@ -466,7 +470,7 @@ impl Read for Span<'_, '_, '_> {
 /// Where an upload goes on.
 fn next(reply: &RegistryResponse) -> Option<String> {
     let from: Uri = reply.url.parse().ok()?;
-    location(&from, reply.header("location"))
+    resolve_location(&from, reply.header("location"))
 }
 
 /// How many bytes an upload has: `0-LAST`, of older registries also `bytes=0-LAST`.

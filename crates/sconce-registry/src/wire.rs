@@ -6,13 +6,13 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use sconce_fetch::{Agents, FetchConfig, retry_after, shown};
+use sconce_fetch::{Agents, FetchConfig, redact_url, retry_after};
 use tracing::debug;
 use ureq::http::request::Builder;
 use ureq::http::{HeaderMap, Method, Request, Response, Uri};
 use ureq::{Agent, AsSendBody, SendBody};
 
-use super::error::{RegistryError, said};
+use super::error::{RegistryError, describe_error_body};
 
 /// The most of a failure's body that is read, bytes.
 const LARGEST_FAILURE: u64 = 16 << 10;
@@ -71,7 +71,7 @@ pub(super) struct RegistryResponse {
 pub(super) struct Origin(String, String, u16);
 
 impl Origin {
-    pub(super) fn of(uri: &Uri) -> Option<Self> {
+    pub(super) fn from_uri(uri: &Uri) -> Option<Self> {
         let scheme = uri.scheme_str()?;
         let port = uri.port_u16().unwrap_or(match scheme {
             "http" => 80,
@@ -88,7 +88,7 @@ impl HttpTransport {
         for host in insecure {
             super::reference::check_host(host).map_err(|why| RegistryError::Setting {
                 setting: "insecure",
-                why: format!("`{}`: {why}", super::error::plain(host, 100)),
+                why: format!("`{}`: {why}", super::error::printable_text(host, 100)),
             })?;
         }
         Ok(Self {
@@ -107,9 +107,9 @@ impl HttpTransport {
     }
 
     /// Reads a URL and refuses those that must not be asked.
-    pub(super) fn permitted(&self, url: &str) -> Result<Uri, RegistryError> {
+    pub(super) fn parse_permitted_url(&self, url: &str) -> Result<Uri, RegistryError> {
         let bad = |why| RegistryError::Protocol {
-            url: shown(url),
+            url: redact_url(url),
             why,
         };
         let uri: Uri = url
@@ -122,13 +122,15 @@ impl HttpTransport {
         match uri.scheme_str() {
             Some("https") => Ok(uri),
             Some("http") if self.may_be_plain(authority.as_str()) => Ok(uri),
-            Some("http") => Err(RegistryError::Plain { url: shown(url) }),
+            Some("http") => Err(RegistryError::Plain {
+                url: redact_url(url),
+            }),
             _ => Err(bad("it names an address that is neither http nor https")),
         }
     }
 
     /// Sends one request, once. Redirects are answers too.
-    pub(super) fn send(
+    pub(super) fn send_request(
         &self,
         method: &Method,
         url: &str,
@@ -137,20 +139,24 @@ impl HttpTransport {
         times: RequestTimeouts,
     ) -> Result<RegistryResponse, RegistryError> {
         if self.config.offline {
-            return Err(RegistryError::Offline { url: shown(url) });
+            return Err(RegistryError::Offline {
+                url: redact_url(url),
+            });
         }
-        let uri = self.permitted(url)?;
+        let uri = self.parse_permitted_url(url)?;
         let broken = |source| RegistryError::Transport {
-            url: shown(url),
+            url: redact_url(url),
             tries: 1,
             source: Box::new(source),
         };
         // What stays on this machine goes through no proxy: it may be a login in plain text.
         let agent = match uri.host() {
-            Some(host) if is_loopback(host) => Some(self.agents.direct()),
-            _ => self.agents.to(&uri),
+            Some(host) if is_loopback(host) => Some(self.agents.direct_agent()),
+            _ => self.agents.agent_for(&uri),
         };
-        let agent = agent.ok_or_else(|| RegistryError::Plain { url: shown(url) })?;
+        let agent = agent.ok_or_else(|| RegistryError::Plain {
+            url: redact_url(url),
+        })?;
         let mut request = Request::builder().method(method.clone()).uri(uri);
         for (name, value) in headers {
             request = request.header(*name, value);
@@ -166,7 +172,7 @@ impl HttpTransport {
             }
         };
         let (parts, body) = response.map_err(broken)?.into_parts();
-        debug!(%method, url = shown(url), status = parts.status.as_u16(), "a registry answered");
+        debug!(%method, url = redact_url(url), status = parts.status.as_u16(), "a registry answered");
         Ok(RegistryResponse {
             url: url.to_owned(),
             status: parts.status.as_u16(),
@@ -176,7 +182,7 @@ impl HttpTransport {
     }
 
     /// Does it again, after a pause, while that may help.
-    pub(super) fn patiently<T>(
+    pub(super) fn retry_transient<T>(
         &self,
         mut attempt: impl FnMut() -> Result<T, RegistryError>,
     ) -> Result<T, RegistryError> {
@@ -188,15 +194,15 @@ impl HttpTransport {
             };
             tries += 1;
             if tries > self.config.retries {
-                return Err(error.after(tries));
+                return Err(error.with_attempt_count(tries));
             }
             debug!(tries, %error, "it is asked again");
-            self.pause(tries, error.wait_asked());
+            self.sleep_before_retry(tries, error.wait_asked());
         }
     }
 
     /// Waits before attempt `tries + 1`.
-    pub(super) fn pause(&self, tries: u32, asked: Option<Duration>) {
+    pub(super) fn sleep_before_retry(&self, tries: u32, asked: Option<Duration>) {
         let own = self
             .config
             .pause
@@ -207,7 +213,7 @@ impl HttpTransport {
 
     /// How `HOST[:PORT]` is asked. A host that need not have a certificate is tried with TLS first,
     /// without any login.
-    pub(super) fn scheme(&self, host: &str) -> Result<&'static str, RegistryError> {
+    pub(super) fn detect_scheme(&self, host: &str) -> Result<&'static str, RegistryError> {
         if !self.may_be_plain(host) {
             return Ok("https");
         }
@@ -221,9 +227,9 @@ impl HttpTransport {
         };
         let ask = |scheme| {
             let url = format!("{scheme}://{host}/v2/");
-            self.send(&Method::GET, &url, &[], &mut RequestBody::None, times)
+            self.send_request(&Method::GET, &url, &[], &mut RequestBody::None, times)
         };
-        let scheme = self.patiently(|| match ask("https") {
+        let scheme = self.retry_transient(|| match ask("https") {
             Ok(_) => Ok("https"),
             Err(e @ RegistryError::Transport { .. }) => match ask("http") {
                 // What a server says that wants TLS.
@@ -239,8 +245,8 @@ impl HttpTransport {
 
 impl RegistryResponse {
     /// The URL as it may be shown.
-    pub(super) fn shown(&self) -> String {
-        shown(&self.url)
+    pub(super) fn redacted_url(&self) -> String {
+        redact_url(&self.url)
     }
 
     /// A header, where it is one line of text.
@@ -249,12 +255,12 @@ impl RegistryResponse {
     }
 
     /// The length of the body, where it was told.
-    pub(super) fn length(&self) -> Option<u64> {
+    pub(super) fn content_length(&self) -> Option<u64> {
         self.header("content-length")?.trim().parse().ok()
     }
 
     /// Reads what is left of a small body, so that the connection serves again.
-    pub(super) fn drain(self) {
+    pub(super) fn drain_body(self) {
         let body = self.body.into_reader();
         let _ = std::io::copy(&mut body.take(LARGEST_FAILURE), &mut std::io::sink());
     }
@@ -265,9 +271,9 @@ impl RegistryResponse {
     }
 
     /// The body, whole.
-    pub(super) fn bytes(self, limit: u64) -> Result<Vec<u8>, RegistryError> {
-        let url = self.shown();
-        if self.length().is_some_and(|length| length > limit) {
+    pub(super) fn into_bytes(self, limit: u64) -> Result<Vec<u8>, RegistryError> {
+        let url = self.redacted_url();
+        if self.content_length().is_some_and(|length| length > limit) {
             return Err(RegistryError::TooLarge { url, limit });
         }
         let mut bytes = Vec::new();
@@ -287,13 +293,13 @@ impl RegistryResponse {
     }
 
     /// The failure that this answer is. `hidden` is blotted out of what the server says.
-    pub(super) fn failure(
+    pub(super) fn into_error(
         self,
         hidden: &[String],
         login: bool,
         trouble: Option<String>,
     ) -> RegistryError {
-        let (url, status) = (self.shown(), self.status);
+        let (url, status) = (self.redacted_url(), self.status);
         let retry_after = self.header("retry-after").and_then(retry_after);
         let mut body = Vec::new();
         // What cannot be read of it was not important.
@@ -302,7 +308,7 @@ impl RegistryResponse {
             .into_reader()
             .take(LARGEST_FAILURE)
             .read_to_end(&mut body);
-        let said = said(&body, hidden);
+        let said = describe_error_body(&body, hidden);
         match status {
             401 | 403 => RegistryError::Refused {
                 url,
@@ -387,14 +393,14 @@ mod tests {
             ("/v2/", false),
             ("file:///etc/passwd", false),
         ] {
-            assert_eq!(wire.permitted(url).is_ok(), good, "{url}");
+            assert_eq!(wire.parse_permitted_url(url).is_ok(), good, "{url}");
         }
         assert!(HttpTransport::new(FetchConfig::default(), &["http://x".to_owned()]).is_err());
     }
 
     #[test]
     fn an_origin_is_scheme_host_and_port() {
-        let of = |text: &str| Origin::of(&text.parse().unwrap());
+        let of = |text: &str| Origin::from_uri(&text.parse().unwrap());
         assert_eq!(
             of("https://A.example.org/x"),
             of("https://a.example.org:443/y?z")

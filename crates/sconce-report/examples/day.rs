@@ -51,7 +51,7 @@ fn write(folder: &Path) {
     for second in 1..=SECONDS {
         let event = RecordEvent::Sample(Box::new(sample(second, &mut noise)));
         writer
-            .event(second * 1_000_000 + noise.below(900), &event)
+            .write_event(second * 1_000_000 + noise.below(900), &event)
             .unwrap();
     }
     let us = began.elapsed().as_secs_f64() * 1e6 / SECONDS as f64;
@@ -60,7 +60,7 @@ fn write(folder: &Path) {
 
 fn fold(folder: &Path) {
     let began = Instant::now();
-    let report = RunReport::of(sconce_record::read(folder).unwrap());
+    let report = RunReport::from_record(sconce_record::open_record(folder).unwrap());
     let seconds = began.elapsed().as_secs_f64();
     assert_eq!((report.samples, report.damaged_lines), (SECONDS, 0));
     println!("folded: {seconds:.2} s");
@@ -68,7 +68,7 @@ fn fold(folder: &Path) {
 
 fn view(folder: &Path) {
     let began = Instant::now();
-    let view = RecordView::of(sconce_record::read(folder).unwrap(), 4096);
+    let view = RecordView::from_record(sconce_record::open_record(folder).unwrap(), 4096);
     let seconds = began.elapsed().as_secs_f64();
     assert_eq!(view.report.samples, SECONDS);
     println!("viewed: {seconds:.2} s");

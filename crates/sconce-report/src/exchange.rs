@@ -25,9 +25,9 @@ pub struct CollectiveWaits {
 impl CollectiveWaits {
     /// Of a rank among all that the run has; `None` where it exchanged nothing.
     #[must_use]
-    pub fn of(rank: &RankReport, all: &[RankReport]) -> Option<Self> {
+    pub fn for_rank(rank: &RankReport, all: &[RankReport]) -> Option<Self> {
         let exchange = rank.exchange?;
-        let sharded = sharded(rank).unwrap_or_default();
+        let sharded = fsdp_counters(rank).unwrap_or_default();
         let exposed_us = exposed(rank);
         Some(Self {
             communication_us: sum([
@@ -54,7 +54,7 @@ impl CollectiveWaits {
 /// What of a mean step was waited for at exchanges, as no computation hid it, µs.
 fn exposed(rank: &RankReport) -> Option<f64> {
     let exchange = rank.exchange?;
-    let sharded = sharded(rank).unwrap_or_default();
+    let sharded = fsdp_counters(rank).unwrap_or_default();
     sum([
         exchange.exposed_us.map(|us| us as f64),
         a_step(&sharded, sharded.all_gather_exposed_us),
@@ -72,7 +72,7 @@ fn others<'a>(rank: &'a RankReport, all: &'a [RankReport]) -> impl Iterator<Item
 
 /// How many ranks of its world the record does not have, or not for enough steps: those of other machines. `None`
 /// where it has all, or the size of the world is not known.
-pub(crate) fn unseen(rank: &RankReport, all: &[RankReport]) -> Option<u64> {
+pub(crate) fn missing_rank_count(rank: &RankReport, all: &[RankReport]) -> Option<u64> {
     let world = u64::from(rank.setup.as_ref()?.world_size?);
     let told = 1 + others(rank, all).count() as u64;
     world.checked_sub(told).filter(|unseen| *unseen > 0)
@@ -95,7 +95,7 @@ fn beyond_the_least(rank: &RankReport, all: &[RankReport]) -> Option<f64> {
 
 /// FSDP's counters: without the run's beginning, as the mean step is, where enough of the rest was timed.
 /// `None` where too few steps were.
-pub(crate) fn sharded(rank: &RankReport) -> Option<CollectiveTimes> {
+pub(crate) fn fsdp_counters(rank: &RankReport) -> Option<CollectiveTimes> {
     let enough = |of: &CollectiveTimes| of.sharded_steps.is_some_and(|steps| steps >= TIMED);
     let steady = rank.steady.and_then(|steady| steady.exchange);
     steady.filter(enough).or(rank.exchange.filter(enough))
@@ -113,7 +113,7 @@ fn sum<const N: usize>(parts: [Option<f64>; N]) -> Option<f64> {
 
 /// What no computation hid of FSDP's exchange in a mean step, µs.
 fn exposed_by_sharding(rank: &RankReport) -> Option<f64> {
-    let sharded = sharded(rank)?;
+    let sharded = fsdp_counters(rank)?;
     sum([
         a_step(&sharded, sharded.all_gather_exposed_us),
         a_step(&sharded, sharded.reduce_scatter_exposed_us),

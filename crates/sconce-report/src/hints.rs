@@ -57,7 +57,7 @@ impl RunReport {
     fn shm_hint(&self) -> Option<String> {
         let (peak, size) = (self.shm_peak?.value, self.started.limits.shm?);
         let bus_error = self.end == RunEnd::Signalled(SIGBUS)
-            || self.end == RunEnd::Exited(exit::signalled(SIGBUS));
+            || self.end == RunEnd::Exited(exit::code_for_signal(SIGBUS));
         (size.0 > 0 && peak.0 as f64 >= FULL * size.0 as f64).then(|| {
             let so = if bus_error { ", which ends a program by a bus error" } else { "" };
             format!("/dev/shm was full{so}: DataLoader workers hand batches over in it; raise `--shm-size`")
@@ -86,7 +86,7 @@ impl RunReport {
     }
 
     fn command_hint(&self) -> Option<String> {
-        let program = words::clean(self.started.command.first()?);
+        let program = words::printable_text(self.started.command.first()?);
         match self.end {
             RunEnd::Exited(exit::NOT_FOUND) => Some(format!(
                 "code 127 is what a shell and Sconce give when a program is not there; is `{program}` \

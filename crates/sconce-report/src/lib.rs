@@ -40,4 +40,4 @@ pub use stats::shift::StepTimeShift;
 pub use timeline::Timeline;
 pub use training::{GrowthMetric, GrowthReport, RankReport, SteadyPhases, StepTimeStats};
 pub use verdict::{SkippedRule, Verdict, VerdictSeverity, not_judged_yet};
-pub use verdicts::document as verdicts_document;
+pub use verdicts::render_docs_page as verdicts_document;

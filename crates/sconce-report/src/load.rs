@@ -37,7 +37,7 @@ pub struct LinkTraffic {
 }
 
 impl ContentionReport {
-    pub(crate) fn sample(&mut self, t_us: u64, sample: &Sample) {
+    pub(crate) fn add_sample(&mut self, t_us: u64, sample: &Sample) {
         self.pressure = sample.pressure.or(self.pressure);
         self.swap_peak = self.swap_peak.max(sample.swap);
         let network = sample.received_bytes.zip(sample.sent_bytes);

@@ -15,7 +15,7 @@ use sconce_schema::Bytes;
 use sconce_schema::event::{Containment, GpuSample, RecordEvent, Sample};
 use sconce_schema::training::TrainingSample;
 
-pub use otlp::{OtlpResource, otlp};
+pub use otlp::{OtlpResource, render_otlp};
 
 /// One card of the machine.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -40,14 +40,16 @@ pub struct MachineGpuSample {
 const MOST_RANKS: usize = 1024;
 
 /// The metrics' text. `dcgm_names` tells the cards by the names of NVIDIA's dcgm-exporter too.
-pub fn text<'a>(
+pub fn render_prometheus<'a>(
     running: impl Iterator<Item = &'a RunEntry>,
     cards: &[MachineGpuSample],
     dcgm_names: bool,
 ) -> String {
     let mut page = Page::of(running, cards);
     if dcgm_names {
-        cards.iter().for_each(|card| card::dcgm(&mut page, card));
+        cards
+            .iter()
+            .for_each(|card| card::add_dcgm_metrics(&mut page, card));
     }
     page.text()
 }
@@ -99,7 +101,9 @@ impl Page {
         }
         // Cards count since their driver was loaded, which nothing tells.
         page.since_ms = None;
-        cards.iter().for_each(|card| card::own(&mut page, card));
+        cards
+            .iter()
+            .for_each(|card| card::add_gpu_metrics(&mut page, card));
         page
     }
 
@@ -163,7 +167,7 @@ fn run(page: &mut Page, entry: &RunEntry) {
     page.put(
         "sconce_run_cpu_limit_cores",
         &labels,
-        started.limits.cpus.map(|cpus| Value::Real(cpus.cores())),
+        started.limits.cpus.map(|cpus| Value::Real(cpus.as_cores())),
     );
     page.put(
         "sconce_run_memory_limit_bytes",
@@ -303,7 +307,7 @@ fn training(page: &mut Page, labels: &[(&'static str, &str)], training: &Trainin
     ] {
         page.put(name, labels, value);
     }
-    for (phase, us) in training.phases.named() {
+    for (phase, us) in training.phases.by_name() {
         let labels = [labels, &[("phase", phase)]].concat();
         page.put(
             "sconce_train_phase_seconds_total",

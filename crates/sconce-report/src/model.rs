@@ -70,15 +70,17 @@ pub struct RunReport {
 impl RunReport {
     /// Reads the rest of a record and says what it says. Memory does not grow with its length.
     #[must_use]
-    pub fn of<R: BufRead>(record: RecordReader<R>) -> Self {
+    pub fn from_record<R: BufRead>(record: RecordReader<R>) -> Self {
         let mut fold = Fold::new(record.started.clone(), record.running);
-        record.without_processes().for_each(|line| fold.line(line));
+        record
+            .without_processes()
+            .for_each(|line| fold.add_line(line));
         fold.finish()
     }
 
     /// Processes that the kernel killed because memory ran out; `None` where that is not known.
     #[must_use]
-    pub fn kills(&self) -> Option<u64> {
+    pub fn oom_kill_count(&self) -> Option<u64> {
         let told = self.out_of_memory.map(|killed| killed.kills);
         told.or(self.kills_counted.then_some(0))
     }
@@ -145,7 +147,7 @@ impl ServiceReport {
     }
 
     /// Takes what became of it. How it ended last and where it is reached stay known.
-    pub(crate) fn changed(&mut self, t_us: u64, event: ServiceEvent) {
+    pub(crate) fn apply_service_event(&mut self, t_us: u64, event: ServiceEvent) {
         let (exit, open) = (self.exit, std::mem::take(&mut self.open));
         *self = Self::new(t_us, event);
         self.exit = self.exit.or(exit);
@@ -171,7 +173,7 @@ pub enum MemoryMeasure {
 impl MemoryMeasure {
     /// What it is called where there is little room.
     #[must_use]
-    pub fn short(self) -> &'static str {
+    pub fn short_label(self) -> &'static str {
         match self {
             Self::Charged => "cgroup",
             Self::Pss => "PSS",
@@ -182,7 +184,7 @@ impl MemoryMeasure {
 
     /// What it is called.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             Self::Charged => "charged to the run",
             Self::Pss => "processes' share (PSS)",
@@ -196,7 +198,7 @@ impl MemoryReport {
     /// The figure that a report leads with: what was charged to the run, and where its cgroup told
     /// nothing, the next best.
     #[must_use]
-    pub fn most(&self) -> Option<(Bytes, MemoryMeasure)> {
+    pub fn leading_memory_figure(&self) -> Option<(Bytes, MemoryMeasure)> {
         [
             (self.peak.map(|peak| peak.value), MemoryMeasure::Charged),
             (self.pss_peak, MemoryMeasure::Pss),
@@ -379,6 +381,6 @@ fn killed(sample: &Sample, told: bool) -> Option<bool> {
 }
 
 /// Kills for want of memory that a sample knows of; `None` when there were none.
-pub(crate) fn kills(sample: &Sample) -> Option<u64> {
+pub(crate) fn oom_kills_in_sample(sample: &Sample) -> Option<u64> {
     sample.oom_kills.filter(|kills| *kills > 0)
 }

@@ -73,7 +73,7 @@ impl Timeline {
     /// without a reading has the one before it, as a step line would; the parts before the first
     /// reading have that one. Without any reading there is nothing.
     #[must_use]
-    pub fn columns(&self, columns: usize, span_us: u64) -> Vec<f64> {
+    pub fn column_means(&self, columns: usize, span_us: u64) -> Vec<f64> {
         // What was read after the span is left out.
         let count =
             (span_us.saturating_sub(1) / self.bucket_us).min(BUCKETS as u64 - 1) as usize + 1;
@@ -109,7 +109,7 @@ mod tests {
         }
         assert_eq!(timeline.readings(), 86_400);
         assert!(timeline.buckets.len() <= BUCKETS);
-        let columns = timeline.columns(4, 86_400_000_000);
+        let columns = timeline.column_means(4, 86_400_000_000);
         assert_eq!((columns[0], columns[3]), (1.0, 3.0));
     }
 
@@ -119,11 +119,14 @@ mod tests {
         timeline.add(100_000, 1.0);
         timeline.add(200_000, 2.0);
         timeline.add(170_000, f64::NAN);
-        assert_eq!(timeline.columns(4, 200_000), [1.0, 1.0, 1.0, 2.0]);
-        assert_eq!(timeline.columns(6, 300_000), [1.0, 1.0, 1.0, 2.0, 2.0, 2.0]);
-        assert_eq!(timeline.columns(8, 200_000).len(), 8);
-        assert!(timeline.columns(0, 200_000).is_empty());
-        assert!(Timeline::default().columns(3, 1).is_empty());
+        assert_eq!(timeline.column_means(4, 200_000), [1.0, 1.0, 1.0, 2.0]);
+        assert_eq!(
+            timeline.column_means(6, 300_000),
+            [1.0, 1.0, 1.0, 2.0, 2.0, 2.0]
+        );
+        assert_eq!(timeline.column_means(8, 200_000).len(), 8);
+        assert!(timeline.column_means(0, 200_000).is_empty());
+        assert!(Timeline::default().column_means(3, 1).is_empty());
     }
 
     proptest! {
@@ -140,7 +143,7 @@ mod tests {
             prop_assert_eq!(timeline.readings(), readings.len() as u64);
             prop_assert!(timeline.buckets.len() <= BUCKETS);
             let expected = if readings.is_empty() { 0 } else { columns };
-            prop_assert_eq!(timeline.columns(columns, span_us).len(), expected);
+            prop_assert_eq!(timeline.column_means(columns, span_us).len(), expected);
         }
     }
 }

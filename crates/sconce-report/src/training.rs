@@ -127,7 +127,7 @@ impl GrowthMetric {
 
     /// The name for programs.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             Self::Rss => "rss",
             Self::Heap => "heap",
@@ -147,17 +147,17 @@ impl RankReport {
         }
     }
 
-    /// As [`sconce_schema::training::name`].
+    /// As [`sconce_schema::training::format_process_label`].
     #[must_use]
     pub fn name(&self) -> String {
-        sconce_schema::training::name(self.rank, self.group, self.pid, self.cell)
+        sconce_schema::training::format_process_label(self.rank, self.group, self.pid, self.cell)
     }
 
     /// Each phase and its share of a mean step's time, 0 to 1, in the order of a step: of
     /// [`RankReport::mean_phases`]. Empty where no time was told.
     #[must_use]
-    pub fn shares(&self) -> Vec<(&'static str, f64)> {
-        shares(&self.steady.map_or(self.phases, |steady| steady.phases))
+    pub fn phase_shares(&self) -> Vec<(&'static str, f64)> {
+        compute_phase_shares(&self.steady.map_or(self.phases, |steady| steady.phases))
     }
 
     /// Time of steps that no phase accounts for (or, negative, that phases have too much), as a share of
@@ -252,19 +252,19 @@ impl RankReport {
         if steps == 0 {
             return Vec::new();
         }
-        (phases.named().into_iter())
+        (phases.by_name().into_iter())
             .map(|(name, us)| (name, us as f64 / steps as f64))
             .collect()
     }
 }
 
 /// Each phase's share.
-pub(crate) fn shares(phases: &PhaseTimes) -> Vec<(&'static str, f64)> {
+pub(crate) fn compute_phase_shares(phases: &PhaseTimes) -> Vec<(&'static str, f64)> {
     let sum = phases.sum_us() as f64;
     if sum <= 0.0 {
         return Vec::new();
     }
-    (phases.named().into_iter())
+    (phases.by_name().into_iter())
         .map(|(name, us)| (name, us as f64 / sum))
         .collect()
 }

@@ -47,7 +47,7 @@ pub fn not_judged_yet(unjudged: &[SkippedRule]) -> Option<String> {
         }
         (several, same) => {
             let mostly = if same { "" } else { ", mostly" };
-            let all = crate::verdicts::count();
+            let all = crate::verdicts::rule_count();
             format!("{} of {all} rules{mostly}: {}", several.len(), most.why)
         }
     })
@@ -67,7 +67,7 @@ pub enum VerdictSeverity {
 impl VerdictSeverity {
     /// The word for programs.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             Self::Fatal => "fatal",
             Self::Costly => "costly",
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(said(&["no probe", "short"]).unwrap(), "b: short");
         assert_eq!(said(&["short", "short"]).unwrap(), "a and b: short");
         assert_eq!(said(&["short", "few"]).unwrap(), "a: short; b: few");
-        let all = crate::verdicts::count();
+        let all = crate::verdicts::rule_count();
         assert_eq!(
             said(&["short", "few", "short"]).unwrap(),
             format!("3 of {all} rules, mostly: short")

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use sconce_record::UtcMinute;
 
 /// A length of time: `under 1 ms`, `340 ms`, `14.2 s`, `12 min 05 s`, `3 h 12 min`, `2 d 3 h`.
-pub(crate) fn duration(us: u64) -> String {
+pub(crate) fn format_duration(us: u64) -> String {
     let s = us / 1_000_000;
     match s {
         0 if (1..1000).contains(&us) => "under 1 ms".to_owned(),
@@ -18,7 +18,7 @@ pub(crate) fn duration(us: u64) -> String {
 }
 
 /// A share between 0 and 1: `23 %`; a small one that is not nothing is `under 1 %`.
-pub(crate) fn percent(share: f64) -> String {
+pub(crate) fn format_percent(share: f64) -> String {
     let percent = (share * 100.0).round();
     if share > 0.0 && percent < 1.0 {
         "under 1 %".to_owned()
@@ -28,8 +28,8 @@ pub(crate) fn percent(share: f64) -> String {
 }
 
 /// A wall-clock time to the minute, UTC: `2026-11-21 00:34`.
-pub(crate) fn date(unix_ms: u64) -> String {
-    let at = UtcMinute::of(unix_ms);
+pub(crate) fn format_date_time(unix_ms: u64) -> String {
+    let at = UtcMinute::from_unix_ms(unix_ms);
     let (day, minute) = (
         format!("{:04}-{:02}-{:02}", at.year, at.month, at.day),
         format!("{:02}:{:02}", at.hour, at.minute),
@@ -38,7 +38,7 @@ pub(crate) fn date(unix_ms: u64) -> String {
 }
 
 /// Program and arguments as a shell would take them.
-pub(crate) fn command(words: &[String]) -> String {
+pub(crate) fn format_command(words: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     let mut line = String::new();
     for word in words {
@@ -55,16 +55,16 @@ pub(crate) fn command(words: &[String]) -> String {
 }
 
 /// What a run runs, for a list: its command, or `(services)`.
-pub(crate) fn program(words: &[String]) -> String {
+pub(crate) fn format_workload(words: &[String]) -> String {
     match words {
         [] => "(services)".to_owned(),
-        words => command(words),
+        words => format_command(words),
     }
 }
 
 /// A text from a record as it may go to a terminal: what would move the cursor, change colours or
 /// turn the direction of writing is replaced.
-pub(crate) fn clean(text: &str) -> String {
+pub(crate) fn printable_text(text: &str) -> String {
     let obeyed = |c: char| {
         c.is_control()
             || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -79,12 +79,12 @@ pub(crate) fn clean(text: &str) -> String {
 }
 
 /// `1 process`, `2 processes`.
-pub(crate) fn count(n: u64, one: &str, many: &str) -> String {
+pub(crate) fn format_count(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
 /// A signal's name and meaning on Linux (`signal(7)`), as the end of "the command was …".
-pub(crate) fn signal(number: i32) -> (String, &'static str) {
+pub(crate) fn describe_signal(number: i32) -> (String, &'static str) {
     let (name, meaning) = match number {
         1 => ("SIGHUP", "ended because its terminal closed"),
         2 => ("SIGINT", "interrupted (Ctrl-C)"),
@@ -126,7 +126,7 @@ mod tests {
             (11_520_000_000, "3 h 12 min"),
             (183_600_000_000, "2 d 3 h"),
         ] {
-            assert_eq!(duration(us), text);
+            assert_eq!(format_duration(us), text);
         }
     }
 
@@ -138,14 +138,15 @@ mod tests {
             (0.006, "1 %"),
             (1.0, "100 %"),
         ] {
-            assert_eq!(percent(share), text);
+            assert_eq!(format_percent(share), text);
         }
     }
 
     #[test]
     fn commands_can_be_pasted() {
-        let words =
-            |words: &[&str]| command(&words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>());
+        let words = |words: &[&str]| {
+            format_command(&words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>())
+        };
         assert_eq!(
             words(&["python", "train.py", "--lr=1e-3"]),
             "python train.py --lr=1e-3"
@@ -161,9 +162,9 @@ mod tests {
     #[test]
     fn nothing_steers_the_terminal() {
         assert_eq!(
-            clean("a\u{1b}[2Jb\r\u{9b}31m\u{202e}c\nd"),
+            printable_text("a\u{1b}[2Jb\r\u{9b}31m\u{202e}c\nd"),
             "a\u{fffd}[2Jb\u{fffd}\u{fffd}31m\u{fffd}c d"
         );
-        assert_eq!(clean("Grüße, 数字"), "Grüße, 数字");
+        assert_eq!(printable_text("Grüße, 数字"), "Grüße, 数字");
     }
 }

@@ -14,7 +14,7 @@ use sconce_fetch::{FetchConfig, Fetcher};
 use sconce_resolve::debian::sources::AptFile;
 use sconce_resolve::python::IndexSettings;
 use sconce_resolve::python::uv::UvSource;
-use sconce_resolve::{LockContext, LockInput, StoreDocuments, lock};
+use sconce_resolve::{LockContext, LockInput, StoreDocuments, resolve_lock};
 use sconce_schema::{Hint, Lock, Progress, Sha256, WaitCause};
 use sconce_store::Store;
 
@@ -124,7 +124,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         now: SystemTime::now(),
     };
     let progress = Stderr(Instant::now());
-    match lock(&input, &env, &progress) {
+    match resolve_lock(&input, &env, &progress) {
         Ok(lock) => {
             print!("{}", lock.to_text());
             let size: u64 = lock.debs.iter().map(|deb| deb.size).sum();

@@ -47,7 +47,7 @@ const UNNEEDED: [&str; 25] = [
 ];
 
 /// The Debian packages to ask for, for an interpreter `3.13`.
-pub(crate) fn requests(python: &str) -> Vec<String> {
+pub(crate) fn package_requests(python: &str) -> Vec<String> {
     let mut requests = COMPILERS.map(str::to_owned).to_vec();
     requests.push(format!("libpython{python}-dev"));
     requests
@@ -69,7 +69,7 @@ fn compiles(wheels: &[Wheel]) -> bool {
 ///
 /// # Errors
 /// It would have another version of one of them.
-pub(crate) fn beside(base: &[Deb], all: Vec<Deb>) -> Result<Vec<Deb>, ResolveError> {
+pub(crate) fn additional_packages(base: &[Deb], all: Vec<Deb>) -> Result<Vec<Deb>, ResolveError> {
     let versions: BTreeMap<&str, &str> = all
         .iter()
         .map(|deb| (deb.name.as_str(), deb.version.as_str()))
@@ -104,7 +104,7 @@ fn unneeded(deb: &Deb) -> bool {
 ///
 /// # Errors
 /// Those of resolving it, where it is asked for.
-pub(crate) fn chosen(
+pub(crate) fn select_compiler(
     found: Option<Result<Vec<Deb>, ResolveError>>,
     wanted: Option<bool>,
     wheels: &[Wheel],
@@ -150,7 +150,7 @@ mod tests {
             architecture: "amd64".to_owned(),
             url: "file:///x".to_owned(),
             size: 1,
-            sha256: crate::documents::sha256(format!("{name} {version}").as_bytes()),
+            sha256: crate::documents::compute_sha256(format!("{name} {version}").as_bytes()),
         }
     }
 
@@ -209,7 +209,7 @@ mod tests {
             .map(|name| deb(name, "1"))
             .chain(base.clone())
             .collect();
-        let further = beside(&base, all).unwrap();
+        let further = additional_packages(&base, all).unwrap();
         let further: Vec<&str> = further.iter().map(|deb| deb.name.as_str()).collect();
         assert_eq!(
             further,
@@ -221,7 +221,7 @@ mod tests {
     fn a_compiler_moves_nothing_of_the_environment() {
         let base = [deb("libpython3.13-stdlib", "3.13.5-2")];
         let newer = vec![deb("g++", "1"), deb("libpython3.13-stdlib", "3.13.5-3")];
-        let error = beside(&base, newer).unwrap_err();
+        let error = additional_packages(&base, newer).unwrap_err();
         assert_eq!(
             error.to_string(),
             "no compiler goes with libpython3.13-stdlib 3.13.5-2, which the environment has; it would be 3.13.5-3"
@@ -241,7 +241,8 @@ mod tests {
                 other: None,
             }))
         };
-        let choose = |found, wanted, wheels: &[Wheel]| chosen(found, wanted, wheels, &NoProgress);
+        let choose =
+            |found, wanted, wheels: &[Wheel]| select_compiler(found, wanted, wheels, &NoProgress);
         let stage = choose(found(), None, &torch).unwrap().unwrap();
         assert_eq!((stage.name.as_str(), stage.debs.len()), (COMPILER, 1));
         assert!(choose(found(), None, &[]).unwrap().is_none());

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use sconce_fetch::{FetchError, Fetcher, shown};
+use sconce_fetch::{FetchError, Fetcher, redact_url};
 use sconce_schema::Sha256;
 use sconce_store::Store;
 use tracing::debug;
@@ -65,7 +65,7 @@ pub struct StoreDocuments<'a> {
 
 impl StoreDocuments<'_> {
     fn by_address(&self) -> ResponseCache {
-        ResponseCache::at(kept::folder(self.store.root()))
+        ResponseCache::new(kept::cache_dir(self.store.root()))
     }
 }
 
@@ -78,7 +78,7 @@ impl DocumentSource for StoreDocuments<'_> {
         let kept = self.by_address();
         match self.get(url, limit_bytes) {
             Ok(bytes) => {
-                kept.put(url, Some(&bytes));
+                kept.store_response(url, Some(&bytes));
                 Ok(LatestDocument {
                     bytes,
                     kept_since: None,
@@ -86,9 +86,9 @@ impl DocumentSource for StoreDocuments<'_> {
             }
             Err(FetchError::Offline { url: named }) => {
                 let found = kept.get(url).ok_or(FetchError::Offline { url: named })?;
-                debug!(url = shown(url), "offline: the last answer serves");
+                debug!(url = redact_url(url), "offline: the last answer serves");
                 let bytes = found.bytes.ok_or_else(|| FetchError::NotFound {
-                    url: shown(url),
+                    url: redact_url(url),
                     status: 404,
                 })?;
                 Ok(LatestDocument {
@@ -98,7 +98,7 @@ impl DocumentSource for StoreDocuments<'_> {
             }
             Err(error) => {
                 if matches!(error, FetchError::NotFound { .. }) {
-                    kept.put(url, None);
+                    kept.store_response(url, None);
                 }
                 Err(error)
             }
@@ -107,11 +107,11 @@ impl DocumentSource for StoreDocuments<'_> {
 
     fn size(&self, url: &str) -> Option<u64> {
         // The size is kept like a document of its own.
-        let (kept, name) = (self.by_address(), format!("size of {}", shown(url)));
-        match self.fetcher.size(url) {
+        let (kept, name) = (self.by_address(), format!("size of {}", redact_url(url)));
+        match self.fetcher.request_size(url) {
             Ok(size) => {
                 let size = size?;
-                kept.put(&name, Some(size.to_string().as_bytes()));
+                kept.store_response(&name, Some(size.to_string().as_bytes()));
                 Some(size)
             }
             Err(FetchError::Offline { .. }) => String::from_utf8(kept.get(&name)?.bytes?)
@@ -123,7 +123,7 @@ impl DocumentSource for StoreDocuments<'_> {
     }
 
     fn kept(&self, sha256: &Sha256) -> Option<Vec<u8>> {
-        let bytes = std::fs::read(self.store.blob(sha256)?).ok()?;
+        let bytes = std::fs::read(self.store.find_blob(sha256)?).ok()?;
         debug!(%sha256, bytes = bytes.len(), "the store has the document");
         Some(bytes)
     }
@@ -135,7 +135,7 @@ impl DocumentSource for StoreDocuments<'_> {
 }
 
 /// SHA-256 of bytes.
-pub(crate) fn sha256(bytes: &[u8]) -> Sha256 {
+pub(crate) fn compute_sha256(bytes: &[u8]) -> Sha256 {
     use sha2::Digest;
     Sha256(sha2::Sha256::digest(bytes).into())
 }
@@ -223,7 +223,7 @@ pub(crate) mod memory {
 
     impl MemoryDocuments {
         /// The archive that tests/data/archive/make.sh makes.
-        pub(crate) fn archive() -> Self {
+        pub(crate) fn with_test_archive() -> Self {
             let mut memory = Self::default();
             macro_rules! suite {
                 ($base:expr, $suite:literal) => {
@@ -248,7 +248,7 @@ pub(crate) mod memory {
                     ));
                     add("main/binary-amd64/Packages.xz", index);
                     add(
-                        &format!("main/binary-amd64/by-hash/SHA256/{}", sha256(index)),
+                        &format!("main/binary-amd64/by-hash/SHA256/{}", compute_sha256(index)),
                         index,
                     );
                 };

@@ -117,9 +117,9 @@ fn newer_versions_are_printed_as_before() {
 #[test]
 fn documents_are_kept_and_found_as_before() {
     let store = tempfile::tempdir().unwrap();
-    let dir = kept::folder(store.path());
+    let dir = kept::cache_dir(store.path());
     assert_eq!(dir, store.path().join("cache/documents"));
-    let kept = ResponseCache::at(dir.clone());
+    let kept = ResponseCache::new(dir.clone());
     let documents = [
         (
             "https://deb.example.org/dists/trixie/InRelease",
@@ -128,7 +128,7 @@ fn documents_are_kept_and_found_as_before() {
         ("https://deb.example.org/dists/trixie/Release", None),
     ];
     for (url, text) in documents {
-        kept.put(url, text.map(str::as_bytes));
+        kept.store_response(url, text.map(str::as_bytes));
     }
     let mut files: Vec<String> = fs::read_dir(&dir)
         .unwrap()

@@ -10,10 +10,10 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use sconce_fetch::shown;
+use sconce_fetch::redact_url;
 use sconce_schema::Sha256;
 
-use crate::documents::sha256;
+use crate::documents::compute_sha256;
 
 /// Stands for "the server said that it has no such document".
 const ABSENT: &[u8] = b"absent\n";
@@ -33,7 +33,7 @@ pub(crate) struct CachedResponse {
 
 impl ResponseCache {
     /// In this folder, which is made with the first document.
-    pub(crate) fn at(folder: PathBuf) -> Self {
+    pub(crate) fn new(folder: PathBuf) -> Self {
         Self(folder)
     }
 
@@ -51,7 +51,7 @@ impl ResponseCache {
 
     /// Keeps what `url` gave; `None`: the server has no such document. A failure costs an offline
     /// lock, no more.
-    pub(crate) fn put(&self, url: &str, bytes: Option<&[u8]>) {
+    pub(crate) fn store_response(&self, url: &str, bytes: Option<&[u8]>) {
         let _ = self.try_put(url, bytes);
     }
 
@@ -64,7 +64,7 @@ impl ResponseCache {
         match bytes {
             None => file.write_all(ABSENT)?,
             Some(bytes) => {
-                writeln!(file, "{}", sha256(bytes))?;
+                writeln!(file, "{}", compute_sha256(bytes))?;
                 file.write_all(bytes)?;
             }
         }
@@ -74,12 +74,13 @@ impl ResponseCache {
 
     /// A login in the address is no part of the name.
     fn file(&self, url: &str) -> PathBuf {
-        self.0.join(sha256(shown(url).as_bytes()).to_string())
+        self.0
+            .join(compute_sha256(redact_url(url).as_bytes()).to_string())
     }
 }
 
 /// Where documents are kept in a store.
-pub(crate) fn folder(store: &Path) -> PathBuf {
+pub(crate) fn cache_dir(store: &Path) -> PathBuf {
     store.join("cache").join("documents")
 }
 
@@ -88,7 +89,7 @@ fn checked(text: &[u8]) -> Option<&[u8]> {
     let end = text.iter().position(|&byte| byte == b'\n')?;
     let (digest, rest) = (&text[..end], &text[end + 1..]);
     let digest: Sha256 = std::str::from_utf8(digest).ok()?.parse().ok()?;
-    (sha256(rest) == digest).then_some(rest)
+    (compute_sha256(rest) == digest).then_some(rest)
 }
 
 #[cfg(test)]
@@ -100,11 +101,11 @@ mod tests {
     #[test]
     fn the_last_answer_is_kept() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = ResponseCache::at(folder.path().join("a/b"));
+        let kept = ResponseCache::new(folder.path().join("a/b"));
         assert_eq!(kept.get(URL), None);
         let bytes = |kept: &ResponseCache| kept.get(URL).map(|found| found.bytes);
         for document in [Some(&b"one\n"[..]), Some(b""), None, Some(b"absent\n")] {
-            kept.put(URL, document);
+            kept.store_response(URL, document);
             assert_eq!(bytes(&kept), Some(document.map(<[u8]>::to_owned)));
         }
         assert_eq!(kept.get(&URL.replace("trixie", "bookworm")), None);
@@ -118,16 +119,16 @@ mod tests {
     #[test]
     fn a_login_is_neither_needed_nor_kept() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = ResponseCache::at(folder.path().to_owned());
-        kept.put(&URL.replace("//", "//me:secret@"), Some(b"text"));
+        let kept = ResponseCache::new(folder.path().to_owned());
+        kept.store_response(&URL.replace("//", "//me:secret@"), Some(b"text"));
         assert_eq!(kept.get(URL).unwrap().bytes.as_deref(), Some(&b"text"[..]));
     }
 
     #[test]
     fn a_spoiled_file_counts_as_none() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = ResponseCache::at(folder.path().to_owned());
-        kept.put(URL, Some(b"some text"));
+        let kept = ResponseCache::new(folder.path().to_owned());
+        kept.store_response(URL, Some(b"some text"));
         let whole = fs::read(kept.file(URL)).unwrap();
         let mut changed = whole.clone();
         *changed.last_mut().unwrap() ^= 1;

@@ -16,4 +16,4 @@ pub mod upkeep;
 
 pub use documents::{DocumentSource, LatestDocument, StoreDocuments};
 pub use error::ResolveError;
-pub use lock::{LockContext, LockInput, ResolvedLock, lock, resolve};
+pub use lock::{LockContext, LockInput, ResolvedLock, resolve, resolve_lock};

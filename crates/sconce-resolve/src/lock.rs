@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::SystemTime;
 
-use sconce_fetch::shown;
+use sconce_fetch::redact_url;
 use sconce_schema::lock::{
     Deb, FORMAT, FORMAT_WITHOUT_STAGES, Lock, LockTarget, LockedStage, Wheel,
 };
@@ -118,7 +118,7 @@ pub struct ResolvedLock {
 ///
 /// # Errors
 /// Those of [`resolve`].
-pub fn lock(
+pub fn resolve_lock(
     input: &LockInput,
     env: &LockContext<'_>,
     progress: &dyn Progress,
@@ -135,7 +135,7 @@ pub fn resolve(
     env: &LockContext<'_>,
     progress: &dyn Progress,
 ) -> Result<ResolvedLock, ResolveError> {
-    let input = &services::added(input);
+    let input = &services::with_service_packages(input);
     let codename = codename(&input.release)?;
     let machine = CpuArchitecture::from_debian(&input.architecture).ok_or_else(|| {
         ResolveError::Architecture {
@@ -172,7 +172,7 @@ pub fn resolve(
             if input.requirements.is_empty() && !stages {
                 return Ok(Wheels::default());
             }
-            let uv = uv::find(&env.uv, env.store, &env.environment, progress)?;
+            let uv = uv::find_or_fetch(&env.uv, env.store, &env.environment, progress)?;
             progress.stage("resolve", None);
             progress.advance(LISTS, 0);
             let received = receive.recv();
@@ -193,7 +193,7 @@ pub fn resolve(
                 keep: previous.map_or(&[], |lock| &lock.wheels),
             };
             progress.advance(PACKAGES, 0);
-            let mut wheels = compile.run(&input.requirements)?;
+            let mut wheels = compile.resolve_wheels(&input.requirements)?;
             add_sizes(&mut wheels, env.documents);
             let mut of_stages = Vec::new();
             for more in &input.more {
@@ -232,7 +232,7 @@ pub fn resolve(
         } = wheels?;
         let further = further.into_iter().chain(std::iter::repeat(Vec::new()));
         let stages = input.more.iter().zip(of_stages).zip(further);
-        let compiler = compiler::chosen(compiler, input.compiler, &wheels, progress)?;
+        let compiler = compiler::select_compiler(compiler, input.compiler, &wheels, progress)?;
         let mut stages: Vec<LockedStage> = stages
             .map(|((more, debs), wheels)| LockedStage {
                 name: more.name.clone(),
@@ -338,8 +338,11 @@ fn resolve_debian(
     progress: &dyn Progress,
     send: mpsc::Sender<(String, WheelTarget)>,
 ) -> Result<Debian, ResolveError> {
-    let mirrors = sources::find(&env.apt_files, &input.mirror)?;
-    let (main, security) = (shown(&mirrors.main), shown(mirrors.security.uri()));
+    let mirrors = sources::select_mirrors(&env.apt_files, &input.mirror)?;
+    let (main, security) = (
+        redact_url(&mirrors.main),
+        redact_url(mirrors.security.base_uri()),
+    );
     info!(codename, main, security, "Debian's archives");
     let keyring = keyring(env, &mirrors)?;
     let verifier: Box<dyn Verifier> = find_verifier(&env.path_folders)?;
@@ -350,13 +353,13 @@ fn resolve_debian(
         now: env.now,
         progress,
     };
-    let suites = archive.suites(&mirrors, codename, &input.architecture)?;
+    let suites = archive.fetch_suites(&mirrors, codename, &input.architecture)?;
     let index = read_index(&suites, &input.architecture)?;
     let interpreter = interpreter(&index, input)?;
     let target = WheelTarget {
         python_minor: minor(&interpreter.version, &input.release, "python3")?,
         glibc_minor: minor(
-            version::upstream(&interpreter.glibc),
+            version::upstream_version(&interpreter.glibc),
             &input.release,
             "libc6",
         )?,
@@ -369,7 +372,10 @@ fn resolve_debian(
         "the interpreter"
     );
     // Nobody receives when no Python packages are wanted, or when uv could not be had.
-    let _ = send.send((version::upstream(&interpreter.full).to_owned(), target));
+    let _ = send.send((
+        version::upstream_version(&interpreter.full).to_owned(),
+        target,
+    ));
     let mut requests = input.system_packages.clone();
     requests.extend(
         base_packages(&interpreter.version)
@@ -401,9 +407,13 @@ fn resolve_debian(
     };
     let compiler = may_compile.then(|| {
         let keep = compiler::versions_to_keep(&debs, previous);
-        let requests = [&requests[..], &compiler::requests(&interpreter.version)].concat();
+        let requests = [
+            &requests[..],
+            &compiler::package_requests(&interpreter.version),
+        ]
+        .concat();
         let all = self::debs(&index, &suites, &requests, &keep, &input.release)?;
-        compiler::beside(&debs, all)
+        compiler::additional_packages(&debs, all)
     });
     let all: Vec<&Deb> = (debs.iter())
         .chain(compiler.iter().flatten().flatten())
@@ -426,7 +436,7 @@ fn debs(
     keep: &BTreeMap<String, String>,
     release: &str,
 ) -> Result<Vec<Deb>, ResolveError> {
-    let packages = solve::solve(index, requests, keep)?;
+    let packages = solve::solve_dependencies(index, requests, keep)?;
     let mut debs = Vec::with_capacity(packages.len());
     for number in packages {
         let package = index.package(number);
@@ -464,7 +474,7 @@ fn newest_secure(
 ) -> Option<BTreeMap<String, String>> {
     let suite = suites.iter().position(|one| one.name == suite)?;
     let newest = |name: &str| {
-        let all = index.versions(name).iter();
+        let all = index.versions_of(name).iter();
         all.map(|number| index.package(*number))
             .filter(|package| package.suite == suite)
             .map(|package| package.version)
@@ -483,7 +493,7 @@ fn read_index<'a>(
     let mut index = DebianIndex::default();
     for (number, suite) in suites.iter().enumerate() {
         index
-            .add(number, &suite.packages, architecture)
+            .add_suite(number, &suite.packages, architecture)
             .map_err(|source| ResolveError::Index {
                 suite: suite.name.clone(),
                 source,
@@ -505,13 +515,13 @@ fn interpreter(index: &DebianIndex<'_>, input: &LockInput) -> Result<Interpreter
         .ok_or_else(|| missing("python3"))?;
     let newest = |name: &str| {
         index
-            .newest(name)
+            .find_newest(name)
             .map(|number| index.package(number).version.to_owned())
     };
     let full = newest(&format!("python{version}")).ok_or_else(|| ResolveError::Python {
         release: input.release.clone(),
         wanted: version.clone(),
-        has: pythons::versions(index),
+        has: pythons::list_python_versions(index),
     })?;
     let glibc = newest("libc6").ok_or_else(|| missing("libc6"))?;
     Ok(Interpreter {

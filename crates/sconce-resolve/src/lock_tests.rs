@@ -41,7 +41,7 @@ fn resolve_with(
 ) -> Result<ResolvedLock, ResolveError> {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
-    let memory = MemoryDocuments::archive();
+    let memory = MemoryDocuments::with_test_archive();
     let mut env = LockContext {
         documents: &memory,
         store: &store,
@@ -117,10 +117,10 @@ fn what_a_stage_has_more_is_locked_beside() {
     assert_eq!(stage.name, "with-1");
     assert!(stage.debs.iter().any(|deb| deb.name == "git"));
     assert!(!stage.debs.iter().any(|deb| plain.debs.contains(deb)));
-    let whole = lock.stage("with-1");
+    let whole = lock.for_stage("with-1");
     assert_eq!(whole.debs.len(), plain.debs.len() + stage.debs.len());
     assert!(whole.debs.is_sorted_by_key(|deb| &deb.name) && whole.stages.is_empty());
-    assert_eq!(lock.stage("with-0"), lock);
+    assert_eq!(lock.for_stage("with-0"), lock);
     assert_eq!(Lock::parse(&lock.to_text()).unwrap(), lock);
 
     let unknown = LockInput {
@@ -214,8 +214,8 @@ fn what_the_security_archive_has_is_told() {
             deb.version = "3.5.1-1".into();
         }
     }
-    let changes = crate::upkeep::changes(&present, &resolved.lock, Some(&security));
-    assert_eq!((changes.0.len(), changes.security()), (1, 1));
+    let changes = crate::upkeep::diff_locks(&present, &resolved.lock, Some(&security));
+    assert_eq!((changes.0.len(), changes.security_update_count()), (1, 1));
 }
 
 #[test]

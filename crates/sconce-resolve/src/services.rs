@@ -26,7 +26,7 @@ fn system(service: BuiltinService) -> &'static [&'static str] {
 
 /// `input` with the packages of its services among its own. A version that the spec asks for still
 /// counts: requirements of one package add up.
-pub(crate) fn added(input: &LockInput) -> LockInput {
+pub(crate) fn with_service_packages(input: &LockInput) -> LockInput {
     let mut all = input.clone();
     for service in &input.services {
         let of_python = python(*service).iter().copied().map(str::to_owned);

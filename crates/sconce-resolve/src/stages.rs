@@ -74,7 +74,7 @@ pub(crate) fn further_wheels(
     let with = |packages: &[String]| {
         let mut all = requirements.clone();
         all.packages.extend_from_slice(packages);
-        compile.run(&all)
+        compile.resolve_wheels(&all)
     };
     let mut packages = more.python.clone();
     if more.devel {
@@ -131,7 +131,7 @@ mod tests {
             file: format!("{name}-{version}-py3-none-any.whl"),
             url: "file:///x".to_owned(),
             size: None,
-            sha256: crate::documents::sha256(format!("{name} {version}").as_bytes()),
+            sha256: crate::documents::compute_sha256(format!("{name} {version}").as_bytes()),
         }
     }
 

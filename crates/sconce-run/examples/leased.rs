@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use sconce_host::{HostProfile, NvmlMonitor, Roots, SampleScope, Sampler, edits_for, select};
+use sconce_host::{HostProfile, NvmlMonitor, Roots, SampleScope, Sampler, edits_for, select_gpus};
 use sconce_run::{Native, RunObserver, RunOptions, init_main, is_init, run};
 use sconce_schema::Hint;
 use sconce_schema::event::{ExitStatus, OomKill, UnenforcedLimit};
@@ -119,7 +119,7 @@ fn asked(mut words: impl Iterator<Item = String>) -> Result<Asked, Box<dyn Error
 fn leased(asked: Asked) -> Result<u8, Box<dyn Error>> {
     let host = HostProfile::read(&Roots::default());
     let cards = host.nvidia.as_ref().map_or(&[][..], |nvidia| &nvidia.cards);
-    let chosen = select(cards, &asked.gpus)?;
+    let chosen = select_gpus(cards, &asked.gpus)?;
     let id = format!("leased-{}", std::process::id());
     let scratch = asked.state.join(format!("{id}.edits"));
     std::fs::create_dir_all(&scratch)?;
@@ -167,7 +167,7 @@ fn leased(asked: Asked) -> Result<u8, Box<dyn Error>> {
         None => with_causes(&error),
     })?;
     match outcome.left_behind.as_slice() {
-        [] => Ok(outcome.exit.code()),
+        [] => Ok(outcome.exit.exit_code()),
         left => Err(format!("left behind: {left:?}").into()),
     }
 }

@@ -65,7 +65,7 @@ pub(crate) fn keep_across_exec() -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel's.
-pub(crate) fn bound(kept: CapabilitySet) -> io::Result<()> {
+pub(crate) fn restrict_bounding_set(kept: CapabilitySet) -> io::Result<()> {
     clear_ambient_capability_set()?;
     for one in each(!kept) {
         match remove_capability_from_bounding_set(one) {
@@ -81,7 +81,7 @@ pub(crate) fn bound(kept: CapabilitySet) -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel's.
-pub(crate) fn reduce(kept: CapabilitySet) -> io::Result<()> {
+pub(crate) fn drop_all_except(kept: CapabilitySet) -> io::Result<()> {
     let has = capabilities(None)?.permitted & kept;
     let sets = CapabilitySets {
         effective: has,
@@ -92,7 +92,7 @@ pub(crate) fn reduce(kept: CapabilitySet) -> io::Result<()> {
 }
 
 /// Whether this process has all of `wanted` now.
-pub(crate) fn has(wanted: CapabilitySet) -> bool {
+pub(crate) fn has_effective(wanted: CapabilitySet) -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(wanted))
 }
 

@@ -13,7 +13,7 @@ use sconce_schema::request::PublishedPort;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::RestartBackoff;
-use crate::protocol::{receive, send};
+use crate::protocol::{receive_value, send_value};
 use crate::pty::Relay;
 use crate::sys::signals::Catcher;
 
@@ -167,7 +167,7 @@ impl From<io::Error> for ControlError {
 ///
 /// # Errors
 /// [`ControlError::Gone`] when nobody listens there.
-pub fn ask(folder: &Path, ask: &ControlRequest) -> Result<ControlResponse, ControlError> {
+pub fn send_request(folder: &Path, ask: &ControlRequest) -> Result<ControlResponse, ControlError> {
     let socket = connect(folder)?;
     put(&socket, ask, &[])?;
     Ok(answer(&socket)?.0)
@@ -177,7 +177,7 @@ pub fn ask(folder: &Path, ask: &ControlRequest) -> Result<ControlResponse, Contr
 ///
 /// # Errors
 /// [`ControlError::Io`].
-pub fn wait(folder: &Path) -> Result<(), ControlError> {
+pub fn wait_for_end(folder: &Path) -> Result<(), ControlError> {
     let socket = match connect(folder) {
         Err(ControlError::Gone) => return Ok(()),
         connected => connected?,
@@ -198,7 +198,7 @@ pub fn wait(folder: &Path) -> Result<(), ControlError> {
 ///
 /// # Errors
 /// As [`ask`]; [`ControlError::Gone`] also when the run ends meanwhile.
-pub fn command(folder: &Path, command: &ExecRequest) -> Result<ControlResponse, ControlError> {
+pub fn exec_command(folder: &Path, command: &ExecRequest) -> Result<ControlResponse, ControlError> {
     let signals = Catcher::new().map_err(ControlError::Io)?;
     let socket = connect(folder)?;
     let streams = [
@@ -250,11 +250,11 @@ fn put(socket: &OwnedFd, ask: &ControlRequest, fds: &[BorrowedFd<'_>]) -> Result
     if length > LONGEST {
         return Err(ControlError::TooLong);
     }
-    Ok(send(socket, ask, fds)?)
+    Ok(send_value(socket, ask, fds)?)
 }
 
 fn answer(socket: &OwnedFd) -> Result<(ControlResponse, Vec<OwnedFd>), ControlError> {
-    let (answer, message) = receive(socket)?.ok_or(ControlError::Gone)?;
+    let (answer, message) = receive_value(socket)?.ok_or(ControlError::Gone)?;
     Ok((answer, message.fds))
 }
 
@@ -292,7 +292,7 @@ pub(crate) fn listen(folder: &Path) -> io::Result<OwnedFd> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    close(folder);
+    remove_socket(folder);
     let socket = new_socket()?;
     let (folder, address) = address(folder)?;
     rustix::net::bind(&socket, &address)?;
@@ -307,6 +307,6 @@ pub(crate) fn listen(folder: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Takes the socket's name away.
-pub(crate) fn close(folder: &Path) {
+pub(crate) fn remove_socket(folder: &Path) {
     let _ = std::fs::remove_file(folder.join(SOCKET));
 }

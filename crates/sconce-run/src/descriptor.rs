@@ -15,7 +15,7 @@ const STANDARD: RawFd = 2;
     unsafe_code,
     reason = "a descriptor that is known by its number alone is duplicated"
 )]
-pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+pub fn duplicate_inherited_fd(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: F_GETFD takes any number and touches no memory.
     let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
     if flags == -1 {
@@ -40,10 +40,10 @@ mod tests {
 
     #[test]
     fn files_of_the_program_are_not_handed_on() {
-        assert!(inherited(2).is_ok());
+        assert!(duplicate_inherited_fd(2).is_ok());
         let own = tempfile::tempfile().unwrap();
         for number in [own.as_raw_fd(), -1, RawFd::MAX] {
-            let error = inherited(number).unwrap_err();
+            let error = duplicate_inherited_fd(number).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::EBADF), "{number}");
         }
     }

@@ -41,7 +41,7 @@ pub(crate) struct ControlServer {
 }
 
 impl ControlServer {
-    /// Nobody is listened to before [`ControlServer::open`].
+    /// Nobody is listened to before [`ControlServer::start_listening`].
     /// With an engine no other command can be started.
     pub(crate) fn new(request: &RunRequest, engine: Option<Runtime>) -> Self {
         let standing = |service: &sconce_schema::RunService| ServiceStatus {
@@ -77,20 +77,20 @@ impl ControlServer {
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn open(&mut self, folder: &std::path::Path) -> std::io::Result<()> {
+    pub(crate) fn start_listening(&mut self, folder: &std::path::Path) -> std::io::Result<()> {
         self.listener = Some(control::listen(folder)?);
         self.folder = Some(folder.to_owned());
         Ok(())
     }
 
     /// What to wait for: the listener, then the callers in their order.
-    pub(crate) fn watched(&self) -> impl Iterator<Item = PollFd<'_>> {
+    pub(crate) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         let all = self.listener.iter().chain(self.callers.values());
         all.map(|fd| PollFd::new(fd, PollFlags::IN))
     }
 
-    /// Whose descriptors [`ControlServer::watched`] gave; absent for the listener.
-    pub(crate) fn numbers(&self) -> Vec<Option<u64>> {
+    /// Whose descriptors [`ControlServer::poll_fds`] gave; absent for the listener.
+    pub(crate) fn caller_ids(&self) -> Vec<Option<u64>> {
         let listener = self.listener.iter().map(|_| None);
         listener
             .chain(self.callers.keys().map(|n| Some(*n)))
@@ -98,7 +98,7 @@ impl ControlServer {
     }
 
     /// Takes a new caller, if it is this user or root.
-    pub(crate) fn accept(&mut self) {
+    pub(crate) fn accept_caller(&mut self) {
         let Some(listener) = &self.listener else {
             return;
         };
@@ -116,11 +116,11 @@ impl ControlServer {
     }
 
     /// Hears what a caller asks, and passes on what is for the run.
-    pub(crate) fn hear(&mut self, number: u64, execution: &mut dyn Execution) {
+    pub(crate) fn handle_request(&mut self, number: u64, execution: &mut dyn Execution) {
         let Some(caller) = self.callers.get(&number) else {
             return;
         };
-        let (ask, fds) = match protocol::receive::<ControlRequest>(caller) {
+        let (ask, fds) = match protocol::receive_value::<ControlRequest>(caller) {
             Ok(Some((ask, message))) => (ask, message.fds),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
             Ok(None) | Err(_) => {
@@ -246,14 +246,14 @@ impl ControlServer {
 
     fn tell(&mut self, number: u64, answer: &ControlResponse, fds: &[BorrowedFd<'_>]) {
         if let Some(caller) = self.callers.get(&number)
-            && protocol::send(caller, answer, fds).is_err()
+            && protocol::send_value(caller, answer, fds).is_err()
         {
             self.callers.remove(&number);
         }
     }
 
     /// A service has changed; gives it as it is recorded.
-    pub(crate) fn changed(&mut self, change: ServiceChange) -> Option<ServiceEvent> {
+    pub(crate) fn apply_service_change(&mut self, change: ServiceChange) -> Option<ServiceEvent> {
         let standing = self.state.services.get_mut(change.service)?;
         if (standing.state, standing.starts) != (change.state, change.starts)
             && let Some(since) = self.since.get_mut(change.service)
@@ -284,17 +284,17 @@ impl ControlServer {
     /// A service's program cannot be executed.
     pub(crate) fn cannot_start_service(&mut self, service: usize, failure: InitFailure) {
         self.cannot
-            .insert(service, text(&RunError::inside(failure)));
+            .insert(service, text(&RunError::from_init_failure(failure)));
     }
 
     /// A command that was asked for was started.
-    pub(crate) fn started(&mut self, number: u64, terminal: &[OwnedFd]) {
+    pub(crate) fn report_exec_started(&mut self, number: u64, terminal: &[OwnedFd]) {
         let fds: Vec<BorrowedFd<'_>> = terminal.iter().map(AsFd::as_fd).collect();
         self.tell(number, &ControlResponse::Started, &fds);
     }
 
     /// It has ended.
-    pub(crate) fn ended(&mut self, number: u64, exit: ExitStatus) {
+    pub(crate) fn report_exec_ended(&mut self, number: u64, exit: ExitStatus) {
         self.commands.remove(&number);
         self.tell(number, &ControlResponse::Ended(exit), &[]);
     }
@@ -302,7 +302,7 @@ impl ControlServer {
     /// It cannot be started.
     pub(crate) fn cannot_start(&mut self, number: u64, failure: InitFailure) {
         self.commands.remove(&number);
-        let error = RunError::inside(failure);
+        let error = RunError::from_init_failure(failure);
         let answer = ControlResponse::CannotStart(text(&error), error.hint(), error.exit_code());
         self.tell(number, &answer, &[]);
     }
@@ -311,7 +311,7 @@ impl ControlServer {
 impl Drop for ControlServer {
     fn drop(&mut self) {
         if let Some(folder) = &self.folder {
-            control::close(folder);
+            control::remove_socket(folder);
         }
     }
 }

@@ -316,7 +316,7 @@ fn names(list: &[UnenforcedLimit]) -> String {
 }
 
 impl RunError {
-    pub(crate) fn setup(doing: &str) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn at_step(doing: &str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Setup {
             doing: doing.to_owned(),
             source,
@@ -324,7 +324,7 @@ impl RunError {
     }
 
     /// From what was reported from inside.
-    pub(crate) fn inside(failure: InitFailure) -> Self {
+    pub(crate) fn from_init_failure(failure: InitFailure) -> Self {
         let error = io::Error::from_raw_os_error;
         match failure {
             InitFailure::Step { doing, errno } => Self::Setup {

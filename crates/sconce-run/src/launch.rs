@@ -47,7 +47,7 @@ pub(crate) struct Namespaces {
 ///
 /// # Errors
 /// The kernel's refusal to clone. What fails in the child is reported on `control`.
-pub(crate) fn launch(
+pub(crate) fn spawn_init(
     program: &Path,
     namespaces: Option<Namespaces>,
     plan: BorrowedFd<'_>,
@@ -62,7 +62,7 @@ pub(crate) fn launch(
     ];
     let child = Child {
         program: &program,
-        argv: &exec::pointers(&argv),
+        argv: &exec::null_terminated_pointers(&argv),
         maps: namespaces.and_then(|n| n.user).map(Maps::new),
         sealed: namespaces.is_some(),
         plan,
@@ -147,7 +147,7 @@ impl Child<'_> {
             ),
         );
         let unused = rest.len();
-        let _ = socket::send(self.control, &text[..text.len() - unused], &[]);
+        let _ = socket::send_message(self.control, &text[..text.len() - unused], &[]);
         clone::exit_now(sconce_schema::exit::RUN)
     }
 
@@ -177,7 +177,7 @@ impl Child<'_> {
             rustix::io::fcntl_setfd(fd, FdFlags::empty())
                 .map_err(|e| ("hand descriptors over", e))?;
         }
-        // SAFETY: `argv` was made by `exec::pointers` from strings that live in the parent's
+        // SAFETY: `argv` was made by `exec::null_terminated_pointers` from strings that live in the parent's
         // frame, of which this process has a copy; the environment is empty.
         #[expect(unsafe_code, reason = "exec takes arrays of C strings")]
         let error = unsafe { exec::execveat(program.as_fd(), self.argv, &[std::ptr::null()]) };

@@ -57,7 +57,7 @@ use sconce_schema::units::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use control::ControlOptions;
-pub use descriptor::inherited;
+pub use descriptor::duplicate_inherited_fd;
 pub use docker::{DockerClient, DockerContainer};
 pub use engine::ContainerEngine;
 pub use error::{InvalidRequest, RunError};

@@ -26,7 +26,7 @@ pub const KEPT: u32 = 4;
 /// The file of a service, or of the run's own command (`run`): `number` 0 is the one that is
 /// written, higher ones are older.
 #[must_use]
-pub fn file(folder: &Path, name: &str, number: u32) -> PathBuf {
+pub fn log_path(folder: &Path, name: &str, number: u32) -> PathBuf {
     folder.join(FOLDER).join(match number {
         0 => format!("{name}.log"),
         number => format!("{name}.log.{number}"),
@@ -169,7 +169,7 @@ impl Files for OnDisk {
     type File = File;
 
     fn next(&mut self) -> io::Result<File> {
-        let at = |number| file(&self.folder, &self.name, number);
+        let at = |number| log_path(&self.folder, &self.name, number);
         for folder in [&self.folder, &self.folder.join(FOLDER)] {
             match DirBuilder::new().mode(0o700).create(folder) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -241,7 +241,7 @@ impl LogWriters {
     ///
     /// # Errors
     /// The kernel's, when there is no descriptor left.
-    pub(crate) fn add(&mut self, name: &str) -> io::Result<OwnedFd> {
+    pub(crate) fn add_service(&mut self, name: &str) -> io::Result<OwnedFd> {
         let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         self.waiting.push((name.to_owned(), reader));
         Ok(writer)
@@ -251,7 +251,7 @@ impl LogWriters {
     ///
     /// # Errors
     /// The kernel's, when there can be no more threads.
-    pub(crate) fn begin(&mut self, folder: &Path) -> io::Result<()> {
+    pub(crate) fn start_writing(&mut self, folder: &Path) -> io::Result<()> {
         for (name, reader) in self.waiting.drain(..) {
             let thread = std::thread::Builder::new().name(format!("log {name}"));
             let files = OnDisk {
@@ -267,7 +267,7 @@ impl LogWriters {
     }
 
     /// Bytes that the disk did not take so far.
-    pub(crate) fn lost(&self) -> u64 {
+    pub(crate) fn lost_bytes(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
@@ -431,7 +431,7 @@ mod tests {
         for _ in 0..3 {
             assert!(files.next().is_err());
         }
-        let read = |number| std::fs::read_to_string(file(&run, "web", number)).unwrap();
+        let read = |number| std::fs::read_to_string(log_path(&run, "web", number)).unwrap();
         let kept: Vec<_> = (0..=KEPT).rev().map(read).collect();
         assert_eq!(kept, ["0\n", "1\n", "2\n", "3\n", "4\n"]);
     }
@@ -445,7 +445,7 @@ mod tests {
             name: "web".to_owned(),
         };
         let mut log = Log::new(files, 8, Arc::default());
-        let at = |number| file(&folder.path().join("run"), "web", number);
+        let at = |number| log_path(&folder.path().join("run"), "web", number);
         log.begin();
         assert_eq!(at(0).metadata().unwrap().len(), 0);
         for number in 0..20 {

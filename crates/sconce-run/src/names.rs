@@ -20,7 +20,7 @@ pub fn is_machinery(path: &Path) -> bool {
 
 /// Names and contents for a run that is called `name` inside. On the host's network the host's own
 /// files are taken over.
-pub(crate) fn files(network: NetworkMode, name: &str) -> Vec<(&'static str, Vec<u8>)> {
+pub(crate) fn render_files(network: NetworkMode, name: &str) -> Vec<(&'static str, Vec<u8>)> {
     let hosts = match network {
         NetworkMode::Host => std::fs::read("/etc/hosts").unwrap_or_default(),
         NetworkMode::None | NetworkMode::Own => Vec::new(),

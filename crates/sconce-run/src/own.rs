@@ -42,9 +42,10 @@ impl HardLimits {
         Self {
             files: getrlimit(Resource::Nofile).maximum,
             locked: getrlimit(Resource::Memlock).maximum,
-            raises: capabilities::has(CapabilitySet::SYS_RESOURCE)
+            raises: capabilities::has_effective(CapabilitySet::SYS_RESOURCE)
                 && crate::prepare::is_machine_root(),
-            locks: capabilities::has(CapabilitySet::IPC_LOCK) && crate::prepare::is_machine_root(),
+            locks: capabilities::has_effective(CapabilitySet::IPC_LOCK)
+                && crate::prepare::is_machine_root(),
             most_files: most.and_then(|text| text.trim().parse().ok()),
         }
     }
@@ -52,7 +53,10 @@ impl HardLimits {
 
 impl ProcessLimits {
     /// As near to `request` as `ceilings` allow, and what that leaves.
-    pub(crate) fn of(request: &RunRequest, ceilings: HardLimits) -> (Self, Vec<UnenforcedLimit>) {
+    pub(crate) fn from_request(
+        request: &RunRequest,
+        ceilings: HardLimits,
+    ) -> (Self, Vec<UnenforcedLimit>) {
         let mut unenforced = Vec::new();
         let RunLimits {
             nofile, memlock, ..
@@ -100,7 +104,7 @@ impl ProcessLimits {
     }
 
     /// Sets them for this process. Plain system calls.
-    pub(crate) fn set(&self) -> rustix::io::Result<()> {
+    pub(crate) fn apply_to_process(&self) -> rustix::io::Result<()> {
         let both = |most| Rlimit {
             current: most,
             maximum: most,
@@ -142,7 +146,7 @@ pub(crate) struct CpuPlacement {
 }
 
 impl CpuPlacement {
-    pub(crate) fn of(request: &RunRequest) -> Self {
+    pub(crate) fn from_request(request: &RunRequest) -> Self {
         Self {
             named: request.limits.cpuset,
             near: request.near,
@@ -150,7 +154,7 @@ impl CpuPlacement {
     }
 
     /// Places this process and what it starts from now on. Gives what the kernel refused.
-    pub(crate) fn take(&self) -> Vec<UnenforcedLimit> {
+    pub(crate) fn apply_to_process(&self) -> Vec<UnenforcedLimit> {
         let near = self.near.and_then(|near| near.cpus);
         let mut refused = Vec::new();
         let mut note = |what: &str, doing: &str, error: std::io::Error| {
@@ -173,7 +177,7 @@ impl CpuPlacement {
             }
         }
         if let Some(near) = &self.near
-            && let Err(error) = numa::prefer(&near.nodes)
+            && let Err(error) = numa::prefer_nodes(&near.nodes)
         {
             note(
                 "numa",
@@ -215,7 +219,7 @@ mod tests {
 
     /// What is given, and which limits are said not to be what was asked.
     fn given(request: &RunRequest, ceilings: HardLimits) -> (ProcessLimits, Vec<String>) {
-        let (own, unenforced) = ProcessLimits::of(request, ceilings);
+        let (own, unenforced) = ProcessLimits::from_request(request, ceilings);
         (own, unenforced.into_iter().map(|u| u.what).collect())
     }
 
@@ -240,7 +244,7 @@ mod tests {
             let (own, said) = given(&request(None, Some(asked)), ceilings);
             (own.locked, said)
         };
-        let mib = |n| LockedMemory::Limited(Bytes::mib(n));
+        let mib = |n| LockedMemory::Limited(Bytes::from_mib(n));
         assert_eq!(locked(mib(1), USER), (Some(mib(1)), nothing.clone()));
         let said = vec!["memlock".to_owned()];
         assert_eq!(locked(mib(64), USER), (Some(mib(8)), said.clone()));

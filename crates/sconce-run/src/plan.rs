@@ -113,12 +113,12 @@ impl Default for RestartBackoff {
 }
 
 impl RestartBackoff {
-    pub(crate) fn reset(&self) -> Duration {
+    pub(crate) fn reset_period(&self) -> Duration {
         Duration::from_millis(self.reset_ms)
     }
 
     /// Time until the start after `ends` ends in a row.
-    pub(crate) fn delay(&self, ends: u32) -> Duration {
+    pub(crate) fn delay_after(&self, ends: u32) -> Duration {
         let doublings = ends.saturating_sub(1).min(32);
         let delay = self.first_ms.saturating_mul(1 << doublings);
         Duration::from_millis(delay.min(self.most_ms))

@@ -26,7 +26,7 @@ impl PortListeners {
     ///
     /// # Errors
     /// [`RunError::PortInUse`] and [`RunError::Port`].
-    pub(crate) fn on(ports: &[PublishedPort]) -> Result<Self, RunError> {
+    pub(crate) fn bind_all(ports: &[PublishedPort]) -> Result<Self, RunError> {
         let listen = |port: &PublishedPort| {
             let address = SocketAddr::new(port.host_ip, port.host);
             let listener = TcpListener::bind(address).map_err(|source| match source.kind() {
@@ -43,9 +43,9 @@ impl PortListeners {
     /// Looks whether ports that a run's services will listen on themselves can be had now.
     ///
     /// # Errors
-    /// As [`PortListeners::on`].
+    /// As [`PortListeners::bind_all`].
     pub(crate) fn try_on(ports: &[PublishedPort]) -> Result<(), RunError> {
-        Self::on(ports).map(drop)
+        Self::bind_all(ports).map(drop)
     }
 
     /// Whether there is none.
@@ -132,8 +132,8 @@ fn accept(
 
 /// A connection to a port inside.
 fn connect(sockets: &OwnedFd, port: u16) -> io::Result<TcpStream> {
-    socket::send(sockets, b"s", &[])?;
-    let message = socket::receive(sockets)?.ok_or(io::ErrorKind::BrokenPipe)?;
+    socket::send_message(sockets, b"s", &[])?;
+    let message = socket::receive_message(sockets)?.ok_or(io::ErrorKind::BrokenPipe)?;
     let made = message
         .fds
         .into_iter()

@@ -41,7 +41,7 @@ const PLAIN: u32 = 1000;
 #[must_use]
 pub fn is_machine_root() -> bool {
     rustix::process::geteuid().is_root()
-        && capabilities::has(
+        && capabilities::has_effective(
             CapabilitySet::SYS_ADMIN | CapabilitySet::SETUID | CapabilitySet::SETGID,
         )
         && std::fs::read_to_string("/proc/self/uid_map")
@@ -64,7 +64,7 @@ pub(crate) struct PreparedRun {
 ///
 /// # Errors
 /// [`RunError::Request`].
-pub(crate) fn check(request: &RunRequest, host: &HostProfile) -> Result<(), RunError> {
+pub(crate) fn validate_request(request: &RunRequest, host: &HostProfile) -> Result<(), RunError> {
     let wrong = wrong(request).or_else(|| wrong_limit(&request.limits, host));
     wrong.map_or(Ok(()), |wrong| Err(RunError::Request(wrong)))
 }
@@ -84,7 +84,7 @@ fn wrong_limit(limits: &RunLimits, host: &HostProfile) -> Option<InvalidRequest>
         return Some(InvalidRequest::Nothing(what));
     }
     if let (Some(asked), Some(cpus)) = (limits.cpus, host.cpus)
-        && asked.cores() > f64::from(cpus)
+        && asked.as_cores() > f64::from(cpus)
     {
         return Some(InvalidRequest::Cpus { asked, cpus });
     }
@@ -94,7 +94,7 @@ fn wrong_limit(limits: &RunLimits, host: &HostProfile) -> Option<InvalidRequest>
         return Some(InvalidRequest::Memory { asked, there });
     }
     if let (Some(asked), Some(there)) = (limits.cpuset, host.allowed_cpus) {
-        let missing = asked.without(&there);
+        let missing = asked.difference(&there);
         if !missing.is_empty() {
             return Some(InvalidRequest::CpuSet {
                 missing: Box::new(missing),
@@ -224,7 +224,7 @@ fn is_straight(path: &Path) -> bool {
 ///
 /// # Errors
 /// [`RunError::MountSource`], [`RunError::Request`], [`RunError::State`].
-pub(crate) fn prepare(
+pub(crate) fn prepare_run(
     request: &RunRequest,
     options: &RunOptions<'_>,
     engine: Option<&ContainerEngine>,
@@ -232,15 +232,15 @@ pub(crate) fn prepare(
     root: bool,
     v2: Option<&Path>,
 ) -> Result<PreparedRun, RunError> {
-    let (own_limits, mut unenforced) = ProcessLimits::of(request, HardLimits::read());
+    let (own_limits, mut unenforced) = ProcessLimits::from_request(request, HardLimits::read());
     let mut plan = InitConfig {
         container: None,
         command: request.command.iter().map(OsString::from).collect(),
-        env: environment(request, options),
+        env: build_env(request, options),
         workdir: request.workdir.clone(),
         terminal: request.terminal,
         own: own_limits,
-        place: CpuPlacement::of(request),
+        place: CpuPlacement::from_request(request),
         sockets: None,
         output: None,
         services: Vec::new(),
@@ -313,7 +313,7 @@ pub(crate) fn prepare(
     };
     writable_layer(scratch).map_err(|(path, source)| RunError::State { path, source })?;
     if let Some(engine) = engine {
-        let (held, mut said) = engine::hold(&engine::EngineContext {
+        let (held, mut said) = engine::prepare_engine(&engine::EngineContext {
             engine,
             request,
             command: &plan.command,
@@ -390,7 +390,7 @@ fn planned(
         },
         restart: service.restart,
         grace: Duration::from_secs(u64::from(service.grace_s)),
-        stop_signal: service.stop_signal.number(),
+        stop_signal: service.stop_signal.signal_number(),
         health: service.health.clone(),
         after: service.after.clone(),
         output: None,
@@ -398,7 +398,7 @@ fn planned(
 }
 
 /// `NAME=value`: for a run without a container the caller's with the request's over it.
-pub(crate) fn environment(request: &RunRequest, options: &RunOptions<'_>) -> Vec<OsString> {
+pub(crate) fn build_env(request: &RunRequest, options: &RunOptions<'_>) -> Vec<OsString> {
     let join = |name: &std::ffi::OsStr, value: &std::ffi::OsStr| {
         let mut text = name.to_owned();
         text.push("=");
@@ -446,7 +446,7 @@ pub(crate) fn shared_memory(request: &RunRequest, options: &RunOptions<'_>) -> u
     };
     let Bytes(size) = request.limits.shm.unwrap_or_else(|| match usable {
         Some(Bytes(bytes)) => Bytes(bytes / 2),
-        None => Bytes::gib(1),
+        None => Bytes::from_gib(1),
     });
     // 0 would mean "no limit" to the kernel.
     size.max(4096)

@@ -154,7 +154,7 @@ pub enum InitFailure {
 
 impl InitFailure {
     /// For `map_err` of a step without a path.
-    pub(crate) fn step<E: Into<io::Error>>(doing: &str) -> impl FnOnce(E) -> Self {
+    pub(crate) fn at_step<E: Into<io::Error>>(doing: &str) -> impl FnOnce(E) -> Self {
         move |error| Self::Step {
             doing: doing.to_owned(),
             errno: errno(error),
@@ -171,22 +171,22 @@ pub(crate) fn errno(error: impl Into<io::Error>) -> i32 {
 ///
 /// # Errors
 /// The kernel's: `EPIPE` when the other end is gone.
-pub(crate) fn send(
+pub(crate) fn send_value(
     socket: impl AsFd,
     value: &impl Serialize,
     fds: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    socket::send(socket, &serde_json::to_vec(value)?, fds)
+    socket::send_message(socket, &serde_json::to_vec(value)?, fds)
 }
 
 /// Waits for one value; `None` when the other end is gone.
 ///
 /// # Errors
 /// The kernel's, or a message that is not a `T`.
-pub(crate) fn receive<T: DeserializeOwned>(
+pub(crate) fn receive_value<T: DeserializeOwned>(
     socket: impl AsFd,
 ) -> io::Result<Option<(T, socket::SocketMessage)>> {
-    let Some(message) = socket::receive(socket)? else {
+    let Some(message) = socket::receive_message(socket)? else {
         return Ok(None);
     };
     Ok(Some((serde_json::from_slice(&message.bytes)?, message)))
@@ -205,26 +205,26 @@ mod tests {
             command: "ls".to_owned(),
             searched: Some("/bin".to_owned()),
         });
-        send(&theirs, &report, &[file.as_fd()]).unwrap();
-        let (received, message) = receive::<InitReport>(&ours).unwrap().unwrap();
+        send_value(&theirs, &report, &[file.as_fd()]).unwrap();
+        let (received, message) = receive_value::<InitReport>(&ours).unwrap().unwrap();
         assert_eq!(received, report);
         assert_eq!(message.fds.len(), 1);
         assert_ne!(message.fds[0].as_raw_fd(), file.as_raw_fd());
         assert_eq!(message.sender, Some(std::process::id() as i32));
-        send(&theirs, &"nonsense", &[]).unwrap();
-        assert!(receive::<InitReport>(&ours).is_err());
+        send_value(&theirs, &"nonsense", &[]).unwrap();
+        assert!(receive_value::<InitReport>(&ours).is_err());
         drop(theirs);
-        assert!(receive::<InitReport>(&ours).unwrap().is_none());
+        assert!(receive_value::<InitReport>(&ours).unwrap().is_none());
     }
 
     #[test]
     fn the_last_word_arrives_although_nobody_read_the_answer() {
         let (ours, theirs) = socket::pair().unwrap();
-        send(&theirs, &InitReport::Serving, &[]).unwrap();
-        send(&ours, &SupervisorRequest::Kill, &[]).unwrap();
+        send_value(&theirs, &InitReport::Serving, &[]).unwrap();
+        send_value(&ours, &SupervisorRequest::Kill, &[]).unwrap();
         drop(theirs);
-        let (last, _) = receive::<InitReport>(&ours).unwrap().unwrap();
+        let (last, _) = receive_value::<InitReport>(&ours).unwrap().unwrap();
         assert_eq!(last, InitReport::Serving);
-        assert!(receive::<InitReport>(&ours).unwrap().is_none());
+        assert!(receive_value::<InitReport>(&ours).unwrap().is_none());
     }
 }

@@ -46,11 +46,11 @@ pub(crate) fn open_if(
     };
     open()
         .map(Some)
-        .map_err(InitFailure::step("open a terminal"))
+        .map_err(InitFailure::at_step("open a terminal"))
 }
 
 /// Makes `slave` this session's terminal and its standard input, output and error.
-pub(crate) fn adopt(slave: BorrowedFd<'_>) -> rustix::io::Result<()> {
+pub(crate) fn set_controlling_terminal(slave: BorrowedFd<'_>) -> rustix::io::Result<()> {
     rustix::process::ioctl_tiocsctty(slave)?;
     rustix::stdio::dup2_stdin(slave)?;
     rustix::stdio::dup2_stdout(slave)?;

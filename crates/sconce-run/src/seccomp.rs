@@ -162,7 +162,7 @@ const fn jump(code: u16, k: u32, jt: u8, jf: u8) -> SeccompInstruction {
 }
 
 /// The filter.
-pub(crate) fn filter() -> Vec<SeccompInstruction> {
+pub(crate) fn build_filter() -> Vec<SeccompInstruction> {
     let mut program = vec![
         op(LOAD, ARCH),
         // Another machine's calls (32-bit programs) have other numbers.
@@ -198,7 +198,7 @@ pub(crate) fn filter() -> Vec<SeccompInstruction> {
 /// The same filter as runtime-spec has it (config-linux.md, "Seccomp"), for engines that make theirs
 /// with libseccomp. Two things it cannot say: calls newer than the list pass (their names are not
 /// known to libseccomp either), and another machine's calls end the thread and not the process.
-pub(crate) fn oci() -> serde_json::Value {
+pub(crate) fn build_oci_filter() -> serde_json::Value {
     use serde_json::json;
     let names = |list: &[Call]| list.iter().map(|(name, _)| *name).collect::<Vec<_>>();
     let errno = |names: Vec<&str>, errno: i32, args: serde_json::Value| json!({ "names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": errno, "args": args });
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn each_call_gets_its_answer() {
-        let filter = filter();
+        let filter = build_filter();
         assert!(filter.len() < 256, "{}", filter.len());
         for nr in 0..FIRST_UNKNOWN {
             let is_in = |list: &[Call]| list.iter().any(|(_, number)| *number == i64::from(nr));
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn other_call_tables_are_closed() {
-        let filter = filter();
+        let filter = build_filter();
         let read = libc::SYS_read as u32;
         assert_eq!(answer(&filter, 0x4000_0003, read, 0), KILL_PROCESS, "i386");
         assert_eq!(
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn only_sockets_that_programs_use_are_made() {
-        let filter = filter();
+        let filter = build_filter();
         let socket = |family: i32| answer(&filter, MACHINE, libc::SYS_socket as u32, family as u64);
         for family in 0..64 {
             let expected = match FAMILIES.contains(&family) {
@@ -332,7 +332,7 @@ mod tests {
     /// What runtime-spec's form answers, as libseccomp reads it: the first entry whose comparisons
     /// hold.
     fn oci_answer(name: &str, arg0: u64) -> u32 {
-        let filter = oci();
+        let filter = build_oci_filter();
         let calls = filter["syscalls"].as_array().unwrap();
         let found = calls.iter().find(|entry| {
             let names = entry["names"].as_array().unwrap();
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn engines_get_the_same_answers() {
-        let filter = filter();
+        let filter = build_filter();
         let flags = (0..32).map(|bit| 1_u64 << bit);
         let families = 0..64_u64;
         let known = [
@@ -374,7 +374,7 @@ mod tests {
 
     #[test]
     fn threads_and_forks_pass_and_namespaces_do_not() {
-        let filter = filter();
+        let filter = build_filter();
         let clone = |flags: i32| answer(&filter, MACHINE, libc::SYS_clone as u32, flags as u64);
         assert_eq!(clone(libc::SIGCHLD), ALLOW);
         assert_eq!(

@@ -97,7 +97,7 @@ impl ScratchDirectory {
 
 /// Cleans up after runs whose Sconce was killed. What cannot be removed yet (a process that is
 /// still dying) stays for the next time.
-pub(crate) fn sweep(state: &Path, files: &dyn cgroup::CgroupFs) {
+pub(crate) fn remove_stale_runs(state: &Path, files: &dyn cgroup::CgroupFs) {
     let Ok(entries) = std::fs::read_dir(state) else {
         return;
     };
@@ -222,7 +222,7 @@ mod tests {
         std::fs::set_permissions(&sealed, std::fs::Permissions::from_mode(0o000)).unwrap();
         let (dead_folder, dead_lock) = (dead.folder.clone(), dead.lock_path.clone());
         drop(dead);
-        sweep(state.path(), &KernelCgroupFs);
+        remove_stale_runs(state.path(), &KernelCgroupFs);
         assert!(!dead_folder.exists() && !dead_lock.exists());
         assert!(alive.folder.exists() && alive.lock_path.exists());
         let (path, error) = ScratchDirectory::create(state.path(), "alive").unwrap_err();

@@ -28,7 +28,7 @@ pub(crate) fn run(
     options: &RunOptions<'_>,
     watcher: &mut dyn RunObserver,
 ) -> Result<RunOutcome, RunError> {
-    prepare::check(request, options.host)?;
+    prepare::validate_request(request, options.host)?;
     executor.check(request, options)?;
     let runtime = runtime_of(executor);
     let is_contained = matches!(request.root, RunRoot::Image(_));
@@ -38,7 +38,7 @@ pub(crate) fn run(
         limits = serde_json::to_string(&request.limits).ok(),
         "limits asked for"
     );
-    state::sweep(&options.state_dir, &cgroup::KernelCgroupFs);
+    state::remove_stale_runs(&options.state_dir, &cgroup::KernelCgroupFs);
     let mut scratch = create_scratch(request, options)?;
     let done = run_in_scratch(request, executor, options, watcher, &mut scratch);
     let done =
@@ -94,7 +94,7 @@ fn run_in_scratch(
     scratch: &mut ScratchDirectory,
 ) -> Result<RunOutcome, RunError> {
     // Before anything is started that a signal could leave behind.
-    let signals = Catcher::new().map_err(RunError::setup("catch signals"))?;
+    let signals = Catcher::new().map_err(RunError::at_step("catch signals"))?;
     let mut logs = LogWriters::default();
     let mut execution = executor.prepare(Job {
         request,
@@ -118,7 +118,7 @@ fn run_in_scratch(
         if let Some(used) = end.used {
             watcher.used(used);
         }
-        watcher.logs_lost(supervisor.logs.lost());
+        watcher.logs_lost(supervisor.logs.lost_bytes());
         watcher.ended(end.exit, end.out_of_memory);
     }
     let left_behind = supervisor.execution.end(ended.is_err());
@@ -185,11 +185,11 @@ impl Supervisor<'_> {
     fn watch(&mut self, watcher: &mut dyn RunObserver) -> Result<RunEnd, RunError> {
         loop {
             let ready = self.wait();
-            for (caller, is_ready) in self.desk.numbers().into_iter().zip(ready.callers) {
+            for (caller, is_ready) in self.desk.caller_ids().into_iter().zip(ready.callers) {
                 match caller {
                     _ if !is_ready => {}
-                    None => self.desk.accept(),
-                    Some(number) => self.desk.hear(number, self.execution),
+                    None => self.desk.accept_caller(),
+                    Some(number) => self.desk.handle_request(number, self.execution),
                 }
             }
             while let Some(caught) = self.signals.next() {
@@ -220,7 +220,7 @@ impl Supervisor<'_> {
         let due = due.into_iter().flatten().min();
         let timeout = due.map(|due| timespec(due.saturating_duration_since(Instant::now())));
         let input = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-        let mut fds: Vec<_> = self.desk.watched().collect();
+        let mut fds: Vec<_> = self.desk.poll_fds().collect();
         let callers = fds.len();
         fds.push(input(self.signals.fd()));
         fds.extend(self.execution.event_fd().map(input));
@@ -245,7 +245,7 @@ impl Supervisor<'_> {
             RunEvent::Detached => watcher.goes_on(),
             RunEvent::NotEnforced(what) => watcher.unenforced(&[what]),
             RunEvent::ServiceChanged(change) => {
-                if let Some(event) = self.desk.changed(change) {
+                if let Some(event) = self.desk.apply_service_change(change) {
                     watcher.service(&event);
                 }
             }
@@ -255,8 +255,10 @@ impl Supervisor<'_> {
             RunEvent::CannotStart(ProcessKey::Command(number), why) => {
                 self.desk.cannot_start(number, why);
             }
-            RunEvent::CommandStarted(number, terminal) => self.desk.started(number, &terminal),
-            RunEvent::CommandEnded(number, exit) => self.desk.ended(number, exit),
+            RunEvent::CommandStarted(number, terminal) => {
+                self.desk.report_exec_started(number, &terminal)
+            }
+            RunEvent::CommandEnded(number, exit) => self.desk.report_exec_ended(number, exit),
             RunEvent::Ended(end) => return Some(end),
         }
         None
@@ -266,8 +268,8 @@ impl Supervisor<'_> {
     /// on without.
     fn open(&mut self) {
         if let Some(control) = &self.options.control {
-            let _ = self.desk.open(&control.folder);
-            let _ = self.logs.begin(&control.folder);
+            let _ = self.desk.start_listening(&control.folder);
+            let _ = self.logs.start_writing(&control.folder);
         }
     }
 
@@ -299,7 +301,7 @@ impl Supervisor<'_> {
 
 /// What can be read without waiting.
 struct Ready {
-    /// Of what [`ControlServer::watched`] gives, in its order.
+    /// Of what [`ControlServer::poll_fds`] gives, in its order.
     callers: Vec<bool>,
     execution: bool,
 }

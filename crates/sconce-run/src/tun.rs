@@ -33,7 +33,7 @@ pub(crate) enum TunAccess {
 }
 
 impl TunAccess {
-    pub(crate) fn look(path: &Path) -> Self {
+    pub(crate) fn detect(path: &Path) -> Self {
         match OpenOptions::new().read(true).write(true).open(path) {
             Ok(_) => Self::Opens,
             Err(error) => Self::of(&error, path.metadata().ok().as_ref()),
@@ -55,7 +55,7 @@ impl TunAccess {
     }
 
     /// What keeps a helper from it, and how that is mended; `None` where nothing does.
-    pub(crate) fn fault(&self) -> Option<(String, String)> {
+    pub(crate) fn problem_and_fix(&self) -> Option<(String, String)> {
         let (why, mend) = match self {
             Self::Opens => return None,
             Self::Missing => (
@@ -98,10 +98,10 @@ mod tests {
     fn each_cause_has_its_own_mend() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("tun");
-        assert_eq!(TunAccess::look(&file), TunAccess::Missing);
+        assert_eq!(TunAccess::detect(&file), TunAccess::Missing);
         std::fs::write(&file, "").unwrap();
-        assert_eq!(TunAccess::look(&file), TunAccess::Opens);
-        assert_eq!(TunAccess::Opens.fault(), None);
+        assert_eq!(TunAccess::detect(&file), TunAccess::Opens);
+        assert_eq!(TunAccess::Opens.problem_and_fix(), None);
         std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600))
             .unwrap();
         let found = file.metadata().unwrap();
@@ -138,12 +138,12 @@ mod tests {
             ),
         ];
         for (tun, cause, mend) in cases {
-            let (why, hint) = tun.fault().unwrap();
+            let (why, hint) = tun.problem_and_fix().unwrap();
             assert!(why.contains(cause) && hint.contains(mend), "{why}; {hint}");
         }
         // A device behind which there is nothing.
         assert!(matches!(
-            TunAccess::look(Path::new("/proc/self/mem/tun")),
+            TunAccess::detect(Path::new("/proc/self/mem/tun")),
             TunAccess::Other(_)
         ));
     }

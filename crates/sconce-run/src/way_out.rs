@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sconce_schema::event::UnenforcedLimit;
 
-use crate::sys::follow::follow;
+use crate::sys::follow::kill_with_parent;
 use crate::tun::{TUN, TunAccess};
 
 /// The helpers that are known, the one that is known to be right first (docs/decisions/048).
@@ -71,7 +71,7 @@ impl UserModeNetwork {
                     return Ok((helper, name.into_owned(), fault));
                 }
                 Err(error) => {
-                    let tun = TunAccess::look(Path::new(TUN));
+                    let tun = TunAccess::detect(Path::new(TUN));
                     told = told.or_else(|| Some(fails(program, &error, &tun)));
                 }
             }
@@ -209,7 +209,7 @@ fn spawn(mut command: Command) -> Result<UserModeNetwork, HelperError> {
         .stderr(said.try_clone()?)
         // A Ctrl-C is for the command, which may want the network while it ends.
         .process_group(0);
-    follow(&mut command);
+    kill_with_parent(&mut command);
     let child = command.spawn()?;
     Ok(UserModeNetwork { child, said })
 }
@@ -301,7 +301,7 @@ fn has_default_6(routes: &str) -> bool {
 }
 
 fn fails(program: &Path, error: &dyn Display, tun: &TunAccess) -> UnenforcedLimit {
-    let (cause, hint) = match tun.fault() {
+    let (cause, hint) = match tun.problem_and_fix() {
         Some((cause, mend)) => (cause, format!("{mend}; or use `--network host`")),
         None => (error.to_string(), "use `--network host`".to_owned()),
     };

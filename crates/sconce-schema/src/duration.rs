@@ -21,7 +21,7 @@ const UNITS: [(char, u64); 5] = [
 ///
 /// # Errors
 /// What is none of these, or longer than ten years; the error names the forms.
-pub fn milliseconds(text: &str) -> Result<u64, UnitError> {
+pub fn parse_milliseconds(text: &str) -> Result<u64, UnitError> {
     read(text.trim()).ok_or_else(|| UnitError::new(text, EXPECTED))
 }
 
@@ -69,7 +69,7 @@ mod tests {
             ("0s", 0),
             ("0.1s", 100),
         ] {
-            assert_eq!(milliseconds(text), Ok(ms), "{text}");
+            assert_eq!(parse_milliseconds(text), Ok(ms), "{text}");
         }
     }
 
@@ -98,7 +98,7 @@ mod tests {
             "٣h",
             "99999999999999999999d",
         ] {
-            let error = milliseconds(text).expect_err(text).to_string();
+            let error = parse_milliseconds(text).expect_err(text).to_string();
             assert_eq!(error, format!("`{text}` is not {EXPECTED}"));
         }
     }
@@ -106,13 +106,13 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(text in "\\PC*") {
-            let _ = milliseconds(&text);
+            let _ = parse_milliseconds(&text);
         }
 
         #[test]
         fn parts_add_up(d in 0..9_u64, h in 0..99_u64, m in 0..999_u64) {
             let all = ((d * 24 + h) * 60 + m) * 60_000;
-            prop_assert_eq!(milliseconds(&format!("{d}d{h}h{m}m")), Ok(all));
+            prop_assert_eq!(parse_milliseconds(&format!("{d}d{h}h{m}m")), Ok(all));
         }
     }
 }

@@ -162,7 +162,7 @@ pub enum ServiceState {
 impl ServiceState {
     /// The word for people.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
             Self::Starting => "starting",
@@ -546,10 +546,10 @@ pub enum ExitStatus {
 impl ExitStatus {
     /// The exit code that Sconce passes on: the command's own, or 128 + the signal.
     #[must_use]
-    pub fn code(self) -> u8 {
+    pub fn exit_code(self) -> u8 {
         match self {
             Self::Code(code) => code,
-            Self::Signal(signal) => crate::exit::signalled(signal),
+            Self::Signal(signal) => crate::exit::code_for_signal(signal),
         }
     }
 }
@@ -572,7 +572,7 @@ mod tests {
     #[test]
     fn a_sample_with_cards_survives_text() {
         let card = GpuSample {
-            memory_by_pid: BTreeMap::from([(4_123, Bytes::mib(512))]),
+            memory_by_pid: BTreeMap::from([(4_123, Bytes::from_mib(512))]),
             ..GpuSample::default()
         };
         let line = RecordLine {

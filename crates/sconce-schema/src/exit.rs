@@ -37,6 +37,6 @@ pub const NOT_FOUND: u8 = 127;
 
 /// The code for a command that was ended by `signal`: 128 + its number, as shells do.
 #[must_use]
-pub fn signalled(signal: i32) -> u8 {
+pub fn code_for_signal(signal: i32) -> u8 {
     u8::try_from(signal.saturating_add(128)).unwrap_or(255)
 }

@@ -134,14 +134,14 @@ impl Finding {
 
     /// About this card, library or package.
     #[must_use]
-    pub fn about(mut self, subject: impl Into<String>) -> Self {
+    pub fn with_subject(mut self, subject: impl Into<String>) -> Self {
         self.subject = Some(subject.into());
         self
     }
 
     /// With one more fact that it stands on.
     #[must_use]
-    pub fn seen(
+    pub fn with_evidence(
         mut self,
         source: impl Into<String>,
         place: Option<&str>,
@@ -164,7 +164,7 @@ impl Finding {
 
     /// With one more way to mend it.
     #[must_use]
-    pub fn mend(mut self, what: impl Into<String>, action: Option<FixAction>) -> Self {
+    pub fn with_fix(mut self, what: impl Into<String>, action: Option<FixAction>) -> Self {
         self.mends.push(Fix {
             what: what.into(),
             action,
@@ -174,6 +174,6 @@ impl Finding {
 }
 
 /// Puts the heaviest first, of those the surest; what weighs the same stays in order.
-pub fn sort(findings: &mut [Finding]) {
+pub fn sort_by_severity(findings: &mut [Finding]) {
     findings.sort_by_key(|finding| (finding.weight, finding.certainty));
 }

@@ -187,7 +187,7 @@ impl Lock {
     /// The Debian packages of the compiler that lies over the environment, sorted by name. Empty
     /// where nothing in it compiles, where it is not wanted, and in a lock from before there was one.
     #[must_use]
-    pub fn compiler(&self) -> &[Deb] {
+    pub fn compiler_debs(&self) -> &[Deb] {
         let stage = self.stages.iter().find(|stage| stage.name == COMPILER);
         stage.map_or(&[], |stage| &stage.debs)
     }
@@ -202,14 +202,14 @@ impl Lock {
 
     /// Every Debian package that a run of the environment has: its own, then its compiler's.
     pub fn all_debs(&self) -> impl Iterator<Item = &Deb> {
-        self.debs.iter().chain(self.compiler())
+        self.debs.iter().chain(self.compiler_debs())
     }
 
     /// The environment of a stage, as a lock of its own: this one with what the stage has beside it,
-    /// and without [`Lock::compiler`]: a stage of [`crate::spec::Variant::Devel`] brings more than
+    /// and without [`Lock::compiler_debs`]: a stage of [`crate::spec::Variant::Devel`] brings more than
     /// that. A stage that needs nothing more has this very environment.
     #[must_use]
-    pub fn stage(&self, name: &str) -> Self {
+    pub fn for_stage(&self, name: &str) -> Self {
         let Some(stage) = self.stages.iter().find(|stage| stage.name == name) else {
             return self.without_compiler();
         };
@@ -259,7 +259,7 @@ mod tests {
             deb("deb", "libc6")
         );
         let old = Lock::parse(&before).unwrap();
-        assert!(old.compiler().is_empty());
+        assert!(old.compiler_debs().is_empty());
         let text = format!(
             "{}[[stage]]\nname = \"@compiler\"\n{}[[stage]]\nname = \"builder\"\n{}",
             before.replace("version = 2", "version = 3"),
@@ -270,8 +270,8 @@ mod tests {
         let names =
             |lock: &Lock| -> Vec<String> { lock.all_debs().map(|deb| deb.name.clone()).collect() };
         assert_eq!(names(&lock), ["libc6", "g++"]);
-        assert_eq!(names(&lock.stage("builder")), ["git", "libc6"]);
-        assert_eq!(names(&lock.stage("another")), ["libc6"]);
+        assert_eq!(names(&lock.for_stage("builder")), ["git", "libc6"]);
+        assert_eq!(names(&lock.for_stage("another")), ["libc6"]);
         assert_eq!(names(&lock.without_compiler()), ["libc6"]);
         assert_eq!(lock.without_compiler().stages.len(), 1);
         assert_eq!(Lock::parse(&lock.to_text()).unwrap(), lock);

@@ -35,14 +35,14 @@ impl NumberSet {
 
     /// How many there are.
     #[must_use]
-    pub fn count(&self) -> u32 {
+    pub fn len(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.count() == 0
+        self.len() == 0
     }
 
     /// Each, upwards.
@@ -52,19 +52,19 @@ impl NumberSet {
 
     /// What is in both.
     #[must_use]
-    pub fn and(&self, other: &Self) -> Self {
+    pub fn intersection(&self, other: &Self) -> Self {
         self.joined(other, |a, b| a & b)
     }
 
     /// What is in one of them.
     #[must_use]
-    pub fn or(&self, other: &Self) -> Self {
+    pub fn union(&self, other: &Self) -> Self {
         self.joined(other, |a, b| a | b)
     }
 
     /// What is here and not in `other`.
     #[must_use]
-    pub fn without(&self, other: &Self) -> Self {
+    pub fn difference(&self, other: &Self) -> Self {
         self.joined(other, |a, b| a & !b)
     }
 
@@ -74,7 +74,7 @@ impl NumberSet {
 
     /// As bits, the lowest number in the lowest bit of the first word.
     #[must_use]
-    pub const fn words(&self) -> &[u64; Self::WORDS] {
+    pub const fn as_words(&self) -> &[u64; Self::WORDS] {
         &self.0
     }
 }
@@ -167,7 +167,7 @@ mod tests {
             ("1023", 1, "1023"),
         ] {
             assert_eq!(
-                (set(text).count(), set(text).to_string()),
+                (set(text).len(), set(text).to_string()),
                 (count, written.to_owned())
             );
         }
@@ -201,10 +201,10 @@ mod tests {
     #[test]
     fn what_is_in_both_one_and_neither() {
         let (a, b) = (set("0-3,64"), set("2-5"));
-        assert_eq!(a.and(&b), set("2-3"));
-        assert_eq!(a.or(&b), set("0-5,64"));
-        assert_eq!(a.without(&b), set("0-1,64"));
-        assert!(a.without(&a).is_empty());
+        assert_eq!(a.intersection(&b), set("2-3"));
+        assert_eq!(a.union(&b), set("0-5,64"));
+        assert_eq!(a.difference(&b), set("0-1,64"));
+        assert!(a.difference(&a).is_empty());
     }
 
     proptest! {

@@ -206,7 +206,7 @@ impl StopSignal {
 
     /// Linux's number of it, the same on x86-64 and arm64.
     #[must_use]
-    pub fn number(self) -> i32 {
+    pub fn signal_number(self) -> i32 {
         let known = Self::ALL.iter().find(|(signal, ..)| *signal == self);
         known.map_or(15, |(.., number)| *number)
     }
@@ -245,7 +245,10 @@ mod tests {
         let mut expected = RunService::new("web", vec!["httpd".to_owned()]);
         expected.health = Some(HealthCheck::new(HealthTest::Tcp(80)));
         assert_eq!(service, expected);
-        assert_eq!((service.grace_s, service.stop_signal.number()), (10, 15));
+        assert_eq!(
+            (service.grace_s, service.stop_signal.signal_number()),
+            (10, 15)
+        );
         let again = serde_json::to_string(&service).unwrap();
         assert_eq!(serde_json::from_str::<RunService>(&again).unwrap(), service);
     }
@@ -266,7 +269,7 @@ mod tests {
             assert_eq!(name.parse(), Ok(signal));
             assert_eq!(format!("SIG{name}").parse(), Ok(signal));
             assert_eq!(
-                (signal.to_string().as_str(), signal.number()),
+                (signal.to_string().as_str(), signal.signal_number()),
                 (name, number)
             );
         }

@@ -19,7 +19,7 @@ pub const MOST_CHARACTERS: usize = 128;
 /// A variant other than the usual one, and the cards that a slim image is made for, stand at the end:
 /// `…-trixie-slim-sm90`. Else it would take the place of the image for every card.
 #[must_use]
-pub fn tag(lock: &Lock, variant: Variant, cards: &[ComputeCapability]) -> String {
+pub fn image_tag(lock: &Lock, variant: Variant, cards: &[ComputeCapability]) -> String {
     let versions = &lock.versions;
     let major = |version: &String| version.split('.').next().unwrap_or_default().to_owned();
     let release = lock.target.release.rsplit('/').next().unwrap_or_default();
@@ -129,15 +129,15 @@ mod tests {
             (None, None, None, "py3.13-trixie"),
         ] {
             assert_eq!(
-                tag(&lock(torch, cuda, cudnn), Variant::Runtime, &[]),
+                image_tag(&lock(torch, cuda, cudnn), Variant::Runtime, &[]),
                 wanted
             );
         }
         let lock = lock(None, None, None);
-        assert_eq!(tag(&lock, Variant::Devel, &[]), "py3.13-trixie-devel");
+        assert_eq!(image_tag(&lock, Variant::Devel, &[]), "py3.13-trixie-devel");
         let cards = [ComputeCapability::new(8, 9), ComputeCapability::new(12, 0)];
         assert_eq!(
-            tag(&lock, Variant::Slim, &cards),
+            image_tag(&lock, Variant::Slim, &cards),
             "py3.13-trixie-slim-sm89-sm120"
         );
     }
@@ -148,7 +148,7 @@ mod tests {
             let mut lock = lock(Some(&torch), None, None);
             lock.target.release = release;
             lock.target.python = python;
-            let tag = tag(&lock, Variant::Slim, &[]);
+            let tag = image_tag(&lock, Variant::Slim, &[]);
             let mut bytes = tag.bytes();
             let first = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
             prop_assert!(bytes.next().is_some_and(first));

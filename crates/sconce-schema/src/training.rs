@@ -59,7 +59,7 @@ pub struct TrainingSample {
     /// What ranks exchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exchange: Option<CollectiveTimes>,
-    /// The phase in which the process was at the reading, as in [`PhaseTimes::named`]; after its end, that in
+    /// The phase in which the process was at the reading, as in [`PhaseTimes::by_name`]; after its end, that in
     /// which it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
@@ -76,15 +76,20 @@ pub struct TrainingSample {
 impl TrainingSample {
     /// What it is called: see [`name`].
     #[must_use]
-    pub fn name(&self) -> String {
-        name(self.rank, self.group, self.pid, self.cell)
+    pub fn process_label(&self) -> String {
+        format_process_label(self.rank, self.group, self.pid, self.cell)
     }
 }
 
 /// `rank 3`, `rank 3 of group 2`, or `process 4123` where it has no rank, `process 4123, cell 5` in a
 /// notebook.
 #[must_use]
-pub fn name(rank: Option<u32>, group: Option<u32>, pid: u32, cell: Option<u32>) -> String {
+pub fn format_process_label(
+    rank: Option<u32>,
+    group: Option<u32>,
+    pid: u32,
+    cell: Option<u32>,
+) -> String {
     match (rank, group, cell) {
         (Some(rank), None, _) => format!("rank {rank}"),
         (Some(rank), Some(group), _) => format!("rank {rank} of group {group}"),
@@ -115,19 +120,19 @@ impl PhaseTimes {
     /// All of it, µs.
     #[must_use]
     pub fn sum_us(&self) -> u64 {
-        self.named()
+        self.by_name()
             .iter()
             .fold(0, |sum: u64, (_, us)| sum.saturating_add(*us))
     }
 
-    /// As [`PhaseTimes::named`], without what was not seen: no copies were found is not that there were none.
-    pub fn seen(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        (self.named().into_iter()).filter(|(name, us)| *name != "copy" || *us > 0)
+    /// As [`PhaseTimes::by_name`], without what was not seen: no copies were found is not that there were none.
+    pub fn measured_phases(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        (self.by_name().into_iter()).filter(|(name, us)| *name != "copy" || *us > 0)
     }
 
     /// Each phase with its name.
     #[must_use]
-    pub fn named(&self) -> [(&'static str, u64); 6] {
+    pub fn by_name(&self) -> [(&'static str, u64); 6] {
         [
             ("data", self.data_us),
             ("copy", self.copy_us),
@@ -452,7 +457,7 @@ pub struct GpuOutOfMemory {
     pub device: u32,
     /// The step in which it was, from 1.
     pub step: u64,
-    /// The phase in which it was, as in [`PhaseTimes::named`].
+    /// The phase in which it was, as in [`PhaseTimes::by_name`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
     /// What was asked for.

@@ -34,17 +34,17 @@ const BYTES_EXPECTED: &str = "a size such as 512MiB or 4GiB";
 impl Bytes {
     /// `n` KiB.
     #[must_use]
-    pub const fn kib(n: u64) -> Self {
+    pub const fn from_kib(n: u64) -> Self {
         Self(n << 10)
     }
     /// `n` MiB.
     #[must_use]
-    pub const fn mib(n: u64) -> Self {
+    pub const fn from_mib(n: u64) -> Self {
         Self(n << 20)
     }
     /// `n` GiB.
     #[must_use]
-    pub const fn gib(n: u64) -> Self {
+    pub const fn from_gib(n: u64) -> Self {
         Self(n << 30)
     }
 }
@@ -214,7 +214,7 @@ impl Millicores {
 
     /// The number of cores.
     #[must_use]
-    pub fn cores(self) -> f64 {
+    pub fn as_cores(self) -> f64 {
         f64::from(self.0) / 1000.0
     }
 }
@@ -233,13 +233,13 @@ impl FromStr for Millicores {
 
 impl fmt::Display for Millicores {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.cores())
+        write!(f, "{}", self.as_cores())
     }
 }
 
 impl Serialize for Millicores {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_f64(self.cores())
+        s.serialize_f64(self.as_cores())
     }
 }
 

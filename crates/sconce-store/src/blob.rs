@@ -11,7 +11,7 @@ use sha2::Digest as _;
 use crate::turn::MakeJob;
 use crate::{Store, StoreError};
 use sconce_base::direct::DirectWriter;
-use sconce_fetch::{Fetcher, shown};
+use sconce_fetch::{Fetcher, redact_url};
 
 /// The kind of blobs among the store's items.
 const KIND: &str = "blob";
@@ -27,8 +27,8 @@ const LARGEST: u64 = 64 << 30;
 impl Store {
     /// The path of a blob that is in the store. Nobody may write to it.
     #[must_use]
-    pub fn blob(&self, sha256: &Sha256) -> Option<PathBuf> {
-        self.tree(KIND, &sha256.to_string())
+    pub fn find_blob(&self, sha256: &Sha256) -> Option<PathBuf> {
+        self.find_tree(KIND, &sha256.to_string())
     }
 
     /// The path of a blob, fetched from `url` if it is not in the store.
@@ -53,18 +53,18 @@ impl Store {
         };
         self.add(sha256, job, |path| {
             let size_error = |expected, found| StoreError::Size {
-                what: shown(url),
+                what: redact_url(url),
                 expected,
                 found,
             };
             let mut body = fetcher.open(url, 0)?;
-            if let (Some(expected), Some(found)) = (size, body.total())
+            if let (Some(expected), Some(found)) = (size, body.total_bytes())
                 && expected != found
             {
                 return Err(size_error(expected, found));
             }
-            let limit = size.or(body.total()).unwrap_or(LARGEST);
-            let mut file = File::create(path).map_err(StoreError::disk("create", path))?;
+            let limit = size.or(body.total_bytes()).unwrap_or(LARGEST);
+            let mut file = File::create(path).map_err(StoreError::from_io("create", path))?;
             let mut hash = sha2::Sha256::new();
             let mut chunk = vec![0; 256 << 10];
             let mut got = 0;
@@ -79,11 +79,15 @@ impl Store {
                 }
                 hash.update(&chunk[..n]);
                 file.write_all(&chunk[..n])
-                    .map_err(StoreError::disk("write", path))?;
+                    .map_err(StoreError::from_io("write", path))?;
                 progress.advance(name, n as u64);
             }
-            check(&shown(url), sha256, size, got, hash)?;
-            tracing::debug!(url = shown(url), bytes = got, "fetched and verified a file");
+            verify_size_and_hash(&redact_url(url), sha256, size, got, hash)?;
+            tracing::debug!(
+                url = redact_url(url),
+                bytes = got,
+                "fetched and verified a file"
+            );
             progress.done(name);
             Ok(())
         })
@@ -96,9 +100,9 @@ impl Store {
     pub fn put_blob(&self, bytes: &[u8], sha256: &Sha256) -> Result<PathBuf, StoreError> {
         let mut hash = sha2::Sha256::new();
         hash.update(bytes);
-        check("the blob", sha256, None, bytes.len() as u64, hash)?;
+        verify_size_and_hash("the blob", sha256, None, bytes.len() as u64, hash)?;
         self.add(sha256, KEPT, |path| {
-            std::fs::write(path, bytes).map_err(StoreError::disk("write", path))
+            std::fs::write(path, bytes).map_err(StoreError::from_io("write", path))
         })
     }
 
@@ -117,14 +121,14 @@ impl Store {
         told: &dyn Fn(u64),
     ) -> Result<PathBuf, StoreError> {
         self.add(sha256, KEPT, |path| {
-            let write = |e| StoreError::disk("write", path)(e);
+            let write = |e| StoreError::from_io("write", path)(e);
             let mut file = DirectWriter::new();
-            file.begin(path.to_owned(), Some(size));
+            file.start_file(path.to_owned(), Some(size));
             let mut hash = sha2::Sha256::new();
             let mut got = 0;
             loop {
                 file.make_room().map_err(write)?;
-                let room = file.room();
+                let room = file.unfilled_buffer();
                 let n = match reader.read(room) {
                     Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
                     done => done.map_err(|source| StoreError::Read {
@@ -138,11 +142,11 @@ impl Store {
                 if n == 0 || got > size {
                     break;
                 }
-                file.filled(n);
+                file.mark_filled(n);
                 told(n as u64);
             }
-            check(what, sha256, Some(size), got, hash)?;
-            file.end().map_err(write)?;
+            verify_size_and_hash(what, sha256, Some(size), got, hash)?;
+            file.finish_file().map_err(write)?;
             Ok(())
         })
     }
@@ -153,7 +157,7 @@ impl Store {
     /// [`StoreError::Disk`].
     pub fn unnamed_file(&self) -> Result<File, StoreError> {
         let folder = self.root().join("tmp");
-        tempfile::tempfile_in(&folder).map_err(StoreError::disk("write", &folder))
+        tempfile::tempfile_in(&folder).map_err(StoreError::from_io("write", &folder))
     }
 
     /// Takes a file that the caller has made, and hashed while making it: it is moved, not read
@@ -165,7 +169,7 @@ impl Store {
         self.add(sha256, KEPT, |path| {
             std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o444))
                 .and_then(|()| std::fs::rename(file, path))
-                .map_err(StoreError::disk("move", file))
+                .map_err(StoreError::from_io("move", file))
         })
     }
 
@@ -175,13 +179,13 @@ impl Store {
         job: MakeJob<'_>,
         write: impl FnOnce(&Path) -> Result<(), StoreError>,
     ) -> Result<PathBuf, StoreError> {
-        let place = self.place(KIND, &sha256.to_string())?;
-        self.make(&place, job, &|_| true, |work| write(&work.join("content")))
+        let place = self.item_paths(KIND, &sha256.to_string())?;
+        self.make_item(&place, job, &|_| true, |work| write(&work.join("content")))
     }
 }
 
 /// Compares what came with what was asked for: the size first, as it says more to a person.
-pub(crate) fn check(
+pub(crate) fn verify_size_and_hash(
     what: &str,
     sha256: &Sha256,
     size: Option<u64>,

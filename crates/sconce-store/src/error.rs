@@ -110,7 +110,7 @@ pub enum StoreError {
 
 impl StoreError {
     /// For `map_err` after a file operation.
-    pub(crate) fn disk(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn from_io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Disk {
             what,
             path: path.to_owned(),

@@ -50,8 +50,8 @@ fn layout_of_the_store_is_as_before() {
     store.put_blob(b"blob", &digest(b"blob")).unwrap();
     let build = |tree: &Path| fs::write(tree.join("file"), "text");
     store.build_tree("wheel", "six-1.17", build).unwrap();
-    let work = store.unfinished("bytecode", "six", "compiles six", OnBusy::Leave);
-    fs::write(work.unwrap().unwrap().content().join("a"), "half").unwrap();
+    let work = store.open_partial_work("bytecode", "six", "compiles six", OnBusy::Leave);
+    fs::write(work.unwrap().unwrap().content_dir().join("a"), "half").unwrap();
     drop(
         store
             .partial_folder("wheel-six", "fetches six", &NoProgress)
@@ -63,14 +63,17 @@ fn layout_of_the_store_is_as_before() {
 
     // What stands in a listing is a store: another process of that boot goes on with all of it.
     let store = Store::open_in_boot(&root, Some("one boot\n".to_owned())).unwrap();
-    assert!(store.tree("wheel", "six-1.17").is_some());
-    let work = store.unfinished("bytecode", "six", "compiles six", OnBusy::Leave);
-    let content = work.unwrap().unwrap().content();
+    assert!(store.find_tree("wheel", "six-1.17").is_some());
+    let work = store.open_partial_work("bytecode", "six", "compiles six", OnBusy::Leave);
+    let content = work.unwrap().unwrap().content_dir();
     assert_eq!(fs::read_to_string(content.join("a")).unwrap(), "half");
     // One of another boot trusts what was synced alone.
     let store = Store::open_in_boot(&root, Some("two\n".to_owned())).unwrap();
-    assert!(store.blob(&digest(b"synced")).is_some() && store.blob(&digest(b"blob")).is_none());
-    assert!(store.tree("wheel", "six-1.17").is_none());
+    assert!(
+        store.find_blob(&digest(b"synced")).is_some()
+            && store.find_blob(&digest(b"blob")).is_none()
+    );
+    assert!(store.find_tree("wheel", "six-1.17").is_none());
 }
 
 #[test]
@@ -78,7 +81,7 @@ fn note_in_a_lock_is_as_before() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
     let _held = store
-        .alone("wheel", "six", "installs six", &NoProgress)
+        .acquire_exclusive("wheel", "six", "installs six", &NoProgress)
         .unwrap();
     let text = fs::read_to_string(store.root().join("locks/wheel~six")).unwrap();
     let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();

@@ -64,7 +64,7 @@ impl ItemPaths {
     }
 
     /// The path of what the item holds.
-    pub(crate) fn content(&self) -> PathBuf {
+    pub(crate) fn content_path(&self) -> PathBuf {
         self.folder.join("content")
     }
 
@@ -80,7 +80,7 @@ impl ItemPaths {
 
     /// Notes that the item is in use now, where the last note is older than an hour. A note that cannot
     /// be written is not worth a failure.
-    pub(crate) fn used(&self) {
+    pub(crate) fn mark_used(&self) {
         let (path, last) = self.last_use();
         let old = last.is_none_or(|last| last.elapsed().is_ok_and(|age| age > USED_WITHIN));
         if old && let Ok(file) = File::open(path) {
@@ -99,15 +99,15 @@ impl ItemPaths {
 
     /// An empty folder to make the item in. What a killed process left there is removed, and so
     /// is an item that lost its trust.
-    pub(crate) fn begin(&self, _held: &ItemGuard) -> Result<(), StoreError> {
-        remove(&self.work).map_err(StoreError::disk("remove", &self.work))?;
+    pub(crate) fn prepare_work_dir(&self, _held: &ItemGuard) -> Result<(), StoreError> {
+        remove_tree(&self.work).map_err(StoreError::from_io("remove", &self.work))?;
         if self.folder.exists() {
             // Renamed first, so that no half-removed item is ever seen.
             fs::rename(&self.folder, &self.work)
-                .map_err(StoreError::disk("rename", &self.folder))?;
-            remove(&self.work).map_err(StoreError::disk("remove", &self.work))?;
+                .map_err(StoreError::from_io("rename", &self.folder))?;
+            remove_tree(&self.work).map_err(StoreError::from_io("remove", &self.work))?;
         }
-        fs::create_dir(&self.work).map_err(StoreError::disk("create", &self.work))
+        fs::create_dir(&self.work).map_err(StoreError::from_io("create", &self.work))
     }
 
     /// Makes what lies in [`ItemPaths::work`] the item. Without the id of a boot during which it can be
@@ -116,17 +116,17 @@ impl ItemPaths {
         match boot {
             Some(boot) => {
                 let path = self.work.join("boot");
-                fs::write(&path, boot).map_err(StoreError::disk("write", &path))?;
+                fs::write(&path, boot).map_err(StoreError::from_io("write", &path))?;
             }
             None => {
-                sync_disk(&self.work).map_err(StoreError::disk("sync", &self.work))?;
+                sync_disk(&self.work).map_err(StoreError::from_io("sync", &self.work))?;
                 let path = self.work.join("synced");
-                File::create(&path).map_err(StoreError::disk("create", &path))?;
+                File::create(&path).map_err(StoreError::from_io("create", &path))?;
             }
         }
         let kind = self.folder.parent().unwrap_or(&self.folder);
-        fs::create_dir_all(kind).map_err(StoreError::disk("create", kind))?;
-        fs::rename(&self.work, &self.folder).map_err(StoreError::disk("rename", &self.folder))
+        fs::create_dir_all(kind).map_err(StoreError::from_io("create", kind))?;
+        fs::rename(&self.work, &self.folder).map_err(StoreError::from_io("rename", &self.folder))
     }
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn sync_disk(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// The system's refusal.
-pub fn remove(path: &Path) -> io::Result<()> {
+pub fn remove_tree(path: &Path) -> io::Result<()> {
     let meta = match path.symlink_metadata() {
         Ok(meta) => meta,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),

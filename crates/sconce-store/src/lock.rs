@@ -59,7 +59,7 @@ pub(crate) enum LockAttempt {
 
 impl LockAttempt {
     /// The lock, or who is waited for.
-    pub(crate) fn held(self) -> Result<ItemGuard, WaitCause> {
+    pub(crate) fn into_guard(self) -> Result<ItemGuard, WaitCause> {
         match self {
             Self::Alone(held) => Ok(held),
             Self::Taken(maker) => Err(maker.map_or(WaitCause::Unknown, WaitCause::Maker)),
@@ -85,11 +85,11 @@ impl ItemLock {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let opened = options.mode(0o600).open(path);
-        opened.map_err(StoreError::disk("open", path))
+        opened.map_err(StoreError::from_io("open", path))
     }
 
     /// Tries to hold the lock alone, to do `work`: `installs six`.
-    pub(crate) fn alone(&self, work: &str) -> Result<LockAttempt, StoreError> {
+    pub(crate) fn try_lock_exclusive(&self, work: &str) -> Result<LockAttempt, StoreError> {
         let trying = self.trying()?;
         let file = self.open(&self.path)?;
         if locks(file.try_lock(), &self.path)? {
@@ -101,7 +101,7 @@ impl ItemLock {
         // Either it is shared, or who held it alone has just let go. As one process tries at a time,
         // nobody new holds it alone now.
         file.unlock()
-            .map_err(StoreError::disk("lock", &self.path))?;
+            .map_err(StoreError::from_io("lock", &self.path))?;
         if locks(file.try_lock(), &self.path)? {
             return Ok(LockAttempt::Alone(self.noted(file, work)));
         }
@@ -112,7 +112,7 @@ impl ItemLock {
     }
 
     /// Tries to share the lock; `None` while another one holds it alone.
-    pub(crate) fn shared(&self) -> Result<Option<ItemGuard>, StoreError> {
+    pub(crate) fn try_lock_shared(&self) -> Result<Option<ItemGuard>, StoreError> {
         let file = self.open(&self.path)?;
         let got = locks(file.try_lock_shared(), &self.path)?;
         Ok(got.then_some(ItemGuard { file, alone: false }))
@@ -168,7 +168,7 @@ fn locks(tried: Result<(), TryLockError>, path: &Path) -> Result<bool, StoreErro
                     path: path.to_owned(),
                     source,
                 },
-                false => StoreError::disk("lock", path)(source),
+                false => StoreError::from_io("lock", path)(source),
             })
         }
     }
@@ -228,11 +228,13 @@ mod tests {
     #[test]
     fn one_alone_or_many_and_who_is_told() {
         let (_folder, lock) = lock();
-        let LockAttempt::Alone(maker) = lock.alone("installs demo.whl").unwrap() else {
+        let LockAttempt::Alone(maker) = lock.try_lock_exclusive("installs demo.whl").unwrap()
+        else {
             panic!("nobody holds it");
         };
-        assert!(lock.shared().unwrap().is_none());
-        let LockAttempt::Taken(Some(told)) = lock.alone("wants it too").unwrap() else {
+        assert!(lock.try_lock_shared().unwrap().is_none());
+        let LockAttempt::Taken(Some(told)) = lock.try_lock_exclusive("wants it too").unwrap()
+        else {
             panic!("it says who it is");
         };
         assert_eq!(told.pid, std::process::id());
@@ -242,14 +244,20 @@ mod tests {
         assert_eq!(std::fs::read(&lock.path).unwrap(), b"");
 
         let users = [
-            lock.shared().unwrap().unwrap(),
-            lock.shared().unwrap().unwrap(),
+            lock.try_lock_shared().unwrap().unwrap(),
+            lock.try_lock_shared().unwrap().unwrap(),
         ];
         for _ in 0..3 {
-            assert!(matches!(lock.alone("waits").unwrap(), LockAttempt::Shared));
+            assert!(matches!(
+                lock.try_lock_exclusive("waits").unwrap(),
+                LockAttempt::Shared
+            ));
         }
         drop(users);
-        assert!(matches!(lock.alone("may").unwrap(), LockAttempt::Alone(_)));
+        assert!(matches!(
+            lock.try_lock_exclusive("may").unwrap(),
+            LockAttempt::Alone(_)
+        ));
     }
 
     #[test]
@@ -258,12 +266,15 @@ mod tests {
         let file = File::create(&lock.path).unwrap();
         file.lock().unwrap();
         assert!(matches!(
-            lock.alone("waits").unwrap(),
+            lock.try_lock_exclusive("waits").unwrap(),
             LockAttempt::Taken(None)
         ));
         file.unlock().unwrap();
         file.lock_shared().unwrap();
-        assert!(matches!(lock.alone("waits").unwrap(), LockAttempt::Shared));
+        assert!(matches!(
+            lock.try_lock_exclusive("waits").unwrap(),
+            LockAttempt::Shared
+        ));
     }
 
     /// Many that try at once never take each other for users.
@@ -274,7 +285,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..100 {
-                        let tried = lock.alone("tries").unwrap();
+                        let tried = lock.try_lock_exclusive("tries").unwrap();
                         assert!(!matches!(tried, LockAttempt::Shared));
                     }
                 });
@@ -288,17 +299,20 @@ mod tests {
         let (_folder, lock) = lock();
         let stopped = lock.trying().unwrap();
         assert!(matches!(
-            lock.alone("goes on").unwrap(),
+            lock.try_lock_exclusive("goes on").unwrap(),
             LockAttempt::Alone(_)
         ));
-        let _user = lock.shared().unwrap();
+        let _user = lock.try_lock_shared().unwrap();
         // Without the right to try, nothing is known for sure.
         assert!(matches!(
-            lock.alone("waits").unwrap(),
+            lock.try_lock_exclusive("waits").unwrap(),
             LockAttempt::Taken(None)
         ));
         drop(stopped);
-        assert!(matches!(lock.alone("waits").unwrap(), LockAttempt::Shared));
+        assert!(matches!(
+            lock.try_lock_exclusive("waits").unwrap(),
+            LockAttempt::Shared
+        ));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use sconce_schema::Bytes;
 
-use crate::item::{ItemPaths, remove};
+use crate::item::{ItemPaths, remove_tree};
 use crate::lock::{ItemGuard, LockAttempt};
 use crate::store::disk_space;
 use crate::turn::RetryBackoff;
@@ -34,7 +34,7 @@ pub struct PruneSummary {
 impl PruneSummary {
     /// Disk space of all of them.
     #[must_use]
-    pub fn bytes(&self) -> Bytes {
+    pub fn total_bytes(&self) -> Bytes {
         Bytes(self.kinds.values().map(|(_, bytes)| bytes.0).sum())
     }
 }
@@ -44,14 +44,16 @@ impl PruneSummary {
 /// # Errors
 /// [`StoreError::Gone`] where another process removed one of them just before, or makes it anew: they
 /// are to be asked for again; [`StoreError::Disk`], [`StoreError::NoLocks`].
-pub fn hold<'a>(trees: impl Iterator<Item = &'a Path>) -> Result<Vec<ItemGuard>, StoreError> {
+pub fn acquire_item_guards<'a>(
+    trees: impl Iterator<Item = &'a Path>,
+) -> Result<Vec<ItemGuard>, StoreError> {
     let mut held = Vec::new();
     for tree in trees {
         if let Some(place) = place_of(tree) {
             let mut pauses = RetryBackoff::new();
             let one = loop {
-                match place.lock.shared()? {
-                    None if pauses.tries() < TRIES => pauses.pause(),
+                match place.lock.try_lock_shared()? {
+                    None if pauses.pause_count() < TRIES => pauses.sleep_before_retry(),
                     one => break one,
                 }
             };
@@ -105,7 +107,7 @@ impl Store {
         let mut pruned = PruneSummary::default();
         for (kind, key) in items {
             // What has another name than an item was not made by Sconce.
-            let Ok(place) = self.place(&kind, &key) else {
+            let Ok(place) = self.item_paths(&kind, &key) else {
                 continue;
             };
             let old = || {
@@ -115,7 +117,9 @@ impl Store {
             if keep(&kind, &key) || !old() {
                 continue;
             }
-            let LockAttempt::Alone(_held) = place.lock.alone("removes what nobody uses")? else {
+            let LockAttempt::Alone(_held) =
+                place.lock.try_lock_exclusive("removes what nobody uses")?
+            else {
                 pruned.held += 1;
                 continue;
             };
@@ -124,12 +128,12 @@ impl Store {
                 continue;
             }
             let size =
-                disk_space(&place.folder).map_err(StoreError::disk("read", &place.folder))?;
+                disk_space(&place.folder).map_err(StoreError::from_io("read", &place.folder))?;
             if !dry {
-                remove(&place.work).map_err(StoreError::disk("remove", &place.work))?;
+                remove_tree(&place.work).map_err(StoreError::from_io("remove", &place.work))?;
                 fs::rename(&place.folder, &place.work)
-                    .map_err(StoreError::disk("rename", &place.folder))?;
-                remove(&place.work).map_err(StoreError::disk("remove", &place.work))?;
+                    .map_err(StoreError::from_io("rename", &place.folder))?;
+                remove_tree(&place.work).map_err(StoreError::from_io("remove", &place.work))?;
             }
             tracing::debug!(kind, key, size, dry, "nobody used the item");
             let (count, bytes) = pruned.kinds.entry(kind).or_default();

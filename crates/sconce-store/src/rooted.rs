@@ -46,7 +46,7 @@ pub enum ScopedRootError {
 impl ScopedRootError {
     fn name(name: &[u8], why: &'static str) -> Self {
         Self::Name {
-            name: printable(name),
+            name: printable_name(name),
             why,
         }
     }
@@ -62,7 +62,7 @@ impl ScopedRootError {
 
 /// An entry's name for people: at most 200 characters, without control characters.
 #[must_use]
-pub fn printable(name: &[u8]) -> String {
+pub fn printable_name(name: &[u8]) -> String {
     let short: String = String::from_utf8_lossy(name).chars().take(200).collect();
     short.escape_debug().to_string()
 }
@@ -112,7 +112,7 @@ impl ScopedRoot {
     /// # Errors
     /// [`ScopedRootError`].
     pub fn make_folder(&mut self, name: &[u8]) -> Result<PathBuf, ScopedRootError> {
-        self.above(&parts(name)?, name)
+        self.above(&split_name(name)?, name)
     }
 
     /// A folder with this mode, of which the owner keeps all rights: it must be possible to fill it
@@ -120,8 +120,8 @@ impl ScopedRoot {
     ///
     /// # Errors
     /// [`ScopedRootError`].
-    pub fn folder(&mut self, name: &[u8], mode: u32) -> Result<PathBuf, ScopedRootError> {
-        let path = match (self.folders, parts(name)?.is_empty()) {
+    pub fn ensure_dir(&mut self, name: &[u8], mode: u32) -> Result<PathBuf, ScopedRootError> {
+        let path = match (self.folders, split_name(name)?.is_empty()) {
             (OnConflict::Stay, _) | (_, true) => self.make_folder(name)?,
             (OnConflict::Yield, false) => {
                 let path = self.place(name)?;
@@ -143,7 +143,7 @@ impl ScopedRoot {
     ///
     /// # Errors
     /// [`ScopedRootError`].
-    pub fn fresh(&mut self, name: &[u8]) -> Result<PathBuf, ScopedRootError> {
+    pub fn prepare_new_path(&mut self, name: &[u8]) -> Result<PathBuf, ScopedRootError> {
         let path = self.place(name)?;
         if let Ok(meta) = path.symlink_metadata() {
             if meta.is_dir() && self.folders == OnConflict::Stay {
@@ -164,7 +164,7 @@ impl ScopedRoot {
         bytes: &[u8],
         mode: u32,
     ) -> Result<PathBuf, ScopedRootError> {
-        let path = self.fresh(name)?;
+        let path = self.prepare_new_path(name)?;
         let write = || {
             let mut file = fs::File::create_new(&path)?;
             file.write_all(bytes)?;
@@ -179,7 +179,11 @@ impl ScopedRoot {
     ///
     /// # Errors
     /// [`ScopedRootError`].
-    pub fn link(&mut self, name: &[u8], target: &[u8]) -> Result<Option<PathBuf>, ScopedRootError> {
+    pub fn create_symlink(
+        &mut self,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<Option<PathBuf>, ScopedRootError> {
         if target.is_empty() || target.contains(&0) {
             return Err(ScopedRootError::name(name, "is a link to nowhere"));
         }
@@ -189,7 +193,7 @@ impl ScopedRoot {
         {
             return Ok(None);
         }
-        let path = self.fresh(name)?;
+        let path = self.prepare_new_path(name)?;
         symlink(OsStr::from_bytes(target), &path).map_err(ScopedRootError::disk("link", &path))?;
         Ok(Some(path))
     }
@@ -212,7 +216,7 @@ impl ScopedRoot {
         if self.place(name)? == old {
             return Ok(());
         }
-        let path = self.fresh(name)?;
+        let path = self.prepare_new_path(name)?;
         // The kernel does not follow a link here (linkat(2) without AT_SYMLINK_FOLLOW).
         fs::hard_link(&old, &path).map_err(ScopedRootError::disk("link", &path))
     }
@@ -222,24 +226,24 @@ impl ScopedRoot {
     ///
     /// # Errors
     /// [`ScopedRootError`].
-    pub fn find(&self, name: &[u8]) -> Result<Option<PathBuf>, ScopedRootError> {
-        self.walk(&parts(name)?, name, false)
+    pub fn resolve_path(&self, name: &[u8]) -> Result<Option<PathBuf>, ScopedRootError> {
+        self.walk(&split_name(name)?, name, false)
     }
 
     /// Whether there is anything of that name itself, be it a link to nowhere.
     ///
     /// # Errors
     /// [`ScopedRootError`].
-    pub fn has(&self, name: &[u8]) -> Result<bool, ScopedRootError> {
-        Ok(self.at(name)?.is_some())
+    pub fn contains_entry(&self, name: &[u8]) -> Result<bool, ScopedRootError> {
+        Ok(self.resolve_no_follow(name)?.is_some())
     }
 
     /// The real path of what stands under that name itself: a link is not followed.
     ///
     /// # Errors
     /// [`ScopedRootError`].
-    pub fn at(&self, name: &[u8]) -> Result<Option<PathBuf>, ScopedRootError> {
-        let parts = parts(name)?;
+    pub fn resolve_no_follow(&self, name: &[u8]) -> Result<Option<PathBuf>, ScopedRootError> {
+        let parts = split_name(name)?;
         let Some((last, above)) = parts.split_last() else {
             return Ok(Some(self.root.clone()));
         };
@@ -253,7 +257,7 @@ impl ScopedRoot {
     /// # Errors
     /// [`ScopedRootError`], also where it has more than `most` bytes.
     pub fn read(&self, name: &[u8], most: u64) -> Result<Option<Vec<u8>>, ScopedRootError> {
-        let Some(path) = self.find(name)? else {
+        let Some(path) = self.resolve_path(name)? else {
             return Ok(None);
         };
         let meta = path.symlink_metadata();
@@ -275,7 +279,7 @@ impl ScopedRoot {
 
     /// The real path of an entry: its folder, made where it is missing, and its own name.
     fn place(&mut self, name: &[u8]) -> Result<PathBuf, ScopedRootError> {
-        let parts = parts(name)?;
+        let parts = split_name(name)?;
         let (last, above) = parts
             .split_last()
             .ok_or_else(|| ScopedRootError::name(name, "has no name"))?;
@@ -403,7 +407,7 @@ fn plain_parts(name: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
 ///
 /// # Errors
 /// [`ScopedRootError::Name`] for a zero byte or `..`.
-pub fn parts(name: &[u8]) -> Result<Vec<&OsStr>, ScopedRootError> {
+pub fn split_name(name: &[u8]) -> Result<Vec<&OsStr>, ScopedRootError> {
     if name.contains(&0) {
         return Err(ScopedRootError::name(name, "has a name with a zero byte"));
     }

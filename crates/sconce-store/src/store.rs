@@ -12,7 +12,7 @@ use sconce_schema::{Bytes, NoProgress, Progress};
 use tracing::{debug, trace};
 
 use crate::file_system::{is_local, local_locks};
-use crate::item::{ItemPaths, remove, sync_disk};
+use crate::item::{ItemPaths, remove_tree, sync_disk};
 use crate::lock::{ItemGuard, LockAttempt};
 use crate::turn::{ItemAccess, MakeJob, RetryBackoff, Waiting};
 use crate::{StoreError, TreeBuildError};
@@ -86,7 +86,7 @@ impl Store {
     #[doc(hidden)]
     pub fn open_in_boot(root: &Path, boot: Option<String>) -> Result<Self, StoreError> {
         private_folders(root)?;
-        let root = fs::canonicalize(root).map_err(StoreError::disk("open", root))?;
+        let root = fs::canonicalize(root).map_err(StoreError::from_io("open", root))?;
         check_version(&root)?;
         let is_local = is_local(&root);
         if !is_local && let Some(option) = local_locks(&root) {
@@ -114,28 +114,28 @@ impl Store {
         &self.root
     }
 
-    pub(crate) fn place(&self, kind: &str, key: &str) -> Result<ItemPaths, StoreError> {
+    pub(crate) fn item_paths(&self, kind: &str, key: &str) -> Result<ItemPaths, StoreError> {
         ItemPaths::new(&self.root, kind, key)
     }
 
     /// The folder of a tree that is in the store. Nobody may write to it.
     #[must_use]
-    pub fn tree(&self, kind: &str, key: &str) -> Option<PathBuf> {
-        let place = self.place(kind, key).ok()?;
-        let found = self.good(&place, &|_| true).ok()?;
+    pub fn find_tree(&self, kind: &str, key: &str) -> Option<PathBuf> {
+        let place = self.item_paths(kind, key).ok()?;
+        let found = self.find_trusted_item(&place, &|_| true).ok()?;
         trace!(kind, key, is_there = found.is_some(), "looked for an item");
         found
     }
 
     /// What an item that is there and can be trusted holds, if `accept` takes it; it counts as used now.
-    pub(crate) fn good(
+    pub(crate) fn find_trusted_item(
         &self,
         place: &ItemPaths,
         accept: &dyn Fn(&Path) -> bool,
     ) -> Result<Option<PathBuf>, StoreError> {
-        let content = place.content();
+        let content = place.content_path();
         if place.is_good(self.boot.as_deref()) || self.has_taken(place) {
-            place.used();
+            place.mark_used();
             if accept(&content) {
                 return Ok(Some(content));
             }
@@ -145,9 +145,9 @@ impl Store {
         }
         // Of another machine, or of a boot that is over.
         if place.folder.is_dir()
-            && let LockAttempt::Shared = place.lock.alone("looks who uses it")?
+            && let LockAttempt::Shared = place.lock.try_lock_exclusive("looks who uses it")?
         {
-            return self.take(place, accept);
+            return self.reuse_item_in_use(place, accept);
         }
         Ok(None)
     }
@@ -159,15 +159,15 @@ impl Store {
     /// another one and sees the same bytes is the shared file system's promise: every file of an item
     /// is closed before the item appears, and what is opened later has what was closed (close-to-open
     /// consistency, nfs(5)). From now on this process shares the lock, so nobody replaces the item.
-    pub(crate) fn take(
+    pub(crate) fn reuse_item_in_use(
         &self,
         place: &ItemPaths,
         accept: &dyn Fn(&Path) -> bool,
     ) -> Result<Option<PathBuf>, StoreError> {
-        let Some(held) = place.lock.shared()? else {
+        let Some(held) = place.lock.try_lock_shared()? else {
             return Ok(None);
         };
-        let content = place.content();
+        let content = place.content_path();
         if content.symlink_metadata().is_err() || !accept(&content) {
             return Ok(None);
         }
@@ -215,15 +215,15 @@ impl Store {
         making: TreeBuildOptions<'_>,
         build: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<PathBuf, TreeBuildError<E>> {
-        let place = self.place(kind, key)?;
+        let place = self.item_paths(kind, key)?;
         let job = MakeJob {
             name: making.name,
             work: making.work,
             progress: making.progress,
         };
-        self.make(&place, job, making.accept, |work| {
+        self.make_item(&place, job, making.accept, |work| {
             let content = work.join("content");
-            make_folder(&content, 0o755).map_err(StoreError::disk("create", &content))?;
+            make_folder(&content, 0o755).map_err(StoreError::from_io("create", &content))?;
             build(&content).map_err(TreeBuildError::Build)
         })
     }
@@ -241,9 +241,9 @@ impl Store {
         making: TreeBuildOptions<'_>,
         build: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<PathBuf, TreeBuildError<E>> {
-        let place = self.place(kind, key)?;
+        let place = self.item_paths(kind, key)?;
         // Of a kind without items, so that what a killed process leaves there is removed as all such work.
-        let apart = self.place(&format!("{kind}-apart"), key)?;
+        let apart = self.item_paths(&format!("{kind}-apart"), key)?;
         let job = MakeJob {
             name: making.name,
             work: making.work,
@@ -251,27 +251,27 @@ impl Store {
         };
         let mut waiting = Waiting::new(job);
         let held = loop {
-            if let Some(content) = self.good(&place, making.accept)? {
+            if let Some(content) = self.find_trusted_item(&place, making.accept)? {
                 return Ok(content);
             }
-            match apart.lock.alone(making.work)?.held() {
+            match apart.lock.try_lock_exclusive(making.work)?.into_guard() {
                 Ok(held) => break held,
-                Err(wait) => waiting.pause(wait),
+                Err(wait) => waiting.pause_for(wait),
             }
         };
         drop(waiting);
-        apart.begin(&held)?;
+        apart.prepare_work_dir(&held)?;
         let content = apart.work.join("content");
-        make_folder(&content, 0o755).map_err(StoreError::disk("create", &content))?;
+        make_folder(&content, 0o755).map_err(StoreError::from_io("create", &content))?;
         let built = build(&content).map_err(TreeBuildError::Build);
         let made = built.and_then(|()| {
-            self.make(&place, job, making.accept, |work| {
+            self.make_item(&place, job, making.accept, |work| {
                 let renamed = fs::rename(&content, work.join("content"));
-                Ok(renamed.map_err(StoreError::disk("rename", &content))?)
+                Ok(renamed.map_err(StoreError::from_io("rename", &content))?)
             })
         });
         // What cannot be removed now is removed by the next open.
-        let _ = remove(&apart.work);
+        let _ = remove_tree(&apart.work);
         made
     }
 
@@ -280,25 +280,25 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Disk`].
-    pub fn forget(&self, kind: &str, key: &str) -> Result<bool, StoreError> {
-        let place = self.place(kind, key)?;
+    pub fn remove_item(&self, kind: &str, key: &str) -> Result<bool, StoreError> {
+        let place = self.item_paths(kind, key)?;
         let mut pauses = RetryBackoff::new();
         let held = loop {
-            match place.lock.alone("removes it")? {
+            match place.lock.try_lock_exclusive("removes it")? {
                 LockAttempt::Alone(held) => break held,
                 LockAttempt::Shared => return Ok(false),
-                LockAttempt::Taken(_) => pauses.pause(),
+                LockAttempt::Taken(_) => pauses.sleep_before_retry(),
             }
         };
-        place.begin(&held)?;
-        remove(&place.work).map_err(StoreError::disk("remove", &place.work))?;
+        place.prepare_work_dir(&held)?;
+        remove_tree(&place.work).map_err(StoreError::from_io("remove", &place.work))?;
         debug!(kind, key, "removed an item");
         Ok(true)
     }
 
     /// Makes an item unless one is there that `accept` takes: `fill` gets the work folder and leaves
     /// `content` in it.
-    pub(crate) fn make<E: From<StoreError>>(
+    pub(crate) fn make_item<E: From<StoreError>>(
         &self,
         place: &ItemPaths,
         job: MakeJob<'_>,
@@ -306,23 +306,23 @@ impl Store {
         fill: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<PathBuf, E> {
         let (work, path) = (job.work, place.folder.display());
-        let held = match self.turn(place, job, accept)? {
+        let held = match self.wait_for_access(place, job, accept)? {
             ItemAccess::There(content) => {
                 debug!(work, %path, "the item is there");
                 return Ok(content);
             }
             ItemAccess::Mine(held) => held,
         };
-        place.begin(&held)?;
+        place.prepare_work_dir(&held)?;
         let boot = self.boot.as_deref().filter(|_| !self.has_other_machines);
         let made = fill(&place.work).and_then(|()| place.publish(boot, &held).map_err(E::from));
         let is_made = made.is_ok();
         debug!(work, %path, is_made, "worked on the item");
         if !is_made {
             // What cannot be removed now is removed by the next open.
-            let _ = remove(&place.work);
+            let _ = remove_tree(&place.work);
         }
-        made.map(|()| place.content())
+        made.map(|()| place.content_path())
     }
 
     /// Has the disk confirm every item that is not safe against a power loss yet. Meant to be
@@ -344,7 +344,7 @@ impl Store {
             if !folder.join("synced").exists()
                 && text.is_some()
                 && text == self.boot
-                && let Some(place) = key.and_then(|key| self.place(kind, key).ok())
+                && let Some(place) = key.and_then(|key| self.item_paths(kind, key).ok())
             {
                 fresh.push((identity(folder), place));
             }
@@ -354,13 +354,13 @@ impl Store {
         if fresh.is_empty() {
             return Ok(synced);
         }
-        sync_disk(&self.root).map_err(StoreError::disk("sync", &self.root))?;
+        sync_disk(&self.root).map_err(StoreError::from_io("sync", &self.root))?;
         for (before, place) in &fresh {
             // Somebody may be removing it, or may have made it anew meanwhile: that one is not synced.
-            let held = place.lock.shared()?;
+            let held = place.lock.try_lock_shared()?;
             if held.is_some() && before.is_some() && identity(&place.folder) == *before {
                 let path = place.folder.join("synced");
-                fs::File::create(&path).map_err(StoreError::disk("create", &path))?;
+                fs::File::create(&path).map_err(StoreError::from_io("create", &path))?;
                 synced.items += 1;
             }
         }
@@ -371,10 +371,10 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Disk`].
-    pub fn usage(&self) -> Result<StoreUsage, StoreError> {
+    pub fn measure_usage(&self) -> Result<StoreUsage, StoreError> {
         let mut usage = StoreUsage::default();
         self.each_item(|kind, folder| {
-            let size = disk_space(folder).map_err(StoreError::disk("read", folder))?;
+            let size = disk_space(folder).map_err(StoreError::from_io("read", folder))?;
             let (count, bytes) = usage.kinds.entry(kind.to_owned()).or_default();
             *count += 1;
             bytes.0 += size;
@@ -382,7 +382,8 @@ impl Store {
         })?;
         for name in ["tmp", "partial"] {
             let folder = self.root.join(name);
-            usage.unfinished.0 += disk_space(&folder).map_err(StoreError::disk("read", &folder))?;
+            usage.unfinished.0 +=
+                disk_space(&folder).map_err(StoreError::from_io("read", &folder))?;
         }
         Ok(usage)
     }
@@ -409,7 +410,7 @@ impl Store {
             match path.symlink_metadata() {
                 Ok(meta) if meta.is_dir() => self.clean_unfinished(&name, KEPT)?,
                 Ok(meta) if old(&meta) => {
-                    remove(&path).map_err(StoreError::disk("remove", &path))?;
+                    remove_tree(&path).map_err(StoreError::from_io("remove", &path))?;
                 }
                 _ => {}
             }
@@ -417,14 +418,15 @@ impl Store {
         for name in names(&self.root.join("tmp"))? {
             let Some(place) = name
                 .split_once('~')
-                .and_then(|(kind, key)| self.place(kind, key).ok())
+                .and_then(|(kind, key)| self.item_paths(kind, key).ok())
             else {
                 continue;
             };
-            if let LockAttempt::Alone(_held) =
-                place.lock.alone("clears away what was left of it")?
+            if let LockAttempt::Alone(_held) = place
+                .lock
+                .try_lock_exclusive("clears away what was left of it")?
             {
-                remove(&place.work).map_err(StoreError::disk("remove", &place.work))?;
+                remove_tree(&place.work).map_err(StoreError::from_io("remove", &place.work))?;
             }
         }
         Ok(())
@@ -449,7 +451,7 @@ fn names(folder: &Path) -> Result<Vec<String>, StoreError> {
         names.sort();
         Ok(names)
     };
-    read().map_err(StoreError::disk("list", folder))
+    read().map_err(StoreError::from_io("list", folder))
 }
 
 /// Makes `folder` and what is missing above it, for its owner alone.
@@ -458,7 +460,7 @@ fn private_folders(folder: &Path) -> Result<(), StoreError> {
         .recursive(true)
         .mode(0o700)
         .create(folder)
-        .map_err(StoreError::disk("create", folder))
+        .map_err(StoreError::from_io("create", folder))
 }
 
 /// Makes a folder with exactly this mode, whatever the umask.
@@ -496,10 +498,10 @@ fn check_version(root: &Path) -> Result<(), StoreError> {
                     _ => Ok(()),
                 }
             };
-            write().map_err(StoreError::disk("write", &path))?;
+            write().map_err(StoreError::from_io("write", &path))?;
             check_version(root)
         }
-        Err(e) => Err(StoreError::disk("read", &path)(e)),
+        Err(e) => Err(StoreError::from_io("read", &path)(e)),
     }
 }
 
@@ -527,7 +529,7 @@ pub(crate) fn disk_space(path: &Path) -> io::Result<u64> {
 
 /// Takes away every right of others on a folder: whoever can open a lock can hold it.
 fn close_to_others(folder: &Path) -> Result<(), StoreError> {
-    let failed = || StoreError::disk("close to others", folder);
+    let failed = || StoreError::from_io("close to others", folder);
     let mode = folder.metadata().map_err(failed())?.permissions().mode();
     if mode & 0o077 == 0 {
         return Ok(());
@@ -553,10 +555,10 @@ mod tests {
         let tree = make(&shared, "shared");
         assert!(tree.with_file_name("synced").exists() && !tree.with_file_name("boot").exists());
         // The other one has it, though nobody holds it.
-        assert_eq!(other.tree("wheel", "shared"), Some(tree));
+        assert_eq!(other.find_tree("wheel", "shared"), Some(tree));
         // Where one machine alone sees it, nobody waits for the disk.
         let tree = make(&open("one"), "local");
         assert!(tree.with_file_name("boot").exists() && !tree.with_file_name("synced").exists());
-        assert_eq!(other.tree("wheel", "local"), None);
+        assert_eq!(other.find_tree("wheel", "local"), None);
     }
 }

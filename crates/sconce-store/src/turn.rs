@@ -54,11 +54,11 @@ impl RetryBackoff {
     }
 
     /// How many pauses there were.
-    pub(crate) fn tries(&self) -> u32 {
+    pub(crate) fn pause_count(&self) -> u32 {
         self.tries
     }
 
-    pub(crate) fn pause(&mut self) {
+    pub(crate) fn sleep_before_retry(&mut self) {
         let chance = RandomState::new().hash_one(self.tries) % 512;
         let share = 0.75 + chance as f64 / 1024.0;
         thread::sleep(self.next.mul_f64(share));
@@ -85,7 +85,7 @@ impl<'a> Waiting<'a> {
     }
 
     /// Waits until the next try. What is waited for is told when that takes long.
-    pub(crate) fn pause(&mut self, wait: WaitCause) {
+    pub(crate) fn pause_for(&mut self, wait: WaitCause) {
         let untold = match wait {
             WaitCause::Unknown => UNKNOWN,
             WaitCause::Maker(_) | WaitCause::Users => UNTOLD,
@@ -95,7 +95,7 @@ impl<'a> Waiting<'a> {
             self.job.progress.waits(self.job.name, Some(&wait));
             self.told = Some(wait);
         }
-        self.pauses.pause();
+        self.pauses.sleep_before_retry();
     }
 }
 
@@ -110,7 +110,7 @@ impl Drop for Waiting<'_> {
 impl Store {
     /// Waits until another process has made the item, and `accept` takes what it holds, or until nobody
     /// else makes or uses it.
-    pub(crate) fn turn(
+    pub(crate) fn wait_for_access(
         &self,
         place: &ItemPaths,
         job: MakeJob<'_>,
@@ -118,25 +118,25 @@ impl Store {
     ) -> Result<ItemAccess, StoreError> {
         let mut waiting = Waiting::new(job);
         loop {
-            if let Some(content) = self.good(place, accept)? {
+            if let Some(content) = self.find_trusted_item(place, accept)? {
                 return Ok(ItemAccess::There(content));
             }
-            let wait = match place.lock.alone(job.work)? {
+            let wait = match place.lock.try_lock_exclusive(job.work)? {
                 // It may have been made between the look and the lock.
                 LockAttempt::Alone(held) => {
-                    return Ok(match self.good(place, accept)? {
+                    return Ok(match self.find_trusted_item(place, accept)? {
                         Some(content) => ItemAccess::There(content),
                         None => ItemAccess::Mine(held),
                     });
                 }
                 LockAttempt::Taken(Some(maker)) => WaitCause::Maker(maker),
                 LockAttempt::Taken(None) => WaitCause::Unknown,
-                LockAttempt::Shared => match self.take(place, accept)? {
+                LockAttempt::Shared => match self.reuse_item_in_use(place, accept)? {
                     Some(content) => return Ok(ItemAccess::There(content)),
                     None => WaitCause::Users,
                 },
             };
-            waiting.pause(wait);
+            waiting.pause_for(wait);
         }
     }
 
@@ -145,21 +145,21 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn alone(
+    pub fn acquire_exclusive(
         &self,
         kind: &str,
         key: &str,
         work: &str,
         progress: &dyn Progress,
     ) -> Result<ItemGuard, StoreError> {
-        let place = self.place(kind, key)?;
+        let place = self.item_paths(kind, key)?;
         let job = MakeJob {
             name: kind,
             work,
             progress,
         };
         loop {
-            if let ItemAccess::Mine(held) = self.turn(&place, job, &|_| false)? {
+            if let ItemAccess::Mine(held) = self.wait_for_access(&place, job, &|_| false)? {
                 return Ok(held);
             }
         }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use sconce_schema::Progress;
 
-use crate::item::remove;
+use crate::item::remove_tree;
 use crate::lock::{ItemGuard, ItemLock};
 use crate::store::make_folder;
 use crate::turn::{MakeJob, Waiting};
@@ -50,7 +50,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Disk`], [`StoreError::Name`].
-    pub fn unfinished(
+    pub fn open_partial_work(
         &self,
         kind: &str,
         key: &str,
@@ -58,7 +58,7 @@ impl Store {
         taken: OnBusy<'_>,
     ) -> Result<Option<PartialWork>, StoreError> {
         // Checks both names, and that together they fit a file's name.
-        self.place(kind, key)?;
+        self.item_paths(kind, key)?;
         let name = format!("{kind}~{key}");
         let Some(held) = self.lock_unfinished(&name, work, taken)? else {
             return Ok(None);
@@ -67,15 +67,15 @@ impl Store {
         let boot = folder.join("boot");
         let goes_on = self.boot.is_some() && fs::read_to_string(&boot).ok() == self.boot;
         if !goes_on {
-            remove(&folder).map_err(StoreError::disk("remove", &folder))?;
-            make_folder(&folder, 0o700).map_err(StoreError::disk("create", &folder))?;
+            remove_tree(&folder).map_err(StoreError::from_io("remove", &folder))?;
+            make_folder(&folder, 0o700).map_err(StoreError::from_io("create", &folder))?;
             let content = folder.join("content");
-            make_folder(&content, 0o755).map_err(StoreError::disk("create", &content))?;
+            make_folder(&content, 0o755).map_err(StoreError::from_io("create", &content))?;
         }
         // Last, so that a folder with it is complete; and each time, as its age says when the work
         // was last taken up.
         fs::write(&boot, self.boot.as_deref().unwrap_or_default())
-            .map_err(StoreError::disk("write", &boot))?;
+            .map_err(StoreError::from_io("write", &boot))?;
         Ok(Some(PartialWork {
             folder,
             _held: held,
@@ -98,7 +98,7 @@ impl Store {
         let lock = ItemLock::new(self.root().join("locks").join(format!("partial~{name}")));
         let mut waiting = None;
         loop {
-            let wait = match lock.alone(work)?.held() {
+            let wait = match lock.try_lock_exclusive(work)?.into_guard() {
                 Ok(held) => return Ok(Some(held)),
                 Err(wait) => wait,
             };
@@ -114,7 +114,7 @@ impl Store {
                 progress,
             };
             let waiting = waiting.get_or_insert_with(|| Waiting::new(job));
-            waiting.pause(wait);
+            waiting.pause_for(wait);
         }
     }
 
@@ -130,9 +130,9 @@ impl Store {
         progress: &dyn Progress,
     ) -> Result<(PathBuf, ItemGuard), StoreError> {
         // The lock by which `clean_unfinished` leaves it.
-        let held = self.alone("partial", name, work, progress)?;
+        let held = self.acquire_exclusive("partial", name, work, progress)?;
         let folder = self.root().join("partial").join(name);
-        fs::create_dir_all(&folder).map_err(StoreError::disk("create", &folder))?;
+        fs::create_dir_all(&folder).map_err(StoreError::from_io("create", &folder))?;
         Ok((folder, held))
     }
 
@@ -151,7 +151,7 @@ impl Store {
         }
         match self.lock_unfinished(name, "clears away what was left of it", OnBusy::Leave)? {
             Some(_held) if is_old(&boot) => {
-                remove(&folder).map_err(StoreError::disk("remove", &folder))
+                remove_tree(&folder).map_err(StoreError::from_io("remove", &folder))
             }
             _ => Ok(()),
         }
@@ -161,7 +161,7 @@ impl Store {
 impl PartialWork {
     /// The folder to work in, with what was made of it earlier.
     #[must_use]
-    pub fn content(&self) -> PathBuf {
+    pub fn content_dir(&self) -> PathBuf {
         self.folder.join("content")
     }
 
@@ -176,7 +176,7 @@ impl PartialWork {
         key: &str,
     ) -> Result<PathBuf, TreeBuildError<io::Error>> {
         // A folder may be renamed over an empty one, rename(2).
-        let tree = store.build_tree(kind, key, |tree| fs::rename(self.content(), tree))?;
+        let tree = store.build_tree(kind, key, |tree| fs::rename(self.content_dir(), tree))?;
         self.give_up()?;
         Ok(tree)
     }
@@ -186,6 +186,6 @@ impl PartialWork {
     /// # Errors
     /// [`StoreError::Disk`].
     pub fn give_up(self) -> Result<(), StoreError> {
-        remove(&self.folder).map_err(StoreError::disk("remove", &self.folder))
+        remove_tree(&self.folder).map_err(StoreError::from_io("remove", &self.folder))
     }
 }

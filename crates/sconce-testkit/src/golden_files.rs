@@ -51,7 +51,7 @@ impl Goldens {
     /// # Panics
     /// If it cannot be read as text.
     #[must_use]
-    pub fn text(&self, name: &str) -> String {
+    pub fn read_text(&self, name: &str) -> String {
         read(&self.path(name))
     }
 
@@ -69,7 +69,7 @@ impl Goldens {
             Err(error) => panic!("{name}: {error}"),
         };
         self.assert_same(name, values.iter().map(line).collect::<String>());
-        let text = self.text(name);
+        let text = self.read_text(name);
         let read: Result<Vec<T>, _> = text.lines().map(serde_json::from_str).collect();
         match read {
             Ok(read) => assert_eq!(read, values, "{name}"),
@@ -110,7 +110,7 @@ impl Goldens {
     pub fn assert_every_type_is_held(&self, list: &[(&str, HeldBy)]) {
         let types = source_types::read(&self.crate_dir.join("src"));
         let problems = problems(&types, list, |held| match held {
-            HeldBy::Golden(name) => Some(self.text(name)),
+            HeldBy::Golden(name) => Some(self.read_text(name)),
             HeldBy::File(name) => Some(read(&self.crate_dir.join(name))),
             HeldBy::Nothing(_) => None,
         });

@@ -25,7 +25,7 @@ pub const SKIPPED_FILE: &str = "SCONCE_SKIPPED_FILE";
 /// # Panics
 /// Where `CI` is set and the skip is not allowed, and where the file cannot be written.
 #[expect(clippy::print_stderr, reason = "what was not tested is said")]
-pub fn skip(name: &str, why: impl Display) {
+pub fn report_skip(name: &str, why: impl Display) {
     let why = why.to_string().replace(['\n', '\t'], " ");
     eprintln!("skipped: {name}: {why}");
     if let Some(file) = std::env::var_os(SKIPPED_FILE) {
@@ -53,10 +53,10 @@ pub fn skip(name: &str, why: impl Display) {
 /// nowhere.
 ///
 /// # Panics
-/// If `scripts/programs.tsv` does not have it, and as [`skip`].
+/// If `scripts/programs.tsv` does not have it, and as [`report_skip`].
 #[must_use]
-pub fn program(name: &str) -> Option<PathBuf> {
-    let package = table::package(name).unwrap_or_else(|| {
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let package = table::find_package(name).unwrap_or_else(|| {
         panic!("{name} is not in scripts/programs.tsv, by which it is installed")
     });
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -66,7 +66,7 @@ pub fn program(name: &str) -> Option<PathBuf> {
         .map(|folder| folder.join(name))
         .find(|path| path.is_file());
     if found.is_none() {
-        skip(
+        report_skip(
             &format!("program:{name}"),
             format!("{name} is not installed (package {package})"),
         );
@@ -74,11 +74,11 @@ pub fn program(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// Whether all of these are installed; see [`program`].
+/// Whether all of these are installed; see [`find_program`].
 ///
 /// # Panics
-/// As [`program`].
+/// As [`find_program`].
 #[must_use]
-pub fn has(programs: &[&str]) -> bool {
-    programs.iter().all(|name| program(name).is_some())
+pub fn has_programs(programs: &[&str]) -> bool {
+    programs.iter().all(|name| find_program(name).is_some())
 }

@@ -17,7 +17,7 @@ pub struct TestProgram<'a> {
 }
 
 /// The rows, without comments; `None` for a row that is not one.
-pub fn programs(text: &str) -> impl Iterator<Item = Option<TestProgram<'_>>> {
+pub fn parse_programs(text: &str) -> impl Iterator<Item = Option<TestProgram<'_>>> {
     rows(text).map(|row| {
         let (name, rest) = row.split_once('\t')?;
         let (package, users) = rest.split_once('\t')?;
@@ -33,8 +33,8 @@ pub fn programs(text: &str) -> impl Iterator<Item = Option<TestProgram<'_>>> {
 
 /// The package of a program.
 #[must_use]
-pub fn package(program: &str) -> Option<&'static str> {
-    let mut rows = programs(PROGRAMS).flatten();
+pub fn find_package(program: &str) -> Option<&'static str> {
+    let mut rows = parse_programs(PROGRAMS).flatten();
     rows.find(|row| row.name == program).map(|row| row.package)
 }
 
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn every_row_of_both_lists_is_whole() {
         let mut seen = std::collections::BTreeSet::new();
-        for (number, row) in programs(PROGRAMS).enumerate() {
+        for (number, row) in parse_programs(PROGRAMS).enumerate() {
             let row = row.unwrap_or_else(|| panic!("row {number} of programs.tsv"));
             assert!(seen.insert(row.name), "{} is there twice", row.name);
         }
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_row_that_lacks_something_is_none() {
-        let rows: Vec<_> = programs("# head\n\na\tb\tc\na\tb\na\tb\tc d\na\t\tc\n").collect();
+        let rows: Vec<_> = parse_programs("# head\n\na\tb\tc\na\tb\na\tb\tc d\na\t\tc\n").collect();
         assert_eq!(rows.iter().filter(|row| row.is_none()).count(), 3);
         assert_eq!(rows[0].map(|row| row.package), Some("b"));
     }

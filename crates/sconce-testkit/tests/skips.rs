@@ -6,7 +6,7 @@ use std::process::Command;
 #[test]
 #[ignore = "the child of another test"]
 fn the_child() {
-    sconce_testkit::skip("no-such-skip", "a test\nof two lines");
+    sconce_testkit::report_skip("no-such-skip", "a test\nof two lines");
 }
 
 /// Whether the child went on, and what it added to the file.

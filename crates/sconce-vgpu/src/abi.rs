@@ -15,7 +15,7 @@ pub struct OutPointer<T>(*mut T);
 
 impl<T> OutPointer<T> {
     /// Writes the answer, if the caller wants one.
-    pub fn put(self, value: T) {
+    pub fn write(self, value: T) {
         if !self.0.is_null() {
             // SAFETY: not null, so the caller's, of this type. It may hold nothing yet, hence no drop.
             unsafe { self.0.write(value) }
@@ -27,12 +27,12 @@ impl<T> OutPointer<T> {
         self.0.is_null()
     }
 
-    pub fn at(address: *mut T) -> Self {
+    pub fn from_address(address: *mut T) -> Self {
         Self(address)
     }
 
     /// The same place, for another library to write to.
-    pub fn address(&self) -> *mut T {
+    pub fn as_mut_ptr(&self) -> *mut T {
         self.0
     }
 
@@ -54,7 +54,7 @@ impl<T: Copy> InPointer<T> {
     }
 
     /// One of several that stand in a row.
-    pub fn at(self, index: usize) -> Option<T> {
+    pub fn read_at(self, index: usize) -> Option<T> {
         // SAFETY: null, or the caller's, with at least as many as it says.
         (!self.0.is_null()).then(|| unsafe { self.0.add(index).read_unaligned() })
     }
@@ -70,7 +70,7 @@ impl<T: Copy> InPointer<T> {
 pub struct CTextPointer(*const c_char);
 
 impl CTextPointer {
-    pub fn get(self) -> String {
+    pub fn to_string_lossy(self) -> String {
         match self.0.is_null() {
             true => String::new(),
             // SAFETY: not null, so the caller's, and C strings end.
@@ -82,7 +82,7 @@ impl CTextPointer {
 }
 
 /// A text for C that lives as long as the process.
-pub fn text(value: &'static CStr) -> *const c_char {
+pub fn text_pointer(value: &'static CStr) -> *const c_char {
     value.as_ptr()
 }
 
@@ -101,19 +101,19 @@ pub fn write_text(to: usize, size: usize, value: &str) {
 }
 
 /// Sets bytes of memory of this process.
-pub fn fill(to: usize, value: u8, size: usize) {
+pub fn fill_bytes(to: usize, value: u8, size: usize) {
     // SAFETY: the caller gives `size` bytes there.
     unsafe { std::ptr::write_bytes(to as *mut u8, value, size) }
 }
 
 /// Copies between memory of this process.
-pub fn copy(to: usize, from: usize, size: usize) {
+pub fn copy_bytes(to: usize, from: usize, size: usize) {
     // SAFETY: the caller gives `size` bytes at both; they may overlap.
     unsafe { std::ptr::copy(from as *const u8, to as *mut u8, size) }
 }
 
 /// Bytes of memory of this process.
-pub fn bytes(from: usize, size: usize) -> Vec<u8> {
+pub fn read_bytes(from: usize, size: usize) -> Vec<u8> {
     // SAFETY: the caller gives `size` bytes there.
     unsafe { std::slice::from_raw_parts(from as *const u8, size) }.to_vec()
 }
@@ -126,21 +126,21 @@ unsafe extern "C" {
 }
 
 /// The first definition of a name that the process has: this library's, as it goes ahead.
-pub fn symbol(name: &CStr) -> Option<usize> {
+pub fn find_symbol(name: &CStr) -> Option<usize> {
     // SAFETY: a null handle is RTLD_DEFAULT; the name ends.
     let found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) } as usize;
     (found != 0).then_some(found)
 }
 
 /// A library that the process has loaded.
-pub fn loaded(name: &CStr) -> Option<Handle> {
+pub fn find_loaded_library(name: &CStr) -> Option<Handle> {
     const LAZY_NOLOAD: i32 = 1 | 4;
     // SAFETY: the name ends. Nothing is loaded, so no code of the library runs.
     let found = unsafe { dlopen(name.as_ptr(), LAZY_NOLOAD) } as usize;
     (found != 0).then_some(found)
 }
 
-/// A definition of [`loaded`]'s library, or of one that it needs.
+/// A definition of [`find_loaded_library`]'s library, or of one that it needs.
 pub fn symbol_of(library: Handle, name: &CStr) -> Option<usize> {
     // SAFETY: the library is `dlopen`'s, and stays; the name ends.
     let found = unsafe { dlsym(library as *mut c_void, name.as_ptr()) } as usize;
@@ -154,7 +154,7 @@ pub fn host_alloc(size: usize) -> usize {
     // SAFETY: the size is a multiple of the alignment.
     let address = unsafe { aligned_alloc(PAGE, size) } as usize;
     if address != 0 {
-        fill(address, 0, size);
+        fill_bytes(address, 0, size);
     }
     address
 }
@@ -194,7 +194,7 @@ macro_rules! made {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
         pub extern "C" fn $name(handle: crate::abi::OutPointer<crate::abi::Handle>) -> i32 {
-            handle.put(crate::machine::machine().handle());
+            handle.write(crate::machine::lock_state().next_handle());
             0
         }
     )*};
@@ -206,7 +206,7 @@ macro_rules! refused {
     ($status:expr; $($name:ident)*) => {$(
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() -> i32 {
-            crate::unknown::met(stringify!($name));
+            crate::unknown::report_unknown_call(stringify!($name));
             $status as i32
         }
     )*};

@@ -36,12 +36,12 @@ pub struct Multiprocessor {
 
 impl GpuProperties {
     /// Compute capability, times ten.
-    pub fn capability(&self) -> u32 {
+    pub fn compute_capability(&self) -> u32 {
         let major = self.major.unsigned_abs().saturating_mul(10);
         major.saturating_add(self.minor.unsigned_abs())
     }
 
-    pub fn multiprocessor(&self) -> Multiprocessor {
+    pub fn multiprocessor_limits(&self) -> Multiprocessor {
         let (threads, blocks, shared) = match (self.major, self.minor) {
             (7, 5) => (1024, 16, 64),
             (..=7, _) => (2048, 32, 96),
@@ -133,7 +133,10 @@ mod tests {
         assert_eq!(cards.len(), 2);
         assert_eq!((cards[0].major, cards[0].minor), (9, 0));
         assert_eq!(cards[0].name, "NVIDIA H100");
-        assert_eq!(cards[0].multiprocessor().shared_optin_bytes, 227 << 10);
+        assert_eq!(
+            cards[0].multiprocessor_limits().shared_optin_bytes,
+            227 << 10
+        );
     }
 
     #[test]

@@ -54,7 +54,7 @@ const NEVER: u64 = u64::MAX;
 
 impl Clock {
     /// Queues work of `duration` on a stream.
-    pub fn launch(&mut self, stream: Handle, duration: u64) {
+    pub fn queue_work(&mut self, stream: Handle, duration: u64) {
         ASKED.set(0);
         QUEUES.set(true);
         self.now += LAUNCH_NS;
@@ -67,7 +67,7 @@ impl Clock {
     }
 
     /// The event is done when what is on the stream now is.
-    pub fn record(&mut self, event: Handle, stream: Handle) {
+    pub fn record_event(&mut self, event: Handle, stream: Handle) {
         QUEUES.set(true);
         self.now += ASK_NS;
         self.forget_event(event);
@@ -81,14 +81,14 @@ impl Clock {
         self.events.insert(event, time);
     }
 
-    /// From now on events are done when [`Clock::complete`] says so, or at the time of the model.
-    pub fn hold(&mut self, held: bool) {
+    /// From now on events are done when [`Clock::complete_events`] says so, or at the time of the model.
+    pub fn set_manual_completion(&mut self, held: bool) {
         self.complete_all();
         self.held = held.then(HashMap::new);
     }
 
     /// The oldest events of a stream that are held are done.
-    pub fn complete(&mut self, stream: Handle, count: usize) {
+    pub fn complete_events(&mut self, stream: Handle, count: usize) {
         let Some(of_stream) = self.held.as_mut().and_then(|held| held.get_mut(&stream)) else {
             return;
         };
@@ -105,13 +105,13 @@ impl Clock {
             .map(|(stream, _)| *stream)
             .collect();
         for stream in streams {
-            self.complete(stream, usize::MAX);
+            self.complete_events(stream, usize::MAX);
         }
     }
 
     /// The stream goes on when the event is done.
-    pub fn wait(&mut self, stream: Handle, event: Handle) {
-        let time = Some(self.event(event))
+    pub fn stream_wait_event(&mut self, stream: Handle, event: Handle) {
+        let time = Some(self.event_completion_time(event))
             .filter(|time| *time != NEVER)
             .unwrap_or(0);
         let done = self.done.entry(stream).or_default();
@@ -119,7 +119,7 @@ impl Clock {
     }
 
     /// When an event is done; one that was never recorded is.
-    pub fn event(&self, event: Handle) -> u64 {
+    pub fn event_completion_time(&self, event: Handle) -> u64 {
         self.events.get(&event).copied().unwrap_or(0)
     }
 
@@ -130,7 +130,7 @@ impl Clock {
     /// finds done it gives free, so that runs would not repeat: to it is done what the program has waited
     /// for, or what it asks for again and again.
     pub fn is_done(&mut self, event: Handle) -> bool {
-        let time = self.event(event);
+        let time = self.event_completion_time(event);
         if time == NEVER {
             return false;
         }
@@ -148,7 +148,7 @@ impl Clock {
 
     /// The host waits for an event.
     pub fn await_event(&mut self, event: Handle) {
-        if self.event(event) == NEVER {
+        if self.event_completion_time(event) == NEVER {
             // All that is before it on its stream is done too.
             let held = self.held.iter().flatten();
             let before = held.filter_map(|(stream, events)| {
@@ -156,15 +156,15 @@ impl Clock {
                 Some((*stream, at + 1))
             });
             for (stream, count) in before.collect::<Vec<_>>() {
-                self.complete(stream, count);
+                self.complete_events(stream, count);
             }
         }
-        self.wait_until(self.event(event));
+        self.wait_until(self.event_completion_time(event));
     }
 
     /// The host waits for a stream.
     pub fn await_stream(&mut self, stream: Handle) {
-        self.complete(stream, usize::MAX);
+        self.complete_events(stream, usize::MAX);
         self.wait_until(self.stream(stream));
     }
 
@@ -204,18 +204,18 @@ mod tests {
     #[test]
     fn an_event_is_done_when_its_stream_has_come_that_far() {
         let mut clock = Clock::default();
-        clock.launch(1, 50_000);
-        clock.record(7, 1);
-        clock.launch(1, 1_000_000);
+        clock.queue_work(1, 50_000);
+        clock.record_event(7, 1);
+        clock.queue_work(1, 1_000_000);
         assert!(!clock.is_done(7));
         clock.await_event(7);
         assert!(clock.is_done(7));
         assert!(!clock.is_idle(1));
         // Another stream that waits is not done before, whatever it does.
-        clock.record(8, 1);
-        clock.wait(2, 8);
-        clock.launch(2, 1);
-        assert!(clock.stream(2) > clock.event(8));
+        clock.record_event(8, 1);
+        clock.stream_wait_event(2, 8);
+        clock.queue_work(2, 1);
+        assert!(clock.stream(2) > clock.event_completion_time(8));
         clock.await_all();
         assert!(clock.is_idle(1) && clock.is_idle(2) && clock.is_done(99));
     }
@@ -223,13 +223,13 @@ mod tests {
     #[test]
     fn a_thread_that_watches_finds_done_what_the_program_waited_for() {
         let mut clock = Clock::default();
-        clock.launch(1, 10);
-        clock.record(7, 1);
-        clock.launch(2, 10);
-        clock.record(8, 2);
+        clock.queue_work(1, 10);
+        clock.record_event(7, 1);
+        clock.queue_work(2, 10);
+        clock.record_event(8, 2);
         // The program is far behind both.
         for _ in 0..100 {
-            clock.launch(3, 10);
+            clock.queue_work(3, 10);
         }
         let watch = |event, clock: &mut Clock| {
             let asked = std::thread::scope(|scope| {
@@ -249,12 +249,12 @@ mod tests {
     #[test]
     fn events_that_are_held_are_done_when_that_is_said() {
         let mut clock = Clock::default();
-        clock.hold(true);
+        clock.set_manual_completion(true);
         for event in 1..=4 {
-            clock.record(event, 9);
+            clock.record_event(event, 9);
         }
         assert!(!clock.is_done(1));
-        clock.complete(9, 1);
+        clock.complete_events(9, 1);
         assert!(clock.is_done(1) && !clock.is_done(2));
         clock.await_event(3);
         assert!(clock.is_done(2) && clock.is_done(3) && !clock.is_done(4));

@@ -6,49 +6,49 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use crate::abi::{self, Handle};
-use crate::machine::{change_cards, machine};
+use crate::machine::{change_cards, lock_state};
 
 /// With 1, events are done only when [`sconce_vgpu_complete`] says so; with 0, as the model of time
 /// has it.
 #[unsafe(no_mangle)]
 pub extern "C" fn sconce_vgpu_hold_events(hold: i32) {
-    machine().clock.hold(hold != 0);
+    lock_state().clock.set_manual_completion(hold != 0);
 }
 
 /// The oldest `count` events of a stream that are held are done.
 #[unsafe(no_mangle)]
 pub extern "C" fn sconce_vgpu_complete(stream: Handle, count: usize) {
-    machine().clock.complete(stream, count);
+    lock_state().clock.complete_events(stream, count);
 }
 
 /// How many plans of cuDNN were carried out: convolutions and attention.
 #[unsafe(no_mangle)]
 pub extern "C" fn sconce_vgpu_dnn_plans() -> u64 {
-    machine().asked.dnn.plans
+    lock_state().asked.dnn.plans
 }
 
 /// Of them, those whose workspace NVIDIA's own library could not be asked for.
 #[unsafe(no_mangle)]
 pub extern "C" fn sconce_vgpu_dnn_modelled() -> u64 {
-    machine().asked.dnn.modelled
+    lock_state().asked.dnn.modelled
 }
 
 /// The largest workspace of them, in bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn sconce_vgpu_dnn_workspace_bytes() -> u64 {
-    machine().asked.dnn.workspace_bytes
+    lock_state().asked.dnn.workspace_bytes
 }
 
 /// How many times recurrent networks of cuDNN were carried out, whose sizes are modelled.
 #[unsafe(no_mangle)]
 pub extern "C" fn sconce_vgpu_dnn_recurrent() -> u64 {
-    machine().asked.dnn.recurrent
+    lock_state().asked.dnn.recurrent
 }
 
 /// How many communicators of NCCL with other ranks than this one are on a card.
 #[unsafe(no_mangle)]
 pub extern "C" fn sconce_vgpu_communicators(device: usize) -> u64 {
-    let machine = machine();
+    let machine = lock_state();
     let all = machine.communicators.values();
     all.filter(|one| one.device() == device && one.buffers_bytes > 0)
         .count() as u64
@@ -57,7 +57,7 @@ pub extern "C" fn sconce_vgpu_communicators(device: usize) -> u64 {
 /// What their buffers take of it, in bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn sconce_vgpu_nccl_bytes(device: usize) -> u64 {
-    let machine = machine();
+    let machine = lock_state();
     let all = machine.communicators.values();
     let on_it = all.filter(|one| one.device() == device);
     on_it.map(|one| one.buffers_bytes).sum()
@@ -66,16 +66,16 @@ pub extern "C" fn sconce_vgpu_nccl_bytes(device: usize) -> u64 {
 /// How many times single ranks were sent to or received from.
 #[unsafe(no_mangle)]
 pub extern "C" fn sconce_vgpu_pairs() -> u64 {
-    machine().asked.pairs
+    lock_state().asked.pairs
 }
 
 /// Writes the names of what was asked and is not known, a line each, as far as they fit into `size`
 /// bytes; how many bytes were written.
 #[unsafe(no_mangle)]
 pub extern "C" fn sconce_vgpu_unknown(text: Handle, size: usize) -> usize {
-    let names = machine().asked.unknown.join("\n");
+    let names = lock_state().asked.unknown.join("\n");
     let bytes = &names.as_bytes()[..names.len().min(size)];
-    abi::copy(text, bytes.as_ptr() as usize, bytes.len());
+    abi::copy_bytes(text, bytes.as_ptr() as usize, bytes.len());
     bytes.len()
 }
 

@@ -22,30 +22,30 @@ statuses! {
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-pub fn status(answer: Result<()>) -> i32 {
+pub fn status_code(answer: Result<()>) -> i32 {
     match answer {
         Ok(()) => 0,
         Err(why) => why as i32,
     }
 }
 
-entries! { status;
+entries! { status_code;
     fn cuGetErrorName(code: i32, name: OutPointer<Handle>) {
-        name.put(said(code).0.as_ptr() as usize);
+        name.write(said(code).0.as_ptr() as usize);
         Ok(())
     }
     fn cuGetErrorString(code: i32, text: OutPointer<Handle>) {
-        text.put(said(code).1.as_ptr() as usize);
+        text.write(said(code).1.as_ptr() as usize);
         Ok(())
     }
     // What the real CUDA runtime would ask for first: it has no place here, and a call that got there
     // is one that this library does not know.
     fn cuGetExportTable(table: OutPointer<Handle>, id: Handle) {
         let _ = id;
-        table.put(0);
+        table.write(0);
         // cuDNN has a CUDA runtime within, which looks for a card while it is asked about one.
         if !crate::libraries::dnn::is_asking() {
-            crate::unknown::met("a function of the CUDA runtime");
+            crate::unknown::report_unknown_call("a function of the CUDA runtime");
         }
         Err(Error::NotFound)
     }

@@ -41,14 +41,14 @@ impl VirtualDevice {
     }
 
     /// What this process can have, in bytes.
-    pub fn capacity(&self) -> u64 {
+    pub fn usable_bytes(&self) -> u64 {
         self.card
             .memory_bytes
             .saturating_sub(self.card.context_bytes)
     }
 
-    pub fn free(&self) -> u64 {
-        self.capacity() - self.taken.current
+    pub fn free_bytes(&self) -> u64 {
+        self.usable_bytes() - self.taken.current
     }
 }
 
@@ -114,11 +114,11 @@ thread_local! {
 }
 
 /// The card that this thread has chosen.
-pub fn current() -> usize {
+pub fn current_device() -> usize {
     DEVICE.get()
 }
 
-pub fn choose(device: usize) {
+pub fn set_current_device(device: usize) {
     DEVICE.set(device);
 }
 
@@ -127,14 +127,14 @@ static MACHINE: OnceLock<Mutex<DriverState>> = OnceLock::new();
 static ASKED: AtomicBool = AtomicBool::new(false);
 
 /// The machine, for as long as the guard lives.
-pub fn machine() -> MutexGuard<'static, DriverState> {
+pub fn lock_state() -> MutexGuard<'static, DriverState> {
     ASKED.store(true, Ordering::Relaxed);
-    unasked()
+    lock_state_without_query()
 }
 
 /// The same for libraries that are being loaded: they say which code they have, and learn nothing of the
 /// cards.
-pub fn unasked() -> MutexGuard<'static, DriverState> {
+pub fn lock_state_without_query() -> MutexGuard<'static, DriverState> {
     let machine = MACHINE.get_or_init(|| Mutex::new(DriverState::new(cards())));
     machine
         .lock()
@@ -144,7 +144,7 @@ pub fn unasked() -> MutexGuard<'static, DriverState> {
 /// Puts the cards that are described now in the place of those before. `false`, and nothing changed,
 /// where somebody may know those already.
 pub fn change_cards() -> bool {
-    let mut machine = unasked();
+    let mut machine = lock_state_without_query();
     let unknown = !ASKED.load(Ordering::Relaxed);
     if unknown {
         machine.devices = devices(cards());
@@ -162,14 +162,14 @@ fn cards() -> Vec<GpuProperties> {
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(why) => {
-            say(&format!("cannot read {}: {why}", path.display()));
+            print_diagnostic(&format!("cannot read {}: {why}", path.display()));
             return Vec::new();
         }
     };
     match card::parse(&text) {
         Ok(cards) => cards,
         Err(why) => {
-            say(&format!("{}: {why}", path.display()));
+            print_diagnostic(&format!("{}: {why}", path.display()));
             Vec::new()
         }
     }
@@ -187,7 +187,7 @@ fn devices(cards: Vec<GpuProperties>) -> Vec<VirtualDevice> {
     clippy::print_stderr,
     reason = "the process is another's; there is no other way out"
 )]
-pub fn say(what: &str) {
+pub fn print_diagnostic(what: &str) {
     eprintln!("sconce: virtual GPU: {what}");
 }
 
@@ -217,7 +217,7 @@ impl DriverState {
         }
     }
 
-    pub fn handle(&mut self) -> Handle {
+    pub fn next_handle(&mut self) -> Handle {
         self.next += 0x10;
         self.next
     }
@@ -226,11 +226,11 @@ impl DriverState {
     pub fn allocate(&mut self, device: usize, size: u64) -> Option<u64> {
         let device = self.devices.get_mut(device)?;
         let size = size.checked_next_multiple_of(GRANULE)?;
-        let capacity = device.capacity();
-        if !device.taken.take(size, capacity) {
+        let capacity = device.usable_bytes();
+        if !device.taken.try_reserve(size, capacity) {
             return None;
         }
-        let address = device.space.take(size);
+        let address = device.space.allocate(size);
         if address.is_none() {
             device.taken.give_back(size);
         }
@@ -252,7 +252,7 @@ impl DriverState {
     /// Which card has the memory at an address, be it allocated or mapped.
     pub fn device_at(&self, address: u64) -> Option<usize> {
         if let Some(index) = card_of(address) {
-            self.devices.get(index)?.space.around(address)?;
+            self.devices.get(index)?.space.find_allocation(address)?;
             return Some(index);
         }
         let (start, (handle, size)) = self.mapped.range(..=address).next_back()?;
@@ -261,23 +261,23 @@ impl DriverState {
     }
 
     /// A kernel runs for `duration` ns: it may write anywhere.
-    pub fn launch(&mut self, stream: Handle, duration: u64) {
+    pub fn launch_kernel(&mut self, stream: Handle, duration: u64) {
         self.asked.launches += 1;
         self.kept.clear();
-        self.clock.launch(stream, duration);
+        self.clock.queue_work(stream, duration);
     }
 
     /// A collective runs: it writes where it says and nowhere else.
-    pub fn collect(&mut self, stream: Handle, duration: u64) {
+    pub fn launch_collective(&mut self, stream: Handle, duration: u64) {
         self.asked.launches += 1;
-        self.clock.launch(stream, duration);
+        self.clock.queue_work(stream, duration);
     }
 
     /// A copy, wherever from and to. Whether the host got zeros for what a card's memory would have held.
-    pub fn copy(&mut self, to: u64, from: u64, size: usize, stream: Handle) -> bool {
+    pub fn copy_memory(&mut self, to: u64, from: u64, size: usize, stream: Handle) -> bool {
         let found = match is_of_a_card(from) {
             false if size <= KEPT_BYTES || !is_of_a_card(to) => {
-                Some(crate::abi::bytes(from as usize, size))
+                Some(crate::abi::read_bytes(from as usize, size))
             }
             false => None,
             true => self.kept_at(from, size),
@@ -290,8 +290,10 @@ impl DriverState {
                     self.kept.insert(to, bytes);
                 }
             }
-            (false, Some(bytes)) => crate::abi::copy(to as usize, bytes.as_ptr() as usize, size),
-            (false, None) => crate::abi::fill(to as usize, 0, size),
+            (false, Some(bytes)) => {
+                crate::abi::copy_bytes(to as usize, bytes.as_ptr() as usize, size)
+            }
+            (false, None) => crate::abi::fill_bytes(to as usize, 0, size),
         }
         let device = self
             .device_at(to)
@@ -301,35 +303,35 @@ impl DriverState {
         let rate = 25_000_000_000_u64;
         let _ = device;
         let duration = (size as u64).saturating_mul(1_000_000_000) / rate;
-        self.clock.launch(stream, duration);
+        self.clock.queue_work(stream, duration);
         made_up
     }
 
     /// Bytes of one value on a card.
-    pub fn set(&mut self, to: u64, value: u8, size: usize, stream: Handle) {
+    pub fn fill_memory(&mut self, to: u64, value: u8, size: usize, stream: Handle) {
         if !is_of_a_card(to) {
-            crate::abi::fill(to as usize, value, size);
+            crate::abi::fill_bytes(to as usize, value, size);
             return;
         }
         self.lose(to, size);
         if size <= KEPT_BYTES {
             self.kept.insert(to, vec![value; size]);
         }
-        self.clock.launch(stream, 0);
+        self.clock.queue_work(stream, 0);
     }
 
     /// Bytes of a small range that are known.
-    pub fn kept(&self, from: u64, size: usize) -> Option<Vec<u8>> {
+    pub fn known_bytes(&self, from: u64, size: usize) -> Option<Vec<u8>> {
         self.kept_at(from, size)
     }
 
     /// A range is written with what is not known.
-    pub fn overwrite(&mut self, to: u64, size: usize) {
+    pub fn forget_bytes(&mut self, to: u64, size: usize) {
         self.lose(to, size);
     }
 
     /// Says what a range holds.
-    pub fn keep(&mut self, to: u64, bytes: Vec<u8>) {
+    pub fn remember_bytes(&mut self, to: u64, bytes: Vec<u8>) {
         self.lose(to, bytes.len());
         self.kept.insert(to, bytes);
     }

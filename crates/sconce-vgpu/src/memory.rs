@@ -56,7 +56,7 @@ impl AddressSpace {
     }
 
     /// An address with `size` bytes behind it, a multiple of [`GRANULE`].
-    pub fn take(&mut self, size: u64) -> Option<u64> {
+    pub fn allocate(&mut self, size: u64) -> Option<u64> {
         let mut at = self.first;
         for (&address, &taken) in &self.given {
             if address - at >= size {
@@ -77,7 +77,7 @@ impl AddressSpace {
     }
 
     /// What an address lies in: where that begins, and its size.
-    pub fn around(&self, address: u64) -> Option<(u64, u64)> {
+    pub fn find_allocation(&self, address: u64) -> Option<(u64, u64)> {
         let (&start, &size) = self.given.range(..=address).next_back()?;
         (address - start < size).then_some((start, size))
     }
@@ -92,7 +92,7 @@ pub struct MemoryGauge {
 
 impl MemoryGauge {
     /// Takes more, if the card has it.
-    pub fn take(&mut self, size: u64, capacity: u64) -> bool {
+    pub fn try_reserve(&mut self, size: u64, capacity: u64) -> bool {
         let Some(more) = self
             .current
             .checked_add(size)
@@ -118,18 +118,20 @@ mod tests {
     fn the_lowest_gap_is_taken() {
         let mut space = AddressSpace::of_card(1);
         let first = FIRST_CARD + CARD_SPAN;
-        let taken: Vec<u64> = (0..3).map(|_| space.take(4 * GRANULE).unwrap()).collect();
+        let taken: Vec<u64> = (0..3)
+            .map(|_| space.allocate(4 * GRANULE).unwrap())
+            .collect();
         assert_eq!(taken, [first, first + 4 * GRANULE, first + 8 * GRANULE]);
         assert_eq!(space.give_back(taken[0]), Some(4 * GRANULE));
         assert_eq!(space.give_back(taken[0]), None);
-        assert_eq!(space.take(6 * GRANULE), Some(first + 12 * GRANULE));
-        assert_eq!(space.take(GRANULE), Some(first));
-        assert_eq!(space.take(3 * GRANULE), Some(first + GRANULE));
+        assert_eq!(space.allocate(6 * GRANULE), Some(first + 12 * GRANULE));
+        assert_eq!(space.allocate(GRANULE), Some(first));
+        assert_eq!(space.allocate(3 * GRANULE), Some(first + GRANULE));
         assert_eq!(
-            space.around(first + GRANULE + 5),
+            space.find_allocation(first + GRANULE + 5),
             Some((first + GRANULE, 3 * GRANULE))
         );
-        assert_eq!(space.take(u64::MAX), None);
+        assert_eq!(space.allocate(u64::MAX), None);
         assert_eq!(card_of(first), Some(1));
         assert_eq!(card_of(first - 1), Some(0));
         assert_eq!(card_of(0x7fff_0000_0000), None);
@@ -138,7 +140,7 @@ mod tests {
     #[test]
     fn a_card_has_what_it_has() {
         let mut taken = MemoryGauge::default();
-        assert!(taken.take(6, 10) && !taken.take(5, 10) && taken.take(4, 10));
+        assert!(taken.try_reserve(6, 10) && !taken.try_reserve(5, 10) && taken.try_reserve(4, 10));
         taken.give_back(8);
         assert_eq!(
             taken,

@@ -43,7 +43,7 @@ thread_local! {
 }
 
 /// The status of a call, kept for `cudaGetLastError` where it is an error.
-pub fn status(answer: Result<()>) -> i32 {
+pub fn remember_status(answer: Result<()>) -> i32 {
     match answer {
         Ok(()) => 0,
         Err(why) => {
@@ -68,12 +68,12 @@ pub extern "C" fn cudaPeekAtLastError() -> i32 {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cudaGetErrorName(status: i32) -> *const c_char {
-    abi::text(said(status).0)
+    abi::text_pointer(said(status).0)
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cudaGetErrorString(status: i32) -> *const c_char {
-    abi::text(said(status).1)
+    abi::text_pointer(said(status).1)
 }
 
 crate::abi::refused! { Error::NotSupported;

@@ -85,7 +85,7 @@ pub enum OutputError {
 
 impl OutputError {
     /// What the system says of writing `path`.
-    pub fn write(path: &Path) -> impl Fn(io::Error) -> Self + Copy {
+    pub fn io_error(path: &Path) -> impl Fn(io::Error) -> Self + Copy {
         move |source| Self::Io {
             path: path.to_owned(),
             source,

@@ -53,7 +53,7 @@ impl PendingName {
         // Until it has the old one's permissions nobody else reads it.
         let mode = if present.is_some() { 0o600 } else { 0o666 };
         Ok(Self {
-            fresh: UnnamedFile::make(folder, Mode::from_raw_mode(mode))?,
+            fresh: UnnamedFile::create_in(folder, Mode::from_raw_mode(mode))?,
             name,
             present,
         })
@@ -82,7 +82,7 @@ impl OutputFile {
             Kind::InPlace(file) => file.set_len(0).and_then(|()| in_file(file, None)),
         };
         Ok(Self {
-            sink: sink.map_err(OutputError::write(&path))?,
+            sink: sink.map_err(OutputError::io_error(&path))?,
             path,
             may_close: standard && form == OutputForm::Text,
             closed: false,
@@ -101,7 +101,7 @@ impl OutputFile {
                 out.get_ref().write_all_at(bytes, 0)
             }
             Sink::File { writer, file, .. } => {
-                writer.end()?;
+                writer.finish_file()?;
                 // Which takes whole blocks only.
                 let flags = fcntl_getfl(&*file)?;
                 fcntl_setfl(&*file, flags - OFlags::DIRECT)?;
@@ -118,7 +118,7 @@ impl OutputFile {
         let (path, forgiven) = (self.path.clone(), self.may_close);
         match self.end() {
             Err(error) if forgiven && error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            ended => ended.map_err(OutputError::write(&path)),
+            ended => ended.map_err(OutputError::io_error(&path)),
         }
     }
 
@@ -137,20 +137,20 @@ impl OutputFile {
                 file,
                 place,
             } => {
-                writer.end()?;
+                writer.finish_file()?;
                 let Some(place) = place else {
-                    return kept::settle(&file);
+                    return kept::flush_remote(&file);
                 };
                 match &place.present {
-                    Some(present) => kept::all(&file, present)?,
-                    None if self.for_everybody => kept::readable(&file)?,
+                    Some(present) => kept::copy_metadata(&file, present)?,
+                    None if self.for_everybody => kept::make_world_readable(&file)?,
                     None => {}
                 }
                 if self.for_everybody {
                     file.sync_all()?;
                 }
-                kept::settle(&file)?;
-                place.fresh.place(&place.name)
+                kept::flush_remote(&file)?;
+                place.fresh.persist_as(&place.name)
             }
         }
     }

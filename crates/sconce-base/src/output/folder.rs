@@ -24,7 +24,7 @@ impl OutputDirectory {
     ///
     /// # Errors
     /// [`OutputError::NotAFolder`], for `-` too; what else keeps it from being written.
-    pub fn check(path: &Path) -> Result<(), OutputError> {
+    pub fn check_writable(path: &Path) -> Result<(), OutputError> {
         let not_a_folder = || OutputError::NotAFolder {
             path: path.to_owned(),
         };
@@ -33,7 +33,7 @@ impl OutputDirectory {
         }
         let mut above = path;
         let folder = loop {
-            match walk::folder(above, MissingDirectories::Refused) {
+            match walk::resolve_dir(above, MissingDirectories::Refused) {
                 Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => {
                     above = match above.parent() {
                         Some(above) if !above.as_os_str().is_empty() => above,
@@ -45,22 +45,22 @@ impl OutputDirectory {
                 found => break found?,
             }
         };
-        let tried = UnnamedFile::make(&folder, Mode::RUSR | Mode::WUSR);
-        tried.map(drop).map_err(OutputError::write(path))
+        let tried = UnnamedFile::create_in(&folder, Mode::RUSR | Mode::WUSR);
+        tried.map(drop).map_err(OutputError::io_error(path))
     }
 
     /// Opens it, and makes what is missing of it.
     ///
     /// # Errors
-    /// As [`OutputDirectory::check`].
-    pub fn open(path: &Path) -> Result<Self, OutputError> {
+    /// As [`OutputDirectory::check_writable`].
+    pub fn open_or_create(path: &Path) -> Result<Self, OutputError> {
         if path.as_os_str() == "-" {
             return Err(OutputError::NotAFolder {
                 path: path.to_owned(),
             });
         }
         Ok(Self {
-            folder: walk::folder(path, MissingDirectories::Made)?,
+            folder: walk::resolve_dir(path, MissingDirectories::Made)?,
             path: path.to_owned(),
         })
     }
@@ -68,10 +68,10 @@ impl OutputDirectory {
     /// A folder in it, which is made where it is missing.
     ///
     /// # Errors
-    /// As [`OutputDirectory::check`].
-    pub fn folder(&self, name: &str) -> Result<Self, OutputError> {
+    /// As [`OutputDirectory::check_writable`].
+    pub fn ensure_subdir(&self, name: &str) -> Result<Self, OutputError> {
         let path = self.path.join(name);
-        let refused = OutputError::write(&path);
+        let refused = OutputError::io_error(&path);
         match rustix::fs::mkdirat(&self.folder, name, Mode::from_raw_mode(0o777)) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
             Err(error) => return Err(refused(error.into())),
@@ -95,7 +95,11 @@ impl OutputDirectory {
     ///
     /// # Errors
     /// As [`OutputDestination::find`].
-    pub fn file(&self, name: &str, form: OutputForm) -> Result<OutputDestination, OutputError> {
+    pub fn output_for(
+        &self,
+        name: &str,
+        form: OutputForm,
+    ) -> Result<OutputDestination, OutputError> {
         let path = self.path.join(name);
         let found = walk::from_folder(&self.folder, Path::new(name), &path)?;
         // None of its files is a descriptor.
@@ -106,7 +110,7 @@ impl OutputDirectory {
 
     /// Whether something has this name, a link too.
     #[must_use]
-    pub fn has(&self, name: &str) -> bool {
+    pub fn contains_name(&self, name: &str) -> bool {
         rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
@@ -139,7 +143,7 @@ impl OutputDirectory {
 
     /// Gives the file `source` a name in it too. False where that cannot be.
     #[must_use]
-    pub fn link(&self, source: &Path, name: &str) -> bool {
+    pub fn add_hard_link(&self, source: &Path, name: &str) -> bool {
         linkat(CWD, source, &self.folder, name, AtFlags::empty()).is_ok()
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct UnnamedFile {
 
 impl UnnamedFile {
     /// Makes one, with the permissions `mode` less those of the umask.
-    pub(super) fn make(folder: &OwnedFd, mode: Mode) -> io::Result<Self> {
+    pub(super) fn create_in(folder: &OwnedFd, mode: Mode) -> io::Result<Self> {
         let (folder, flags) = (folder.try_clone()?, OFlags::WRONLY | OFlags::CLOEXEC);
         match openat(&folder, ".", flags | OFlags::TMPFILE, mode) {
             Ok(file) => {
@@ -59,7 +59,7 @@ impl UnnamedFile {
     }
 
     /// Gives it its name, in place of whatever has that.
-    pub(super) fn place(mut self, name: &OsStr) -> io::Result<()> {
+    pub(super) fn persist_as(mut self, name: &OsStr) -> io::Result<()> {
         if self.name.is_none() && self.link(name)? {
             return Ok(());
         }

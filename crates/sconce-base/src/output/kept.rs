@@ -29,7 +29,7 @@ const REMOTE: [u32; 8] = [
 ];
 
 /// Gives a file the owner and group of another.
-pub(super) fn owner(file: &File, of: &Stat) -> io::Result<()> {
+pub(super) fn copy_owner(file: &File, of: &Stat) -> io::Result<()> {
     let own = fstat(file)?;
     let user = (own.st_uid != of.st_uid).then(|| Uid::from_raw(of.st_uid));
     let group = (own.st_gid != of.st_gid).then(|| Gid::from_raw(of.st_gid));
@@ -41,9 +41,9 @@ pub(super) fn owner(file: &File, of: &Stat) -> io::Result<()> {
 
 /// Gives a file the owner, access list, permissions and, as far as it may, the attributes of another: the user's
 /// own, the SELinux label. Not those that say what the old bytes were (capabilities, signatures).
-pub(super) fn all(file: &File, of: &File) -> io::Result<()> {
+pub(super) fn copy_metadata(file: &File, of: &File) -> io::Result<()> {
     let stat = fstat(of)?;
-    owner(file, &stat)?;
+    copy_owner(file, &stat)?;
     // Before the mode, whose group bits are an access list's mask.
     access_list(file, of)?;
     // Some file systems have one mode for all, and refuse to be told it.
@@ -57,7 +57,7 @@ pub(super) fn all(file: &File, of: &File) -> io::Result<()> {
 }
 
 /// Lets everybody read it.
-pub(super) fn readable(file: &File) -> io::Result<()> {
+pub(super) fn make_world_readable(file: &File) -> io::Result<()> {
     Ok(fchmod(file, Mode::from_raw_mode(0o644))?)
 }
 
@@ -92,7 +92,7 @@ fn attributes(file: &File, of: &File) -> io::Result<()> {
 }
 
 /// Has a file system that is elsewhere say now whether it took everything.
-pub(super) fn settle(file: &File) -> io::Result<()> {
+pub(super) fn flush_remote(file: &File) -> io::Result<()> {
     let kind = fstatfs(file)?.f_type as u32;
     match REMOTE.contains(&kind) {
         true => file.sync_data(),

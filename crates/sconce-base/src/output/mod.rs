@@ -87,7 +87,7 @@ impl OutputDestination {
     ///
     /// # Errors
     /// [`OutputError`]: whatever is known to keep the path from being written.
-    pub fn find(
+    pub fn for_path(
         path: &Path,
         form: OutputForm,
         duplicate: DuplicateFd,
@@ -105,7 +105,7 @@ impl OutputDestination {
         form: OutputForm,
         duplicate: DuplicateFd,
     ) -> Result<Self, OutputError> {
-        let failed = OutputError::write(path);
+        let failed = OutputError::io_error(path);
         let PathLookup { folder, name, what } = found;
         let kind = match what {
             PathKind::Descriptor(number) => {
@@ -118,12 +118,12 @@ impl OutputDestination {
             }
             PathKind::Nothing => {
                 // Whether a file can be made there is known once one was.
-                UnnamedFile::make(&folder, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+                UnnamedFile::create_in(&folder, Mode::RUSR | Mode::WUSR).map_err(failed)?;
                 Kind::New { folder, name }
             }
             PathKind::Thing(thing, stat) => match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => {
-                    return Err(OutputError::write(path)(Errno::ISDIR.into()));
+                    return Err(OutputError::io_error(path)(Errno::ISDIR.into()));
                 }
                 FileType::Socket => {
                     return Err(OutputError::Socket {
@@ -145,7 +145,7 @@ impl OutputDestination {
                 FileType::RegularFile => {
                     walk::no_strangers_file(path, &folder, &stat)?;
                     let present = reopened(&thing, OFlags::NONBLOCK).map_err(failed)?;
-                    regular(folder, name, &stat, present).map_err(OutputError::write(path))?
+                    regular(folder, name, &stat, present).map_err(OutputError::io_error(path))?
                 }
                 _ => Kind::Device(device(path, &folder, (&thing, &stat), form)?),
             },
@@ -174,7 +174,8 @@ impl OutputDestination {
         let Ok(own) = duplicate(number) else {
             return Err(OutputError::Closed { path, number });
         };
-        let flags = fcntl_getfl(&own).map_err(|error| OutputError::write(&path)(error.into()))?;
+        let flags =
+            fcntl_getfl(&own).map_err(|error| OutputError::io_error(&path)(error.into()))?;
         let reads_only = flags & OFlags::ACCMODE == OFlags::RDONLY;
         if flags.contains(OFlags::PATH) || reads_only {
             return Err(OutputError::Closed { path, number });
@@ -196,7 +197,7 @@ impl OutputDestination {
 
     /// The number of the descriptor that this leads to, 1 for standard output.
     #[must_use]
-    pub fn descriptor(&self) -> Option<RawFd> {
+    pub fn descriptor_number(&self) -> Option<RawFd> {
         match self.kind {
             Kind::Descriptor(number, _) => Some(number),
             _ => None,
@@ -220,7 +221,7 @@ impl OutputDestination {
 
     /// Whether it is the file that a path leads to, or takes its place.
     #[must_use]
-    pub fn replaces(&self, path: &Path) -> bool {
+    pub fn would_overwrite(&self, path: &Path) -> bool {
         let there = rustix::fs::stat(path);
         there.is_ok_and(|stat| self.file_id() == Some((stat.st_dev, stat.st_ino, OsString::new())))
     }
@@ -266,7 +267,8 @@ impl OutputDestination {
     pub fn write(self, bytes: &[u8]) -> Result<(), OutputError> {
         let path = self.path.clone();
         let mut file = self.open()?;
-        file.write_all(bytes).map_err(OutputError::write(&path))?;
+        file.write_all(bytes)
+            .map_err(OutputError::io_error(&path))?;
         file.finish()
     }
 }
@@ -275,11 +277,13 @@ impl OutputDestination {
 fn regular(folder: OwnedFd, name: OsString, stat: &Stat, present: File) -> io::Result<Kind> {
     // A file that is a mount of its own cannot be replaced (rename(2): EBUSY); in a sticky folder only by its
     // owner, the folder's or root.
-    if walk::mount(&folder)? != walk::mount(&present)? || walk::is_held_by_sticky(&folder, stat)? {
+    if walk::mount_id(&folder)? != walk::mount_id(&present)?
+        || walk::is_held_by_sticky(&folder, stat)?
+    {
         return Ok(Kind::InPlace(present));
     }
-    match UnnamedFile::make(&folder, Mode::RUSR | Mode::WUSR) {
-        Ok(fresh) => Ok(match kept::owner(fresh.file(), stat) {
+    match UnnamedFile::create_in(&folder, Mode::RUSR | Mode::WUSR) {
+        Ok(fresh) => Ok(match kept::copy_owner(fresh.file(), stat) {
             Ok(()) => Kind::Replaced {
                 folder,
                 name,
@@ -310,7 +314,7 @@ fn device(
         rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
         Ok(file)
     });
-    let mut file = opened.map_err(OutputError::write(path))?;
+    let mut file = opened.map_err(OutputError::io_error(path))?;
     if form == OutputForm::Seekable && file.stream_position().is_err() {
         return Err(OutputError::NotSeekable {
             path: path.to_owned(),
@@ -356,16 +360,17 @@ impl NewFile {
     ///
     /// # Errors
     /// [`OutputError::Exists`], and what else is known to keep it from being made.
-    pub fn find(path: &Path, mode: u32) -> Result<Self, OutputError> {
+    pub fn for_path(path: &Path, mode: u32) -> Result<Self, OutputError> {
         let owned = || path.to_owned();
-        let (folder, name) = walk::unfollowed(path)?;
+        let (folder, name) = walk::resolve_parent(path)?;
         let there = rustix::fs::statat(&folder, &name, AtFlags::SYMLINK_NOFOLLOW);
         match there {
             Err(Errno::NOENT) => {}
             Ok(_) => return Err(OutputError::Exists { path: owned() }),
-            Err(error) => return Err(OutputError::write(path)(error.into())),
+            Err(error) => return Err(OutputError::io_error(path)(error.into())),
         }
-        UnnamedFile::make(&folder, Mode::RUSR | Mode::WUSR).map_err(OutputError::write(path))?;
+        UnnamedFile::create_in(&folder, Mode::RUSR | Mode::WUSR)
+            .map_err(OutputError::io_error(path))?;
         Ok(Self {
             path: owned(),
             folder,
@@ -393,16 +398,16 @@ impl NewFile {
                     path: self.path.clone(),
                 });
             }
-            Err(error) => return Err(OutputError::write(&self.path)(error.into())),
+            Err(error) => return Err(OutputError::io_error(&self.path)(error.into())),
         };
         let written = file.write_all(bytes).and_then(|()| file.sync_data());
         written.map_err(|error| {
             self.remove();
-            OutputError::write(&self.path)(error)
+            OutputError::io_error(&self.path)(error)
         })
     }
 
-    /// Takes the file away again that [`NewFile::write`] made.
+    /// Takes the file away again that [`NewFile::io_error`] made.
     pub fn remove(&self) {
         let _ = rustix::fs::unlinkat(&self.folder, &self.name, AtFlags::empty());
     }

@@ -25,7 +25,7 @@ fn none(_: RawFd) -> io::Result<OwnedFd> {
 }
 
 fn find(path: &Path) -> Result<OutputDestination, OutputError> {
-    OutputDestination::find(path, OutputForm::Text, none)
+    OutputDestination::for_path(path, OutputForm::Text, none)
 }
 
 fn write(path: &Path, text: &str) -> Result<(), OutputError> {
@@ -53,7 +53,7 @@ fn names(folder: &Path) -> Vec<String> {
 fn is_root(what: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        sconce_testkit::skip("not-root", format_args!("{what} needs root"));
+        sconce_testkit::report_skip("not-root", format_args!("{what} needs root"));
     }
     root
 }
@@ -96,7 +96,7 @@ fn what_is_larger_than_a_buffer_is_written_whole() {
         let bytes: Vec<u8> = (0..length).map(|n| (n % 251) as u8).collect();
         find(&path).unwrap().write(&bytes).unwrap();
         assert!(fs::read(&path).unwrap() == bytes, "{length}");
-        let output = OutputDestination::find(&path, OutputForm::Seekable, none).unwrap();
+        let output = OutputDestination::for_path(&path, OutputForm::Seekable, none).unwrap();
         let mut file = output.open().unwrap();
         file.write_all(&bytes).unwrap();
         file.begin_with(b"first").unwrap();
@@ -239,8 +239,8 @@ fn a_strangers_folder_in_a_shared_one_leads_nowhere_else() {
     };
     refused(write(&theirs.join("link"), "after").unwrap_err());
     refused(write(&theirs.join("../theirs/link"), "after").unwrap_err());
-    let folder = OutputDirectory::open(&theirs).unwrap();
-    refused(folder.file("link", OutputForm::Text).unwrap_err());
+    let folder = OutputDirectory::open_or_create(&theirs).unwrap();
+    refused(folder.output_for("link", OutputForm::Text).unwrap_err());
     assert_eq!(text(&target), "before");
     // A file of the caller's there, and one by the caller's own link, are written.
     write(&theirs.join("new"), "new").unwrap();
@@ -284,7 +284,7 @@ fn who_could_not_read_the_old_file_cannot_read_the_new_one() {
         rustix::fs::XattrFlags::empty(),
     );
     if let Err(error) = default {
-        sconce_testkit::skip(
+        sconce_testkit::report_skip(
             "access-lists",
             format_args!("the temporary folder has none: {error}"),
         );
@@ -332,7 +332,7 @@ fn what_is_mounted_when_it_is_entered_is_found() {
         .arg(path.path())
         .spawn();
     let Ok(mut child) = child else {
-        sconce_testkit::skip("automount", "no mount namespaces");
+        sconce_testkit::report_skip("automount", "no mount namespaces");
         return;
     };
     let inside = format!(
@@ -353,7 +353,7 @@ fn what_is_mounted_when_it_is_entered_is_found() {
             "{error}"
         );
     } else {
-        sconce_testkit::skip("automount", "there is no debugfs with tracing to mount");
+        sconce_testkit::report_skip("automount", "there is no debugfs with tracing to mount");
     }
     let _ = child.kill();
     let _ = child.wait();
@@ -368,11 +368,11 @@ fn a_device_stays_one() {
     let null = place.path().join("null");
     fifo(&null, FileType::CharacterDevice, rustix::fs::makedev(1, 3));
     if File::options().write(true).open(&null).is_err() {
-        sconce_testkit::skip("tmp-nodev", "the temporary folder has no devices");
+        sconce_testkit::report_skip("tmp-nodev", "the temporary folder has no devices");
         return;
     }
     for form in [OutputForm::Text, OutputForm::Binary, OutputForm::Seekable] {
-        let output = OutputDestination::find(&null, form, none).unwrap();
+        let output = OutputDestination::for_path(&null, form, none).unwrap();
         assert!(!output.is_file());
         output.write(&vec![1; 100_000]).unwrap();
     }
@@ -398,7 +398,7 @@ fn a_fifo_is_streamed_to() {
     write(&path, "through it").unwrap();
     assert_eq!(reader.join().unwrap(), "through it");
     assert!(path.metadata().unwrap().file_type().is_fifo());
-    let error = OutputDestination::find(&path, OutputForm::Seekable, none).unwrap_err();
+    let error = OutputDestination::for_path(&path, OutputForm::Seekable, none).unwrap_err();
     assert!(matches!(error, OutputError::NotSeekable { .. }), "{error}");
 }
 
@@ -453,9 +453,9 @@ fn a_descriptor_is_duplicated_with_its_offset() {
         place.path().join("link").to_string_lossy().into_owned(),
     ] {
         let output =
-            OutputDestination::find(Path::new(&name), OutputForm::Binary, duplicated).unwrap();
+            OutputDestination::for_path(Path::new(&name), OutputForm::Binary, duplicated).unwrap();
         assert_eq!(
-            (output.descriptor(), output.is_file()),
+            (output.descriptor_number(), output.is_file()),
             (Some(number), false)
         );
         output.write(b"x ").unwrap();
@@ -463,11 +463,12 @@ fn a_descriptor_is_duplicated_with_its_offset() {
     file.write_all(b"after").unwrap();
     assert_eq!(text(&path), "before x x x x after");
     let error =
-        OutputDestination::find(Path::new("-"), OutputForm::Seekable, duplicated).unwrap_err();
+        OutputDestination::for_path(Path::new("-"), OutputForm::Seekable, duplicated).unwrap_err();
     assert!(matches!(error, OutputError::NotSeekable { .. }), "{error}");
     // Open for reading alone.
     PLACE.set(Some(File::open(&path).unwrap()));
-    let error = OutputDestination::find(Path::new("-"), OutputForm::Text, duplicated).unwrap_err();
+    let error =
+        OutputDestination::for_path(Path::new("-"), OutputForm::Text, duplicated).unwrap_err();
     assert!(
         matches!(error, OutputError::Closed { number: 1, .. }),
         "{error}"
@@ -509,16 +510,16 @@ fn a_new_file_replaces_nothing() {
     symlink("nothing", at("link")).unwrap();
     fifo(&at("fifo"), FileType::Fifo, 0);
     for name in ["file", "link", "fifo"] {
-        let error = NewFile::find(&at(name), 0o600).unwrap_err();
+        let error = NewFile::for_path(&at(name), 0o600).unwrap_err();
         assert!(matches!(error, OutputError::Exists { .. }), "{error}");
     }
-    let key = NewFile::find(&at("key"), 0o600).unwrap();
+    let key = NewFile::for_path(&at("key"), 0o600).unwrap();
     assert!(!at("key").exists());
     fs::write(at("key"), "another's").unwrap();
     let error = key.write(b"mine").unwrap_err();
     assert!(matches!(error, OutputError::Exists { .. }), "{error}");
     assert_eq!(text(&at("key")), "another's");
-    let key = NewFile::find(&at("other"), 0o600).unwrap();
+    let key = NewFile::for_path(&at("other"), 0o600).unwrap();
     key.write(b"mine").unwrap();
     assert_eq!(
         (text(&at("other")).as_str(), mode(&at("other"))),
@@ -530,17 +531,17 @@ fn a_new_file_replaces_nothing() {
 fn a_folder_is_made_and_holds_its_files() {
     let place = place();
     let path = place.path().join("a/b");
-    OutputDirectory::check(&path).unwrap();
+    OutputDirectory::check_writable(&path).unwrap();
     assert!(names(place.path()).is_empty());
-    let folder = OutputDirectory::open(&path).unwrap();
-    let inner = folder.folder("c").unwrap();
+    let folder = OutputDirectory::open_or_create(&path).unwrap();
+    let inner = folder.ensure_subdir("c").unwrap();
     inner
-        .file("d", OutputForm::Text)
+        .output_for("d", OutputForm::Text)
         .unwrap()
         .write(b"text")
         .unwrap();
     assert_eq!(text(&path.join("c/d")), "text");
-    assert!(inner.has("d") && !folder.has("d") && !folder.is_empty().unwrap());
+    assert!(inner.contains_name("d") && !folder.contains_name("d") && !folder.is_empty().unwrap());
     assert_eq!(inner.read("d", 2).unwrap(), b"te");
     fs::write(place.path().join("file"), "").unwrap();
     for path in [
@@ -548,7 +549,7 @@ fn a_folder_is_made_and_holds_its_files() {
         &place.path().join("file"),
         Path::new("/dev/stdout"),
     ] {
-        let error = OutputDirectory::check(path).unwrap_err();
+        let error = OutputDirectory::check_writable(path).unwrap_err();
         assert!(
             matches!(error, OutputError::NotAFolder { .. }),
             "{path:?}: {error}"

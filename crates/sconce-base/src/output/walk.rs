@@ -68,7 +68,10 @@ pub(super) fn from_folder(
 }
 
 /// A folder, by a path descriptor.
-pub(super) fn folder(path: &Path, missing: MissingDirectories) -> Result<OwnedFd, OutputError> {
+pub(super) fn resolve_dir(
+    path: &Path,
+    missing: MissingDirectories,
+) -> Result<OwnedFd, OutputError> {
     let mut walk = Walk::new(path, None, missing)?;
     walk.as_folder = true;
     let found = walk.end()?;
@@ -77,14 +80,14 @@ pub(super) fn folder(path: &Path, missing: MissingDirectories) -> Result<OwnedFd
     };
     match found.what {
         PathKind::Thing(thing, stat) if is(&stat, FileType::Directory) => Ok(thing),
-        PathKind::Nothing => Err(OutputError::write(path)(Errno::NOENT.into())),
+        PathKind::Nothing => Err(OutputError::io_error(path)(Errno::NOENT.into())),
         _ => Err(not_a_folder()),
     }
 }
 
 /// The folder of a path and its last name, which is not followed if it is a link.
-pub(super) fn unfollowed(path: &Path) -> Result<(OwnedFd, OsString), OutputError> {
-    let wrong = || OutputError::write(path)(Errno::ISDIR.into());
+pub(super) fn resolve_parent(path: &Path) -> Result<(OwnedFd, OsString), OutputError> {
+    let wrong = || OutputError::io_error(path)(Errno::ISDIR.into());
     let name = path.file_name().ok_or_else(wrong)?;
     if path.as_os_str().as_bytes().ends_with(b"/") {
         return Err(wrong());
@@ -100,8 +103,8 @@ pub(super) fn unfollowed(path: &Path) -> Result<(OwnedFd, OsString), OutputError
         PathKind::Thing(thing, stat) if is(&stat, FileType::Directory) => {
             Ok((thing, name.to_owned()))
         }
-        PathKind::Nothing => Err(OutputError::write(path)(Errno::NOENT.into())),
-        _ => Err(OutputError::write(path)(Errno::NOTDIR.into())),
+        PathKind::Nothing => Err(OutputError::io_error(path)(Errno::NOENT.into())),
+        _ => Err(OutputError::io_error(path)(Errno::NOTDIR.into())),
     }
 }
 
@@ -127,7 +130,7 @@ impl<'p> Walk<'p> {
         from: Option<&OwnedFd>,
         missing: MissingDirectories,
     ) -> Result<Self, OutputError> {
-        let failed = |error: Errno| OutputError::write(path)(error.into());
+        let failed = |error: Errno| OutputError::io_error(path)(error.into());
         if path.as_os_str().is_empty() {
             return Err(failed(Errno::NOENT));
         }
@@ -163,7 +166,7 @@ impl<'p> Walk<'p> {
     }
 
     fn failed(&self, error: Errno) -> OutputError {
-        OutputError::write(self.told)(error.into())
+        OutputError::io_error(self.told)(error.into())
     }
 
     fn end(mut self) -> Result<PathLookup, OutputError> {
@@ -356,7 +359,7 @@ pub(super) fn no_strangers_file(
     folder: &OwnedFd,
     file: &Stat,
 ) -> Result<(), OutputError> {
-    let above = fstat(folder).map_err(|error| OutputError::write(path)(error.into()))?;
+    let above = fstat(folder).map_err(|error| OutputError::io_error(path)(error.into()))?;
     let shared = above.st_mode & STICKY != 0 && above.st_mode & SHARED != 0;
     match shared && !is_trusted(file.st_uid, &above) {
         true => Err(OutputError::StrangersFile {
@@ -376,7 +379,7 @@ pub(super) fn is_held_by_sticky(folder: &OwnedFd, file: &Stat) -> io::Result<boo
 }
 
 /// The mount that a descriptor lies on, by the kernel's number (proc_pid_fdinfo(5)).
-pub(super) fn mount(of: &impl AsFd) -> io::Result<Option<String>> {
+pub(super) fn mount_id(of: &impl AsFd) -> io::Result<Option<String>> {
     let path = format!("/proc/self/fdinfo/{}", of.as_fd().as_raw_fd());
     let text = std::fs::read_to_string(path)?;
     let mut lines = text.lines();

@@ -14,17 +14,17 @@ pub const MASKED: &str = "(masked)";
 
 /// The value of a variable, or [`MASKED`].
 #[must_use]
-pub fn variable(name: &str, value: &str) -> String {
-    match name::hides(name, value) {
+pub fn mask_variable(name: &str, value: &str) -> String {
+    match name::should_mask(name, value) {
         true => MASKED.to_owned(),
-        false => text(value),
+        false => mask_text(value),
     }
 }
 
 /// A program and its arguments without secrets. `--token X`, `--token=X`, `name.token=X`, `curl -u
 /// USER:PASSWORD`, and what [`text`] finds.
 #[must_use]
-pub fn command(words: &[String]) -> Vec<String> {
+pub fn mask_command(words: &[String]) -> Vec<String> {
     let is_curl = words.first().is_some_and(|word| word.ends_with("curl"));
     let mut told = Vec::with_capacity(words.len());
     // The flag before, where its value is a secret.
@@ -32,7 +32,7 @@ pub fn command(words: &[String]) -> Vec<String> {
     for word in words {
         if let Some(name) = flag.take()
             && !is_flag(word)
-            && name::hides(name, word)
+            && name::should_mask(name, word)
         {
             told.push(MASKED.to_owned());
             continue;
@@ -43,11 +43,11 @@ pub fn command(words: &[String]) -> Vec<String> {
         }
         match word.split_once('=') {
             Some((name, value)) if is_name(name) => {
-                told.push(format!("{name}={}", variable(name, value)));
+                told.push(format!("{name}={}", mask_variable(name, value)));
             }
             _ => {
                 flag = is_flag(word).then_some(word.as_str());
-                told.push(text(word));
+                told.push(mask_text(word));
             }
         }
     }
@@ -57,8 +57,10 @@ pub fn command(words: &[String]) -> Vec<String> {
 /// `text` without URLs' users, private keys, tokens of known shapes, and what `password=`,
 /// `"api_key": ` or `Authorization: ` stand before.
 #[must_use]
-pub fn text(text: &str) -> String {
-    shape::assignments(&shape::tokens(&shape::users(&shape::private_keys(text))))
+pub fn mask_text(text: &str) -> String {
+    shape::mask_assignments(&shape::mask_tokens(&shape::mask_url_credentials(
+        &shape::private_keys(text),
+    )))
 }
 
 /// What a flag or a variable can be called; not a URL, a path or a sentence.

@@ -117,7 +117,7 @@ pub fn is_secret(name: &str) -> bool {
 }
 
 /// Whether a value of this name is to be masked.
-pub(super) fn hides(name: &str, value: &str) -> bool {
+pub(super) fn should_mask(name: &str, value: &str) -> bool {
     if value.is_empty() || !is_secret(name) {
         return false;
     }

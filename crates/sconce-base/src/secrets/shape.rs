@@ -65,7 +65,7 @@ pub(super) fn private_keys(text: &str) -> String {
 }
 
 /// `https://(masked)@host` for `https://user:password@host`.
-pub(super) fn users(text: &str) -> String {
+pub(super) fn mask_url_credentials(text: &str) -> String {
     let mut parts = text.split("://");
     let mut told = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -84,7 +84,7 @@ pub(super) fn users(text: &str) -> String {
 }
 
 /// Tokens of known services, JSON web tokens, and what follows `Bearer` and `Basic`.
-pub(super) fn tokens(text: &str) -> String {
+pub(super) fn mask_tokens(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut told = String::with_capacity(text.len());
     let (mut at, mut after) = (0, None);
@@ -179,7 +179,7 @@ fn is_web_token(word: &str) -> bool {
 }
 
 /// `password=X`, `&token=X`, `"api_key": "X"`, `Authorization: X`: what stands after the name of a secret.
-pub(super) fn assignments(text: &str) -> String {
+pub(super) fn mask_assignments(text: &str) -> String {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
     let bytes = text.as_bytes();
     let mut told = String::with_capacity(text.len());
@@ -208,7 +208,7 @@ pub(super) fn assignments(text: &str) -> String {
 
 /// What is masked already stays as it is.
 fn hides(name: &str, text: &str, (start, stop): (usize, usize)) -> bool {
-    !text[start..].starts_with(MASKED) && name::hides(name, &text[start..stop])
+    !text[start..].starts_with(MASKED) && name::should_mask(name, &text[start..stop])
 }
 
 /// Where the value of `name`, which ends at `end`, begins and stops.

@@ -118,7 +118,7 @@ fn command_lines() {
             "a --url=https://(masked)@h/ --key-path=/k",
         ),
     ] {
-        assert_eq!(command(&words(given)), words(told), "{given}");
+        assert_eq!(mask_command(&words(given)), words(told), "{given}");
     }
 }
 
@@ -147,7 +147,7 @@ fn shapes_are_known_anywhere() {
         for around in [
             "{}", "a {} b", "x={}", "url/{}/y", "'{}',", "é{}é", "[\"{}\"]", "a=b/{}",
         ] {
-            let told = text(&around.replace("{}", &secret));
+            let told = mask_text(&around.replace("{}", &secret));
             assert_eq!(told, around.replace("{}", MASKED), "{secret}");
         }
     }
@@ -155,9 +155,9 @@ fn shapes_are_known_anywhere() {
         "a -----BEGIN RSA PRIVATE {}-----\nMIIE\nabc=\n-----END RSA PRIVATE {0}-----\nb",
         "KEY"
     );
-    assert_eq!(text(&block), "a (masked)\nb");
+    assert_eq!(mask_text(&block), "a (masked)\nb");
     let cut = format!("-----BEGIN PRIVATE {}-----\nMIIE", "KEY");
-    assert_eq!(text(&cut), MASKED);
+    assert_eq!(mask_text(&cut), MASKED);
     for (given, told) in [
         (
             "Authorization: Bearer abc123def456",
@@ -175,7 +175,7 @@ fn shapes_are_known_anywhere() {
         ("mysql password='s3same' x", "mysql password='(masked)' x"),
         ("X-Api-Key: s3same", "X-Api-Key: (masked)"),
     ] {
-        assert_eq!(text(given), told);
+        assert_eq!(mask_text(given), told);
     }
 }
 
@@ -196,13 +196,16 @@ fn what_is_no_secret_stays() {
         "",
         "é ü ✓",
     ] {
-        assert_eq!(text(told), told);
-        assert_eq!(command(&words(told)).join(" "), told);
+        assert_eq!(mask_text(told), told);
+        assert_eq!(mask_command(&words(told)).join(" "), told);
     }
-    assert_eq!(variable("TOKENIZERS_PARALLELISM", "false"), "false");
-    assert_eq!(variable("HF_TOKEN", ""), "");
-    assert_eq!(variable("HF_TOKEN", "x-y-z-secret"), MASKED);
-    assert_eq!(variable("PROXY", "http://me:pw@h:1"), "http://(masked)@h:1");
+    assert_eq!(mask_variable("TOKENIZERS_PARALLELISM", "false"), "false");
+    assert_eq!(mask_variable("HF_TOKEN", ""), "");
+    assert_eq!(mask_variable("HF_TOKEN", "x-y-z-secret"), MASKED);
+    assert_eq!(
+        mask_variable("PROXY", "http://me:pw@h:1"),
+        "http://(masked)@h:1"
+    );
 }
 
 proptest! {
@@ -212,25 +215,25 @@ proptest! {
         before in "[ -~é]{0,12}", after in "[ -~é]{0,12}", which in 0..10_usize, pass in "[a-z0-9]{9}zq"
     ) {
         let secret = &shapes()[which];
-        let told = text(&format!("{before} {secret} {after}"));
+        let told = mask_text(&format!("{before} {secret} {after}"));
         prop_assert!(!told.contains(secret.as_str()), "{told}");
         for given in [
             format!("{before} https://me:{pass}@host/{after}"),
             format!("{before} DB_PASSWORD={pass} {after}"),
         ] {
-            prop_assert!(!text(&given).contains(&pass), "{given}");
+            prop_assert!(!mask_text(&given).contains(&pass), "{given}");
         }
         let line = [before, "--auth-token".to_owned(), pass.clone(), format!("--db-password={pass}"), after];
-        prop_assert!(!command(&line).concat().contains(&pass), "{line:?}");
+        prop_assert!(!mask_command(&line).concat().contains(&pass), "{line:?}");
     }
 
     /// A record that is read is masked again.
     #[test]
     fn what_is_masked_stays_so(given in "[ -~é\n]{0,60}", token in "(token|password|api_key|sk-|Bearer |=|: |\"){0,6}") {
-        let once = text(&format!("{token}{given}"));
-        prop_assert_eq!(text(&once), once.clone());
+        let once = mask_text(&format!("{token}{given}"));
+        prop_assert_eq!(mask_text(&once), once.clone());
         let line = words(&once);
-        let told = command(&line);
-        prop_assert_eq!(command(&told), told.clone());
+        let told = mask_command(&line);
+        prop_assert_eq!(mask_command(&told), told.clone());
     }
 }

@@ -21,7 +21,7 @@ use sconce_store::{Store, TreeBuildError};
 use self::polite::IdleThrottle;
 use crate::args::{GlobalArgs, PackageSources};
 use crate::commands::opened::CommandContext;
-use crate::commands::run::{chore, program};
+use crate::commands::run::{current_exe, internal_run_request};
 use crate::failure::{CliError, Failure, Result};
 use crate::places::SconceDirs;
 use crate::project::Project;
@@ -41,7 +41,7 @@ impl Background {
         if self.0.is_some() {
             return;
         }
-        let Ok(program) = program() else {
+        let Ok(program) = current_exe() else {
             return;
         };
         let task = WorkerTask::WorkBesideRun {
@@ -77,25 +77,25 @@ pub(crate) fn work_beside_run(spec: &Path, store: &Path) -> Result<u8> {
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let _ = rustix::process::setpriority_process(None, 19);
     let _ = sconce_run::only_when_idle();
-    let opened = CommandContext::with(Project::open(spec)?, global)?;
-    let Some(lock) = opened.project.lock()? else {
+    let opened = CommandContext::open(Project::open(spec)?, global)?;
+    let Some(lock) = opened.project.load_lock()? else {
         return Ok(exit::OK);
     };
     let (store, sources) = (&opened.store, PackageSources::default());
-    let workshop = opened.workshop(&sources, global);
+    let workshop = opened.environment_builder(&sources, global);
     // Each tree is tried once, so that one that cannot be compiled is not tried forever.
     let mut tried = BTreeSet::new();
     loop {
         // Looked at first: what arrives while the trees are worked on is seen in the next round.
-        let complete = sconce_image::needs(&lock, store).is_empty();
+        let complete = sconce_image::find_missing_packages(&lock, store).is_empty();
         if let Some(manifest) = sconce_image::so_far(&lock, store) {
-            for job in bytecode::missing(&manifest, &lock, store) {
+            for job in bytecode::list_missing(&manifest, &lock, store) {
                 if !tried.insert(job.source.clone()) {
                     continue;
                 }
                 // What another process is at is left to it.
-                if let Some(work) = job.begin(store)? {
-                    let root = workshop.interpreter(&lock, Priority::Background)?;
+                if let Some(work) = job.try_start(store)? {
+                    let root = workshop.ensure_interpreter(&lock, Priority::Background)?;
                     let compiler = BytecodeCompiler {
                         root: &root,
                         lock: &lock,
@@ -117,7 +117,7 @@ pub(crate) fn work_beside_run(spec: &Path, store: &Path) -> Result<u8> {
 
 /// What compiles the trees of an environment.
 pub(crate) struct BytecodeCompiler<'a> {
-    /// The interpreter's own root ([`bytecode::interpreter`]).
+    /// The interpreter's own root ([`bytecode::ensure_interpreter`]).
     pub(crate) root: &'a Path,
     pub(crate) lock: &'a Lock,
     pub(crate) store: &'a Store,
@@ -137,7 +137,7 @@ impl BytecodeCompiler<'_> {
             target: target.into(),
             read_only,
         };
-        let output = work.output();
+        let output = work.output_dir();
         let mounts = vec![
             bind(job.source.clone(), "/source", true),
             bind(output.clone(), "/output", false),
@@ -161,8 +161,8 @@ impl BytecodeCompiler<'_> {
             env: BTreeMap::new(),
         });
         let request = RunRequest {
-            env: bytecode::variables(),
-            ..chore(
+            env: bytecode::compile_variables(),
+            ..internal_run_request(
                 root,
                 "bytecode",
                 command.iter().map(ToString::to_string).collect(),
@@ -171,7 +171,7 @@ impl BytecodeCompiler<'_> {
         };
         let host = sconce_host::HostProfile::read(&sconce_host::Roots::default());
         let options = RunOptions {
-            program: program()?,
+            program: current_exe()?,
             state_dir: self.places.scratch.clone(),
             shared: None,
             keep: None,
@@ -186,9 +186,9 @@ impl BytecodeCompiler<'_> {
         };
         // A source that is removed or made anew while it is compiled would lack files in its bytecode for good.
         let trees = [self.root, &job.source];
-        let _stays = sconce_store::hold(trees.into_iter())?;
+        let _stays = sconce_store::acquire_item_guards(trees.into_iter())?;
         let outcome = sconce_run::run(&request, &Native, &options, watcher)?;
-        if outcome.exit.code() != exit::OK {
+        if outcome.exit.exit_code() != exit::OK {
             return Ok(());
         }
         work.finish(self.store).map_err(|error| match error {

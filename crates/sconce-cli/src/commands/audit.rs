@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::Args;
-use sconce_base::text::printable;
+use sconce_base::text::to_printable;
 use sconce_resolve::upkeep::audit::{AuditCoverage, Vulnerability};
 use sconce_resolve::upkeep::database::{self, DatabaseLimits, DatabaseSummary};
 use sconce_resolve::upkeep::{AuditReport, LockAuditor};
@@ -17,7 +17,7 @@ use crate::failure::{CliError, Result};
 use crate::output;
 use crate::project::{Project, is_lock, read_lock};
 use crate::style::OutputStyle;
-use crate::table::table;
+use crate::table::format_table;
 
 #[derive(Debug, Args)]
 pub(crate) struct AuditArgs {
@@ -45,8 +45,8 @@ pub(crate) fn audit(args: &AuditArgs, global: &GlobalArgs) -> Result<u8> {
     let mut audit = LockAuditor::new(&lock, &args.ignore)?;
     let mut databases = Vec::new();
     for path in &args.db {
-        let seen = database::read(path, DatabaseLimits::default(), &mut |entry| {
-            audit.take(entry)
+        let seen = database::read_database(path, DatabaseLimits::default(), &mut |entry| {
+            audit.add_entry(entry)
         })?;
         databases.push((path.as_path(), seen));
     }
@@ -57,20 +57,20 @@ pub(crate) fn audit(args: &AuditArgs, global: &GlobalArgs) -> Result<u8> {
         audited.ignored += all - audited.findings.len();
     }
     if args.json {
-        output::data(&json(&audited, &databases))?;
+        output::write_data(&json(&audited, &databases))?;
     } else {
         let text = listing(&audited, &OutputStyle::for_stdout());
         if !text.is_empty() {
-            output::data(&text)?;
+            output::write_data(&text)?;
         }
         if !global.quiet {
-            output::say(&summary(&audited, &databases, SystemTime::now()));
+            output::print_message(&summary(&audited, &databases, SystemTime::now()));
         }
     }
     // Not judged is no clean bill, whatever else is printed or not.
     if !global.quiet {
         for warning in not_judged(&audited) {
-            output::say(&OutputStyle::for_stderr().warn(&warning));
+            output::print_message(&OutputStyle::for_stderr().warn(&warning));
         }
     }
     let clean = audited.findings.is_empty() && audited.unclear.is_empty();
@@ -83,11 +83,11 @@ fn locked(path: &Path, global: &GlobalArgs) -> Result<Lock> {
         return read_lock(path);
     }
     let project = Project::open(path)?;
-    let lock = project.lock()?.ok_or_else(|| CliError::NoLock {
+    let lock = project.load_lock()?.ok_or_else(|| CliError::NoLock {
         path: project.lock_file(),
     })?;
     if lock.inputs != project.inputs && !global.quiet {
-        output::say("the spec has changed since it was locked: this is about the lock");
+        output::print_message("the spec has changed since it was locked: this is about the lock");
     }
     Ok(lock)
 }
@@ -120,7 +120,7 @@ fn listing(audited: &AuditReport, style: &OutputStyle) -> String {
     let mut text = String::new();
     if !audited.findings.is_empty() {
         let rows: Vec<_> = audited.findings.iter().map(row).collect();
-        text = table(["PACKAGE", "VERSION", "ID", "FIXED IN"], &rows, style);
+        text = format_table(["PACKAGE", "VERSION", "ID", "FIXED IN"], &rows, style);
         for finding in &audited.findings {
             text += "\n\n";
             text += &about(finding, style);
@@ -132,7 +132,7 @@ fn listing(audited: &AuditReport, style: &OutputStyle) -> String {
             0 => "\n\n",
             _ => "\n",
         };
-        let name = printable(&one.subject.name, 60);
+        let name = to_printable(&one.subject.name, 60);
         let _ = write!(text, "cannot be judged: {name} by {}: {}", one.id, one.why);
     }
     text
@@ -140,10 +140,10 @@ fn listing(audited: &AuditReport, style: &OutputStyle) -> String {
 
 /// A few lines on one finding.
 fn about(finding: &Vulnerability, style: &OutputStyle) -> String {
-    let mut text = format!("{} {}", finding.id, printable(&finding.subject.name, 60));
+    let mut text = format!("{} {}", finding.id, to_printable(&finding.subject.name, 60));
     let packages = &finding.subject.packages;
     if packages.len() > 1 || packages.first() != Some(&finding.subject.name) {
-        let _ = write!(text, " ({})", printable(&packages.join(", "), 200));
+        let _ = write!(text, " ({})", to_printable(&packages.join(", "), 200));
     }
     if let Some(summary) = &finding.summary {
         let _ = write!(text, "\n  {summary}");
@@ -154,7 +154,7 @@ fn about(finding: &Vulnerability, style: &OutputStyle) -> String {
                 text,
                 "\n  {} {}",
                 style.dim(name),
-                printable(&ids.join(", "), 500)
+                to_printable(&ids.join(", "), 500)
             );
         }
     }

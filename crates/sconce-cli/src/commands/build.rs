@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use clap::Args;
 use sconce_base::Env;
 use sconce_compat::tables;
-use sconce_image::build::{ImageOptions, present};
+use sconce_image::build::{ImageOptions, find_stored_layers};
 use sconce_image::bytecode::{self, BytecodeJob};
 use sconce_image::layer::{Compression, LayerBlob};
 use sconce_image::local::{self, LocalImage};
@@ -22,7 +22,7 @@ use sconce_image::{Priority, about, devel, docker, layout};
 use sconce_oci::Digest;
 use sconce_run::RunObserver;
 use sconce_schema::spec::{IMAGE, Removal, Variant};
-use sconce_schema::tag::tag;
+use sconce_schema::tag::image_tag;
 use sconce_schema::{Bytes, EnvironmentLayers, HostFacts, Lock, Progress as _, exit};
 
 use self::stages::StageBuilder;
@@ -32,14 +32,14 @@ use super::push::{self, PushContext};
 use crate::args::{GlobalArgs, PackageSources};
 use crate::background::{Background, BytecodeCompiler};
 use crate::failure::{CliError, Failure, Result};
-use crate::judge::{capabilities, device_code, quick};
+use crate::judge::{device_code, quick, resolve_capabilities};
 use crate::output;
 use crate::outputs::{self, OutputDestination, OutputForm};
 use crate::places::SconceDirs;
 use crate::prepare::EnvironmentBuilder;
 use crate::project::Project;
-use crate::registries::{check_local, target};
-use crate::staying::staying;
+use crate::registries::{check_local, parse_destination};
+use crate::staying::with_item_guards;
 use crate::style::OutputStyle;
 
 #[derive(Debug, Args)]
@@ -90,32 +90,32 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
     let places = SconceDirs::find(global)?;
     let to = |tag: &str| {
         let to = args.push.as_ref();
-        to.map(|to| target(to, tag, args.latest, &places))
+        to.map(|to| parse_destination(to, tag, args.latest, &places))
             .transpose()
     };
     to("0")?;
     let outputs = Outputs::find(args)?;
-    let opened = CommandContext::with(Project::open(&args.spec)?, global)?;
-    let workshop = opened.workshop(&args.sources, global);
-    let whole = workshop.locked()?;
+    let opened = CommandContext::open(Project::open(&args.spec)?, global)?;
+    let workshop = opened.environment_builder(&args.sources, global);
+    let whole = workshop.ensure_lock()?;
     let spec = &opened.project.spec;
     let variant = spec.build.variant.unwrap_or_default();
-    let cards = capabilities(&spec.build.cards)?;
-    let tag = tag(&whole, variant, &cards);
+    let cards = resolve_capabilities(&spec.build.cards)?;
+    let tag = image_tag(&whole, variant, &cards);
     let to = to(&tag)?;
     let lock = match variant {
-        Variant::Devel => whole.stage(IMAGE),
+        Variant::Devel => whole.for_stage(IMAGE),
         Variant::Slim if !spec.build.keep.contains(&Removal::Compiler) => whole.without_compiler(),
         Variant::Slim | Variant::Runtime => whole.clone(),
     };
     if variant == Variant::Slim && lock != whole && !global.quiet {
-        output::say(&without_compiler(&whole));
+        output::print_message(&without_compiler(&whole));
     }
     let options = LayerPlanOptions {
         most_layers: spec.build.layers.unwrap_or(USUAL_LAYERS),
         bytecode: spec.build.bytecode.unwrap_or(true),
     };
-    let mut plan = LayerPlan::of(&lock, options);
+    let mut plan = LayerPlan::for_lock(&lock, options);
     if spec.build.variant == Some(Variant::Slim) {
         plan.slim = Some(SlimRules::new(&spec.build.keep, &lock, device_code(&cards)));
     }
@@ -124,15 +124,15 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
             .build
             .cards
             .iter()
-            .filter_map(|card| tables::machine(card, None).ok());
+            .filter_map(|card| tables::host_from_gpu_name(card, None).ok());
         let hosts: Vec<HostFacts> = cards.chain([HostFacts::default()]).collect();
-        quick::warn(&lock, &hosts);
+        quick::print_warnings(&lock, &hosts);
     }
     if args.squashfs.is_some() && (!spec.build.run.is_empty() || plan.slim.is_some()) {
         return Err(CliError::SquashfsOf.into());
     }
     // To be looked at, nothing need be here.
-    if args.plan && !sconce_image::needs(&lock, &opened.store).is_empty() {
+    if args.plan && !sconce_image::find_missing_packages(&lock, &opened.store).is_empty() {
         opened.progress.finish();
         let none = vec![None; plan.layers.len()];
         return print_plan(
@@ -152,14 +152,14 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
     };
     // Its trees stay in the store until the image is written.
     let bring = || match only_look {
-        true if args.removed => workshop.assembled(&whole, &mut Background::default()),
-        true => workshop.assembled(&lock, &mut Background::default()),
-        false => stages.complete(&lock),
+        true if args.removed => workshop.assemble_environment(&whole, &mut Background::default()),
+        true => workshop.assemble_environment(&lock, &mut Background::default()),
+        false => stages.assemble_and_compile(&lock),
     };
-    let (mut environment, stays) = staying(bring, |image| &image.layers)?;
+    let (mut environment, stays) = with_item_guards(bring, |image| &image.layers)?;
     if args.removed {
         opened.progress.finish();
-        return removed::print(
+        return removed::print_removed_files(
             &plan,
             (&whole, &lock),
             &environment,
@@ -167,22 +167,22 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
             args.json,
         );
     }
-    let facts = about::facts(&lock, &environment);
-    let about = about::tree(&opened.project.name, &lock, &facts, &opened.store)?;
+    let facts = about::read_wheel_metadata(&lock, &environment);
+    let about = about::build_document_tree(&opened.project.name, &lock, &facts, &opened.store)?;
     plan.push("lock and SBOM", Some(about));
     let mut built = BTreeMap::new();
-    stages.of(&spec.build.copy, &mut built)?;
+    stages.build_needed_stages(&spec.build.copy, &mut built)?;
     let mut stack = LayerStack::new(&opened, (environment.clone(), stays), None, !only_look);
     if spec.build.variant == Some(Variant::Devel) {
-        let tree = devel::lay(&mut environment, &lock, &opened.store)?;
+        let tree = devel::add_devel_layer(&mut environment, &lock, &opened.store)?;
         stack.environment.env = environment.env.clone();
         stack.push("compilers' names", Some(tree), &mut plan);
     }
-    stack.files(&spec.build.files, &mut plan)?;
-    stack.copy(&spec.build.copy, &built, &mut plan)?;
+    stack.push_project_files(&spec.build.files, &mut plan)?;
+    stack.copy_from_stages(&spec.build.copy, &built, &mut plan)?;
     let network = spec.build.network.unwrap_or(false);
-    stack.steps(&spec.build.run, network, &mut plan)?;
-    let before = present(&plan, &lock, &environment, args.compression, &opened.store);
+    stack.run_build_steps(&spec.build.run, network, &mut plan)?;
+    let before = find_stored_layers(&plan, &lock, &environment, args.compression, &opened.store);
     let shared = LayerSharing::read(&opened)?;
     if args.plan {
         opened.progress.finish();
@@ -205,7 +205,7 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
     if let Some(output) = outputs.squashfs {
         let path = output.path().to_owned();
         let (store, progress) = (&opened.store, &opened.progress);
-        let written = sconce_image::build::squashfs(
+        let written = sconce_image::build::write_squashfs(
             &plan,
             &lock,
             &environment,
@@ -217,7 +217,7 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
         opened.progress.finish();
         return say_squashfs(&written, &path, args.json, global);
     }
-    let image = sconce_image::build::build(
+    let image = sconce_image::build::build_image(
         &plan,
         &lock,
         &environment,
@@ -230,7 +230,7 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
         false => args.tag.clone(),
     };
     for name in &names {
-        image.call(&opened.store, name)?;
+        image.assign_name(&opened.store, name)?;
     }
     outputs.write(&image, &names, &opened)?;
     let pushed = match &to {
@@ -242,7 +242,7 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
                 store: &opened.store,
                 global,
             };
-            Some(push.run(&image, &opened.progress)?)
+            Some(push.push_image(&image, &opened.progress)?)
         }
         None => None,
     };
@@ -253,12 +253,12 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
         if let (Some(to), Some(pushed)) = (&to, &pushed) {
             said["pushed"] = push::as_json(to, pushed);
         }
-        output::data(&said.to_string())?;
+        output::write_data(&said.to_string())?;
     } else if !global.quiet {
         let style = OutputStyle::for_stderr();
-        output::say(&summary(&image, &names, made, &style));
+        output::print_message(&summary(&image, &names, made, &style));
         if let (Some(to), Some(pushed)) = (&to, &pushed) {
-            output::say(&push::summary(to, pushed, &style));
+            output::print_message(&push::render_summary(to, pushed, &style));
         }
     }
     Ok(exit::OK)
@@ -269,7 +269,7 @@ fn without_compiler(whole: &Lock) -> String {
     format!(
         "slim: the compiler is left out ({} Debian packages): torch.compile, Triton and C++ extensions \
          cannot compile in this image; `[build] keep = [\"compiler\"]` keeps it",
-        whole.compiler().len()
+        whole.compiler_debs().len()
     )
 }
 
@@ -282,7 +282,7 @@ pub(crate) fn of_environment(
 ) -> Result<LocalImage> {
     // In the image nobody could write it down later.
     compile(workshop, lock, environment)?;
-    let environment = sconce_image::ready(lock, &opened.store)?;
+    let environment = sconce_image::load_environment(lock, &opened.store)?;
     let options = LayerPlanOptions {
         most_layers: USUAL_LAYERS,
         bytecode: true,
@@ -297,9 +297,9 @@ pub(crate) fn of_environment(
         cards: Vec::new(),
         created: 0,
     };
-    let (plan, store) = (LayerPlan::of(lock, options), &opened.store);
+    let (plan, store) = (LayerPlan::for_lock(lock, options), &opened.store);
     let progress = &opened.progress;
-    Ok(sconce_image::build::build(
+    Ok(sconce_image::build::build_image(
         &plan,
         lock,
         &environment,
@@ -352,7 +352,7 @@ impl<'a> Outputs<'a> {
             layout::check_folder(folder)?;
         }
         let archives = [&found.layout_archive, &found.docker_archive];
-        outputs::share(&archives.map(Option::as_ref), args.json)?;
+        outputs::claim_stdout(&archives.map(Option::as_ref), args.json)?;
         Ok(found)
     }
 
@@ -377,7 +377,7 @@ struct LayerSharing(BTreeMap<Digest, Vec<String>>);
 impl LayerSharing {
     fn read(opened: &CommandContext) -> Result<Self> {
         let mut shared: BTreeMap<Digest, Vec<String>> = BTreeMap::new();
-        for (name, digest) in local::names(&opened.store)? {
+        for (name, digest) in local::list_names(&opened.store)? {
             // A name may outlive its image.
             if let Ok(image) = LocalImage::load(&opened.store, digest) {
                 for layer in &image.manifest.layers {
@@ -405,13 +405,13 @@ fn compile(
     impl RunObserver for SilentObserver {}
 
     let store = workshop.store;
-    let jobs = bytecode::missing(environment, lock, store);
+    let jobs = bytecode::list_missing(environment, lock, store);
     if jobs.is_empty() {
         // The work beside this build was stopped, and another build may have done it since.
         return Ok(bytecode::clear_leftovers(environment, lock, store)?);
     }
     workshop.progress.stage("compile", None);
-    let root = workshop.interpreter(lock, Priority::Foreground)?;
+    let root = workshop.ensure_interpreter(lock, Priority::Foreground)?;
     let compiler = BytecodeCompiler {
         root: &root,
         lock,
@@ -426,7 +426,7 @@ fn compile(
     // Whether it was left to another process.
     let one = |job: &BytecodeJob, is_first: bool| -> Result<bool> {
         let work = match is_first {
-            true => job.begin(store)?,
+            true => job.try_start(store)?,
             false => job.begin_beside(store, workshop.progress)?,
         };
         let Some(work) = work else { return Ok(true) };
@@ -484,7 +484,7 @@ fn print_plan(
                 "shared_with": shared.of(layer.as_ref()),
             })
         };
-        output::data(&serde_json::Value::Array(rows.map(row).collect()).to_string())?;
+        output::write_data(&serde_json::Value::Array(rows.map(row).collect()).to_string())?;
         return Ok(exit::OK);
     }
     let style = OutputStyle::for_stdout();
@@ -523,7 +523,7 @@ fn print_plan(
             "{count} layers; which of them are in the store is known once the packages are\n"
         ),
     };
-    output::data(&text)?;
+    output::write_data(&text)?;
     Ok(exit::OK)
 }
 
@@ -552,9 +552,9 @@ fn say_squashfs(
             "content_bytes": written.content_bytes,
             "inodes": written.inodes,
         });
-        output::data(&value.to_string())?;
+        output::write_data(&value.to_string())?;
     } else if !global.quiet {
-        output::say(&format!(
+        output::print_message(&format!(
             "{}\n{}; {} in {} files, folders and links",
             file.display(),
             Bytes(written.size_bytes),
@@ -593,12 +593,12 @@ mod tests {
 
     #[test]
     fn json_is_as_before() {
-        let config = Descriptor::of(media::CONFIG, b"{}");
-        let layer = Descriptor::of(media::LAYER, b"layer");
-        let manifest_bytes = sconce_oci::write(&ImageManifest::new(config, vec![layer]));
+        let config = Descriptor::for_bytes(media::CONFIG, b"{}");
+        let layer = Descriptor::for_bytes(media::LAYER, b"layer");
+        let manifest_bytes = sconce_oci::to_json(&ImageManifest::new(config, vec![layer]));
         let image = LocalImage {
-            digest: sconce_oci::Digest::of(&manifest_bytes),
-            manifest: ImageManifest::parse(&manifest_bytes).unwrap(),
+            digest: sconce_oci::Digest::hash_bytes(&manifest_bytes),
+            manifest: ImageManifest::from_json(&manifest_bytes).unwrap(),
             manifest_bytes,
             config_bytes: b"{}".to_vec(),
             contents: Vec::new(),

@@ -34,9 +34,9 @@ enum Question {
 /// Answers one question about CDI files.
 pub(crate) fn cdi(args: &CdiArgs, global: &GlobalArgs) -> Result<u8> {
     match &args.question {
-        Question::List(args) => list::list(args, &global.env),
-        Question::Write(args) => write::write(args, global),
-        Question::Check(args) => check::check(args, &global.env),
+        Question::List(args) => list::list_cdi_devices(args, &global.env),
+        Question::Write(args) => write::write_cdi_file(args, global),
+        Question::Check(args) => check::check_cdi_files(args, &global.env),
     }
 }
 
@@ -50,7 +50,7 @@ fn own_folder(env: &Env) -> Option<PathBuf> {
 
 /// Every CDI file that an engine of this user may read.
 fn files(env: &Env) -> Vec<CdiFile> {
-    sconce_host::cdi::files(&Roots::default(), own_folder(env).as_deref())
+    sconce_host::cdi::read_files(&Roots::default(), own_folder(env).as_deref())
 }
 
 /// The other file that has a device too, and why engines do not take the device from this one.

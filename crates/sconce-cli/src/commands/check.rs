@@ -18,7 +18,7 @@ use sconce_schema::spec::FILE_NAME;
 use sconce_schema::{Finding, HostFacts, exit};
 use sconce_store::Store;
 
-use super::run::image::platform;
+use super::run::image::host_platform;
 use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
 use crate::findings;
@@ -54,15 +54,17 @@ pub(crate) struct CheckArgs {
 /// Says whether the environment will run: on this machine, or on named ones.
 pub(crate) fn check(args: &CheckArgs, global: &GlobalArgs) -> Result<u8> {
     let places = SconceDirs::find(global)?;
-    let hosts = args.hosts.hosts(Some(&places.store), &global.env)?;
+    let hosts = args
+        .hosts
+        .load_host_facts(Some(&places.store), &global.env)?;
     if !args.torch.is_empty() {
         let torches = torches(&args.torch)?;
         if !args.hosts.names_others() && hosts.iter().all(|host| host.cards.is_empty()) {
             return Err(CliError::NoCardHere.into());
         }
-        return print_matrix(&matrix::torches(&torches, &hosts), args.json);
+        return print_matrix(&matrix::build_torch_matrix(&torches, &hosts), args.json);
     }
-    let judged = subject(&args.subject, &places, global)?;
+    let judged = inspect_environment(&args.subject, &places, global)?;
     if judged.is_empty() {
         return Err(CliError::NothingToCheck {
             subject: args.subject.clone(),
@@ -75,7 +77,7 @@ pub(crate) fn check(args: &CheckArgs, global: &GlobalArgs) -> Result<u8> {
             1 => ("is", "of it the version is judged", "it"),
             _ => ("are", "of these the versions are judged", "them"),
         };
-        output::say(&format!(
+        output::print_message(&format!(
             "{} of its packages {are} not in the store: {versions}, not the bytes (`sconce run` or \
              `build` fetches {them})",
             judged.absent.len()
@@ -84,7 +86,7 @@ pub(crate) fn check(args: &CheckArgs, global: &GlobalArgs) -> Result<u8> {
     match &hosts[..] {
         [host] => one(&judged, host, args, global),
         hosts => {
-            let matrix = Matrix::new(vec![judged.row(hosts)], hosts);
+            let matrix = Matrix::new(vec![judged.matrix_row(hosts)], hosts);
             print_matrix(&matrix, args.json)
         }
     }
@@ -97,7 +99,7 @@ fn one(
     args: &CheckArgs,
     global: &GlobalArgs,
 ) -> Result<u8> {
-    let mut found = judged.findings(host);
+    let mut found = judged.check_host(host);
     let code = code(&found);
     if args.no_notes {
         found.retain(|one| one.weight != Severity::Notes);
@@ -111,14 +113,17 @@ fn one(
             "not-in-the-store": judged.absent,
             "findings": found,
         });
-        output::data(&serde_json::to_string_pretty(&said).unwrap_or_default())?;
+        output::write_data(&serde_json::to_string_pretty(&said).unwrap_or_default())?;
         return Ok(code);
     }
     if !found.is_empty() {
-        output::data(&findings::listing(&found, &TextLayout::stdout()))?;
+        output::write_data(&findings::render_findings(
+            &found,
+            &TextLayout::for_stdout(),
+        ))?;
     }
     if !global.quiet {
-        output::say(&verdict(judged, host, &found, code));
+        output::print_message(&verdict(judged, host, &found, code));
     }
     Ok(code)
 }
@@ -152,7 +157,7 @@ fn verdict(judged: &InspectedEnvironment, host: &HostFacts, found: &[Finding], c
     };
     let counted = match found.is_empty() {
         true => String::new(),
-        false => format!(" ({})", findings::counted(found)),
+        false => format!(" ({})", findings::format_severity_counts(found)),
     };
     // Nobody may take what is said of libraries for the whole.
     let unjudged = match fails(found) || judged.is_resolved {
@@ -195,12 +200,18 @@ fn named(host: &HostFacts) -> String {
 /// The torches that are named; their releases, or at least what they are built with, must be known.
 fn torches(wanted: &[String]) -> Result<Vec<NamedTorch>> {
     if wanted.iter().any(|version| version == "all") {
-        return Ok(tables::torches().iter().map(NamedTorch::from).collect());
+        return Ok(tables::torch_releases()
+            .iter()
+            .map(NamedTorch::from)
+            .collect());
     }
     let find = |version: &String| {
         let named = NamedTorch::parse(version).filter(NamedTorch::is_judged);
         named.ok_or_else(|| {
-            let (oldest, newest) = (tables::torches().first(), tables::torches().last());
+            let (oldest, newest) = (
+                tables::torch_releases().first(),
+                tables::torch_releases().last(),
+            );
             CliError::UnknownTorch {
                 version: version.clone(),
                 oldest: oldest.map_or("", |torch| torch.newest),
@@ -214,7 +225,7 @@ fn torches(wanted: &[String]) -> Result<Vec<NamedTorch>> {
 
 /// In this order: an image in a file or a folder, as `run` takes it, a file that ends with `.lock`, a
 /// spec or a folder with one, another folder, a local image's name or digest.
-pub(super) fn subject(
+pub(super) fn inspect_environment(
     what: &str,
     places: &SconceDirs,
     global: &GlobalArgs,
@@ -223,16 +234,16 @@ pub(super) fn subject(
     if let Some(source) = packed(what) {
         let store = Store::open(&places.store)?;
         let progress = TerminalProgress::new(global.quiet);
-        let image = open::open(&source, &platform(), &store, &progress)?;
+        let image = open::load_image(&source, &host_platform(), &store, &progress)?;
         return of_image(what, &image, &store, progress);
     }
     // A folder of this machine needs no store: it is judged where none can be made, too.
     if path.is_dir() && !path.join("sconce.toml").is_file() {
-        return InspectedEnvironment::folder(path, variables(&global.env));
+        return InspectedEnvironment::from_dir(path, variables(&global.env));
     }
     let store = Store::open(&places.store)?;
     if path.exists() && is_lock(path) {
-        return InspectedEnvironment::locked(what, &read_lock(path)?, &store);
+        return InspectedEnvironment::from_lock(what, &read_lock(path)?, &store);
     }
     if path.exists() {
         let is_toml = path.is_dir() || path.extension().is_some_and(|end| end == "toml");
@@ -245,16 +256,16 @@ pub(super) fn subject(
             }
             opened => opened?,
         };
-        let lock = project.lock()?.ok_or_else(|| CliError::NoLock {
+        let lock = project.load_lock()?.ok_or_else(|| CliError::NoLock {
             path: project.lock_file(),
         })?;
         if lock.inputs != project.inputs && !global.quiet {
-            output::say(
+            output::print_message(
                 "the spec has changed since it was locked; the lock is judged as it is \
                  (`sconce lock` renews it)",
             );
         }
-        let judged = InspectedEnvironment::locked(&project.name, &lock, &store)?;
+        let judged = InspectedEnvironment::from_lock(&project.name, &lock, &store)?;
         let run = &project.spec.run;
         let judged = judged.with_variables(&run.env);
         return Ok(judged.with_cards(run.gpus.as_ref()));
@@ -280,7 +291,12 @@ fn packed(what: &str) -> Option<ImageSource> {
         let is_toml = path.extension().is_some_and(|end| end == "toml");
         is_toml || is_lock(path) || path.join(FILE_NAME).is_file()
     };
-    let found = || ImageSource::at(path).ok().flatten().filter(|_| !is_other());
+    let found = || {
+        ImageSource::detect_at(path)
+            .ok()
+            .flatten()
+            .filter(|_| !is_other())
+    };
     named.or_else(found)
 }
 
@@ -290,10 +306,10 @@ fn of_image(
     store: &Store,
     progress: TerminalProgress,
 ) -> Result<InspectedEnvironment> {
-    let trees = unpack::trees(image, what, store, UnpackLimits::default(), &progress)?;
+    let trees = unpack::ensure_trees(image, what, store, UnpackLimits::default(), &progress)?;
     progress.finish();
     let env = image
-        .config()?
+        .parse_config()?
         .config
         .and_then(|config| config.env)
         .unwrap_or_default();
@@ -338,9 +354,9 @@ fn print_matrix(matrix: &Matrix, json: bool) -> Result<u8> {
         (false, false) => exit::OK,
     };
     if json {
-        output::data(&serde_json::to_string_pretty(matrix).unwrap_or_default())?;
+        output::write_data(&serde_json::to_string_pretty(matrix).unwrap_or_default())?;
     } else {
-        output::data(&table::drawn(matrix, &TextLayout::stdout()))?;
+        output::write_data(&table::render_matrix(matrix, &TextLayout::for_stdout()))?;
     }
     Ok(code)
 }

@@ -1,7 +1,7 @@
 //! `sconce compare`.
 
 use clap::Args;
-use sconce_image::diff::diff;
+use sconce_image::diff::diff_packages;
 use sconce_image::sbom::SbomPackage;
 use sconce_report::compare::{Comparison, SettingChange};
 use sconce_report::{RunReport, json, terminal};
@@ -30,16 +30,16 @@ pub(crate) struct CompareArgs {
 pub(crate) fn compare(args: &CompareArgs, global: &GlobalArgs) -> Result<u8> {
     let places = SconceDirs::find(global)?;
     let read = |run: &str| -> Result<RunReport> {
-        let path = sconce_record::find(&places.runs, run)?;
-        Ok(RunReport::of(sconce_record::read(&path)?))
+        let path = sconce_record::resolve_run(&places.runs, run)?;
+        Ok(RunReport::from_record(sconce_record::open_record(&path)?))
     };
     let (before, after) = (read(&args.before)?, read(&args.after)?);
-    let mut comparison = Comparison::of(&before, &after);
+    let mut comparison = Comparison::from_reports(&before, &after);
     comparison.packages = packages(&before, &after, global);
-    output::data(&if args.json {
-        json::compare(&comparison)
+    output::write_data(&if args.json {
+        json::render_comparison(&comparison)
     } else {
-        terminal::compare(&comparison, OutputStyle::for_stdout().for_reports())
+        terminal::render_comparison(&comparison, OutputStyle::for_stdout().for_reports())
     })?;
     Ok(exit::OK)
 }
@@ -54,7 +54,7 @@ fn packages(
     if before.started.folder == after.started.folder {
         return None;
     }
-    let found = diff(&lock(before, global)?, &lock(after, global)?);
+    let found = diff_packages(&lock(before, global)?, &lock(after, global)?);
     let version = |package: &SbomPackage| package.version.clone();
     let mut changes: Vec<SettingChange> = (found.changed.iter())
         .map(|change| SettingChange {
@@ -79,7 +79,7 @@ fn packages(
 fn lock(report: &RunReport, global: &GlobalArgs) -> Option<Vec<SbomPackage>> {
     let versions = report.started.versions.as_ref()?;
     let path = report.started.folder.join("sconce.lock");
-    match PackageListSource::find(path.to_str()?, global).ok()? {
+    match PackageListSource::from_argument(path.to_str()?, global).ok()? {
         PackageListSource::Lock { name, lock, image } if lock.versions == *versions => {
             Some(PackageListSource::Lock { name, lock, image }.packages())
         }

@@ -1,7 +1,7 @@
 //! `sconce diff`.
 
 use clap::Args;
-use sconce_image::diff::{PackageChange, PackageDiff, diff as compare};
+use sconce_image::diff::{PackageChange, PackageDiff, diff_packages as compare};
 use sconce_image::sbom::SbomPackage;
 use sconce_schema::{Bytes, exit};
 
@@ -10,7 +10,7 @@ use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
 use crate::style::OutputStyle;
-use crate::table::table;
+use crate::table::format_table;
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
@@ -27,19 +27,19 @@ pub(crate) struct DiffArgs {
 
 /// Exit code 1 where they differ, as diff(1).
 pub(crate) fn diff(args: &DiffArgs, global: &GlobalArgs) -> Result<u8> {
-    let before = PackageListSource::find(&args.before, global)?.packages();
-    let after = PackageListSource::find(&args.after, global)?.packages();
+    let before = PackageListSource::from_argument(&args.before, global)?.packages();
+    let after = PackageListSource::from_argument(&args.after, global)?.packages();
     let found = compare(&before, &after);
     if args.json {
-        output::data(&as_json(&found).to_string())?;
+        output::write_data(&as_json(&found).to_string())?;
     } else {
         let rows = rows(&found);
         if !rows.is_empty() {
             let heads = ["package", "before", "after", "download"];
-            output::data(&table(heads, &rows, &OutputStyle::for_stdout()))?;
+            output::write_data(&format_table(heads, &rows, &OutputStyle::for_stdout()))?;
         }
         if !global.quiet {
-            output::say(&summary(&found));
+            output::print_message(&summary(&found));
         }
     }
     Ok(if found.is_empty() { exit::OK } else { exit::NO })

@@ -48,17 +48,17 @@ pub(crate) struct DoctorArgs {
 pub(crate) fn doctor(args: &DoctorArgs, global: &GlobalArgs) -> Result<u8> {
     let facts = outputs::find_some(args.facts.as_deref(), OutputForm::Text)?;
     let bundle = outputs::find_some(args.bundle.as_deref(), OutputForm::Text)?;
-    outputs::share(&[facts.as_ref(), bundle.as_ref()], args.json)?;
+    outputs::claim_stdout(&[facts.as_ref(), bundle.as_ref()], args.json)?;
     let places = SconceDirs::find(global)?;
-    let host = hosts::here(Some(&places.store), &global.env);
+    let host = hosts::read_local_facts(Some(&places.store), &global.env);
     let judged = args
         .subject
         .as_deref()
-        .map(|what| check::subject(what, &places, global));
+        .map(|what| check::inspect_environment(what, &places, global));
     let judged = judged.transpose()?;
     let found = match &judged {
-        Some(judged) => judged.findings(&host),
-        None => rules::machine(&host),
+        Some(judged) => judged.check_host(&host),
+        None => rules::check_host(&host),
     };
     let verdict = verdict(&host, judged.as_ref(), &found);
     let report = Report {
@@ -66,7 +66,7 @@ pub(crate) fn doctor(args: &DoctorArgs, global: &GlobalArgs) -> Result<u8> {
         host: &host,
         found: &found,
         judged: judged.as_ref(),
-        installed: &InstalledTools::here(&global.env),
+        installed: &InstalledTools::detect_from_env(&global.env),
     };
     if let Some(output) = facts {
         let text = serde_json::to_string_pretty(&host).unwrap_or_default() + "\n";
@@ -75,17 +75,17 @@ pub(crate) fn doctor(args: &DoctorArgs, global: &GlobalArgs) -> Result<u8> {
     if let Some(output) = bundle {
         outputs::write(
             output,
-            bundle::text(&report, global.env.home()).as_bytes(),
+            bundle::render_text(&report, global.env.home_dir()).as_bytes(),
             global,
         )?;
     }
     if args.json {
-        output::data(&report.json())?;
+        output::write_data(&report.json())?;
     } else {
-        output::data(&report.text(&TextLayout::stdout()))?;
+        output::write_data(&report.text(&TextLayout::for_stdout()))?;
     }
     if args.fix {
-        fix::offer(&found)?;
+        fix::offer_fixes(&found)?;
     }
     let fails = found.iter().any(|one| one.weight == Severity::Fails);
     Ok(if fails { exit::NO } else { exit::OK })
@@ -105,7 +105,7 @@ impl Report<'_> {
         let said = serde_json::json!({
             "verdict": self.verdict,
             "findings": self.found,
-            "environment": self.judged.map(InspectedEnvironment::described),
+            "environment": self.judged.map(InspectedEnvironment::format_summary),
             "installed": self.installed,
             "facts": self.host,
         });
@@ -113,16 +113,16 @@ impl Report<'_> {
     }
 
     fn text(&self, page: &TextLayout) -> String {
-        let mut text = format!("{}\n\n", page.wrapped(self.verdict, 0, 0));
+        let mut text = format!("{}\n\n", page.wrap_text(self.verdict, 0, 0));
         if !self.found.is_empty() {
-            text += &findings::listing(self.found, page);
+            text += &findings::render_findings(self.found, page);
             text += "\n";
         }
-        let mut more = self.installed.lines(self.judged.is_none());
+        let mut more = self.installed.summary_lines(self.judged.is_none());
         if let Some(judged) = self.judged {
-            more.push(("judged", judged.described()));
+            more.push(("judged", judged.format_summary()));
         }
-        text + &summary::of(self.host, &more, page)
+        text + &summary::render_host_facts(self.host, &more, page)
     }
 }
 

@@ -32,13 +32,13 @@ pub(crate) struct ExecArgs {
 }
 
 pub(crate) fn exec(args: &ExecArgs, global: &GlobalArgs) -> Result<u8> {
-    let run = live::find(&SconceDirs::find(global)?, args.run.as_deref())?;
+    let run = live::find_live(&SconceDirs::find(global)?, args.run.as_deref())?;
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let term = global.env.var("TERM").filter(|_| terminal);
     let beside = term
         .map(|term| ("TERM".to_owned(), term.to_owned()))
         .into_iter();
-    let env = wish::environment(&beside.collect(), &args.env, |name| {
+    let env = wish::merge_variables(&beside.collect(), &args.env, |name| {
         global.env.var(name).map(str::to_owned)
     })?;
     let command = ExecRequest {
@@ -48,14 +48,14 @@ pub(crate) fn exec(args: &ExecArgs, global: &GlobalArgs) -> Result<u8> {
         terminal,
     };
     let id = || run.started.id.clone();
-    let answer = control::command(live::folder(&run), &command);
+    let answer = control::exec_command(live::run_dir(&run), &command);
     match answer.map_err(|source| LiveError::Ask { id: id(), source })? {
-        ControlResponse::Ended(exit) => Ok(exit.code()),
+        ControlResponse::Ended(exit) => Ok(exit.exit_code()),
         ControlResponse::CannotStart(why, hint, code) => {
             let style = OutputStyle::for_stderr();
-            output::error(&format!("{} {why}", style.error("error:")));
+            output::print_error(&format!("{} {why}", style.error("error:")));
             if let Some(hint) = hint {
-                output::say(&format!("{} {hint}", style.hint("hint:")));
+                output::print_message(&format!("{} {hint}", style.hint("hint:")));
             }
             Ok(code)
         }

@@ -15,7 +15,7 @@ use sconce_schema::{Bytes, exit};
 use super::check;
 use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
-use crate::findings::{mended, titled};
+use crate::findings::{format_fix, format_title};
 use crate::hosts::RemoteMachineFlags;
 use crate::output;
 use crate::page::TextLayout;
@@ -50,24 +50,26 @@ pub(crate) fn explain(args: &ExplainArgs, global: &GlobalArgs) -> Result<u8> {
     let places = SconceDirs::find(global)?;
     let hosts = match args.elsewhere {
         true => Vec::new(),
-        false => args.hosts.hosts(Some(&places.store), &global.env)?,
+        false => args
+            .hosts
+            .load_host_facts(Some(&places.store), &global.env)?,
     };
     let host = hosts.first();
     if let Some(first) = host.filter(|_| hosts.len() > 1 && !global.quiet) {
         let name = first.name.as_deref().unwrap_or("the first machine");
-        output::say(&format!(
+        output::print_message(&format!(
             "judged for {name} alone: a log comes from one machine"
         ));
     }
     let environment = match &args.of {
-        Some(what) => check::subject(what, &places, global)?.for_logs(),
+        Some(what) => check::inspect_environment(what, &places, global)?.for_logs(),
         None => LogEnvironment::default(),
     };
     let explained = read(&args.file, global)?.finish(host, &environment);
     if args.json {
-        output::data(&serde_json::to_string_pretty(&explained).unwrap_or_default())?;
+        output::write_data(&serde_json::to_string_pretty(&explained).unwrap_or_default())?;
     } else {
-        output::data(&text(&explained, &TextLayout::stdout()))?;
+        output::write_data(&text(&explained, &TextLayout::for_stdout()))?;
     }
     Ok(match explained.causes.is_empty() {
         true => exit::NO,
@@ -85,7 +87,7 @@ fn read(path: &Path, global: &GlobalArgs) -> Result<Explainer<'static>> {
     let mut from: Box<dyn Read> = match path == Path::new("-") {
         true => {
             if io::stdin().is_terminal() && !global.quiet {
-                output::say("paste the error, then press Ctrl-D");
+                output::print_message("paste the error, then press Ctrl-D");
             }
             Box::new(io::stdin().lock())
         }
@@ -99,7 +101,7 @@ fn read(path: &Path, global: &GlobalArgs) -> Result<Explainer<'static>> {
             Err(error) => return Err(failed(error).into()),
         }),
     };
-    let mut explainer = Explainer::new(RuleSet::own());
+    let mut explainer = Explainer::new(RuleSet::builtin_rules());
     let mut piece = vec![0; PIECE];
     loop {
         match from.read(&mut piece) {
@@ -137,7 +139,7 @@ fn text(explained: &Explanation, page: &TextLayout) -> String {
     for cause in behind.iter().take(MOST_CAUSES) {
         let by = cause.consequence_of.as_deref().unwrap_or_default();
         let what = format!("{}, which {by} explains", cause.title);
-        let _ = writeln!(text, "also: {}", titled(&what, &cause.code, 6, page));
+        let _ = writeln!(text, "also: {}", format_title(&what, &cause.code, 6, page));
     }
     if !behind.is_empty() {
         text.push('\n');
@@ -145,7 +147,7 @@ fn text(explained: &Explanation, page: &TextLayout) -> String {
     if let Some(unknown) = &explained.unknown {
         let _ = writeln!(text, "{}", style.warn("Nothing is known of this:"));
         let line = format!("line {}: {}", unknown.line, unknown.text);
-        let _ = writeln!(text, "  {}", page.wrapped(&line, 2, 4));
+        let _ = writeln!(text, "  {}", page.wrap_text(&line, 2, 4));
         if !unknown.nearest.is_empty() {
             let _ = writeln!(text, "The most like it, which need not be its cause:");
         }
@@ -188,7 +190,7 @@ fn block(number: usize, cause: &Cause, oom: Option<&OomMessage>, page: &TextLayo
     };
     let code = style.dim(&format!("[{}]", cause.code));
     let mut text = format!("{title}{sure} {code}\n");
-    let wrapped = |said: &str| page.wrapped(said, DETAIL, DETAIL);
+    let wrapped = |said: &str| page.wrap_text(said, DETAIL, DETAIL);
     let mut line = |name: &str, said: &str| {
         let _ = writeln!(text, "  {}  {said}", style.dim(&format!("{name:5}")));
     };
@@ -218,7 +220,7 @@ fn block(number: usize, cause: &Cause, oom: Option<&OomMessage>, page: &TextLayo
         line(speaks, &wrapped(&seen.what));
     }
     for mend in &cause.mends {
-        line("mend", &style.hint(&mended(mend, DETAIL, page)));
+        line("mend", &style.hint(&format_fix(mend, DETAIL, page)));
     }
     for source in cause.sources.iter().take(2) {
         line("see", source);

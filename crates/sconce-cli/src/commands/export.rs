@@ -71,16 +71,16 @@ pub(crate) fn export(args: &ExportArgs, global: &GlobalArgs) -> Result<u8> {
     if let (Some(format), Some(_)) = (format, args.table) {
         return Err(CliError::NoTables { format }.into());
     }
-    let found = outputs::look(&args.file, form(args.to));
+    let found = outputs::find_with_output_error(&args.file, form(args.to));
     let place = match args.to {
         ExportFormat::Tensorboard => event_file(found, &args.file)?,
         _ => ExportDestination::Known(found?),
     };
     if let ExportDestination::Known(output) = &place {
-        outputs::share(&[Some(output)], false)?;
+        outputs::claim_stdout(&[Some(output)], false)?;
     }
     let places = SconceDirs::find(global)?;
-    let record = sconce_record::find(&places.runs, &args.run)?;
+    let record = sconce_record::resolve_run(&places.runs, &args.run)?;
     let output = match place {
         ExportDestination::Known(output) => output,
         ExportDestination::InFolder(folder) => in_folder(&folder, &record)?,
@@ -89,11 +89,11 @@ pub(crate) fn export(args: &ExportArgs, global: &GlobalArgs) -> Result<u8> {
     let written = to(output, args, &record)?;
     if written.damaged_lines > 0 {
         let lines = written.damaged_lines;
-        output::say(&format!("lines of the record that cannot be read: {lines}"));
+        output::print_message(&format!("lines of the record that cannot be read: {lines}"));
     }
     if written.columns_left_out > 0 {
         let columns = written.columns_left_out;
-        output::say(&format!(
+        output::print_message(&format!(
             "columns left out, as there are too many: {columns}"
         ));
     }
@@ -104,7 +104,7 @@ pub(crate) fn export(args: &ExportArgs, global: &GlobalArgs) -> Result<u8> {
             _ => "rows",
         };
         let path = path.display();
-        output::say(&format!("written: {path} ({things}: {})", written.rows));
+        output::print_message(&format!("written: {path} ({things}: {})", written.rows));
     }
     Ok(exit::OK)
 }
@@ -115,14 +115,14 @@ fn write(
     record: &Path,
     out: &mut impl Write,
 ) -> Result<ExportSummary, ExportError> {
-    let open = || sconce_record::read(record);
+    let open = || sconce_record::open_record(record);
     let table = args.table.map_or(ExportTable::Readings, ExportTable::from);
     match args.to {
-        ExportFormat::Csv => export::csv(open, table, out),
-        ExportFormat::Parquet => export::parquet(open, table, out),
-        ExportFormat::Json => export::json(open, out),
-        ExportFormat::Tensorboard => export::tensorboard(open()?, out),
-        ExportFormat::Perfetto => export::perfetto(open()?, out),
+        ExportFormat::Csv => export::write_csv(open, table, out),
+        ExportFormat::Parquet => export::write_parquet(open, table, out),
+        ExportFormat::Json => export::write_json(open, out),
+        ExportFormat::Tensorboard => export::write_tensorboard(open()?, out),
+        ExportFormat::Perfetto => export::write_perfetto(open()?, out),
     }
 }
 
@@ -135,11 +135,11 @@ fn to(output: OutputDestination, args: &ExportArgs, record: &Path) -> Result<Exp
         Ok(written)
     });
     let written = done.map_err(|error| match error {
-        ExportError::Write(source) => Failure::from(OutputError::write(&path)(source)),
+        ExportError::Write(source) => Failure::from(OutputError::io_error(&path)(source)),
         error @ ExportError::Record(_) => error.into(),
     })?;
     let file = out.into_inner().map_err(|error| error.into_error());
-    file.map_err(OutputError::write(&path))?.finish()?;
+    file.map_err(OutputError::io_error(&path))?.finish()?;
     Ok(written)
 }
 
@@ -167,13 +167,13 @@ fn event_file(
         Ok(_) | Err(OutputError::Io { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    OutputDirectory::check(path)?;
+    OutputDirectory::check_writable(path)?;
     Ok(ExportDestination::InFolder(path.to_owned()))
 }
 
 /// The event file of a run in TensorBoard's folder: `tfevents` in a name is how it knows them.
 fn in_folder(folder: &Path, record: &Path) -> Result<OutputDestination> {
-    let began_s = sconce_record::read(record)?.started.unix_ms / 1000;
+    let began_s = sconce_record::open_record(record)?.started.unix_ms / 1000;
     let name = format!("events.out.tfevents.{began_s:010}.sconce");
-    Ok(OutputDirectory::open(folder)?.file(&name, OutputForm::Binary)?)
+    Ok(OutputDirectory::open_or_create(folder)?.output_for(&name, OutputForm::Binary)?)
 }

@@ -23,7 +23,7 @@ use sconce_host::{HostProfile, Roots};
 use sconce_memory::forecast::plan::TrainingPlans;
 use sconce_memory::forecast::seen::ObservationEnd;
 use sconce_memory::forecast::values::{SubstituteValues, ValueDependence};
-use sconce_memory::forecast::watched::unwatched;
+use sconce_memory::forecast::watched::inconclusive_reasons;
 use sconce_memory::forecast::{
     self, FitOutcome, FlagSearchResult, Forecast, GpuBudget, GpuForecast, InconclusiveReason,
     VERSION,
@@ -61,10 +61,10 @@ pub(crate) struct FitArgs {
     #[arg(long, value_name = "CARD")]
     gpu: Vec<String>,
     /// Optimizer steps to run.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = crate::number::whole::<u32>(1, 1000))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = crate::number::whole_number_parser::<u32>(1, 1000))]
     steps: u32,
     /// Seconds after which a command that did not take its steps is ended.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = crate::number::whole::<u32>(1, u64::MAX))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = crate::number::whole_number_parser::<u32>(1, u64::MAX))]
     time: u32,
     /// A flag of the command's own and a range, such as --batch-size=8..256: the largest value that fits
     /// on each card is found.
@@ -148,7 +148,7 @@ pub(crate) fn fit(args: &FitArgs, global: &GlobalArgs) -> Result<u8> {
     }
     let page = outputs::find_some(args.html.as_deref(), OutputForm::Text)?;
     let kept = outputs::find_some(args.snapshot.as_deref(), OutputForm::Binary)?;
-    outputs::share(&[page.as_ref(), kept.as_ref()], args.json)?;
+    outputs::claim_stdout(&[page.as_ref(), kept.as_ref()], args.json)?;
     let mut plain: Vec<BaselineTrial> = Vec::new();
     let mut of_cards: Vec<GpuForecast> = Vec::new();
     // The card with the least left, and the trial that tells what fills it.
@@ -178,9 +178,9 @@ pub(crate) fn fit(args: &FitArgs, global: &GlobalArgs) -> Result<u8> {
             seconds: None,
         };
         let began = Instant::now();
-        let mut limited = asked.run(wanted(None))?;
-        failure::judge(&limited)?;
-        let unwatched = unwatched(&limited.seen);
+        let mut limited = asked.run_trial(wanted(None))?;
+        failure::validate_trial(&limited)?;
+        let unwatched = inconclusive_reasons(&limited.seen);
         // Where steps differ by themselves, what others do with other values tells nothing.
         let steps_differ = |one: &InconclusiveReason| {
             matches!(
@@ -194,21 +194,26 @@ pub(crate) fn fit(args: &FitArgs, global: &GlobalArgs) -> Result<u8> {
             true => ValueDependence::Bounded {
                 most: SubstituteValues::default(),
             },
-            false => values::judge(&mut asked, &wanted(None), &limited.seen, began.elapsed())?,
+            false => values::classify_by_trials(
+                &mut asked,
+                &wanted(None),
+                &limited.seen,
+                began.elapsed(),
+            )?,
         };
         let mut not_judged: Vec<InconclusiveReason> = Vec::new();
         let mut answers = SubstituteValues::default();
         let mut told_with: Option<SubstituteValues> = None;
         match judged {
-            ValueDependence::Free => free = Some(Free::of(&command, &limited.seen)),
+            ValueDependence::Free => free = Some(Free::from_probe_report(&command, &limited.seen)),
             // With the values that take the most it is told of.
             ValueDependence::Bounded { most } if !most.are_zeros() => {
                 let wanted = TrialRequest {
                     answers: most.clone(),
                     ..wanted(None)
                 };
-                let with_most = asked.run(wanted)?;
-                if forecast::verdict(&with_most.seen) != FitOutcome::DoesNotFit {
+                let with_most = asked.run_trial(wanted)?;
+                if forecast::fit_outcome(&with_most.seen) != FitOutcome::DoesNotFit {
                     limited = with_most;
                     told_with = Some(most.clone());
                 }
@@ -234,14 +239,14 @@ pub(crate) fn fit(args: &FitArgs, global: &GlobalArgs) -> Result<u8> {
                 work: !args.no_plans,
                 ..wanted(Some(WITHOUT_END))
             };
-            Some(asked.run(wanted)?)
+            Some(asked.run_trial(wanted)?)
         } else {
             None
         };
         let unlimited = without_end.as_ref().map(|done| &done.seen);
         let mut said = forecast::of_card(&card, &limited.seen, unlimited);
         said.values = told_with;
-        said.doubt(not_judged);
+        said.apply_inconclusive_reasons(not_judged);
         let vary = args.vary.as_ref().filter(|_| !args.plans);
         said.varied = vary.map(|vary| FlagSearchResult {
             flag: vary.to_string(),
@@ -259,14 +264,14 @@ pub(crate) fn fit(args: &FitArgs, global: &GlobalArgs) -> Result<u8> {
                         work: true,
                         ..wanted(Some(WITHOUT_END))
                     };
-                    values::watched(asked.run(wanted))?
+                    values::optional_output(asked.run_trial(wanted))?
                         .filter(|done| done.seen.ended == ObservationEnd::Steps)
                 }
             };
             let answers = with_most.as_ref().map(|_| answers).unwrap_or_default();
             let seen = with_most.as_ref().map(|done| &done.seen);
             let seen = seen.or(unlimited).unwrap_or(&limited.seen);
-            let one = BaselineTrial::of(
+            let one = BaselineTrial::from_probe_report(
                 hardware,
                 &card,
                 said.verdict,
@@ -287,38 +292,38 @@ pub(crate) fn fit(args: &FitArgs, global: &GlobalArgs) -> Result<u8> {
     };
     let seen = &done.seen;
     // Without it what fits is known all the same.
-    let snapshot = done.snapshot().unwrap_or_else(|failure| {
-        output::say(&failure.text(&OutputStyle::for_stderr()));
+    let snapshot = done.read_snapshot().unwrap_or_else(|failure| {
+        output::print_message(&failure.render_text(&OutputStyle::for_stderr()));
         None
     });
-    let made = snapshot.and_then(|snapshot| forecast::made(&card, seen, &snapshot));
+    let made = snapshot.and_then(|snapshot| forecast::peak_breakdown(&card, seen, &snapshot));
     if let Some(output) = kept {
         keep(&done, output)?;
     }
-    let plans = plans::search(&mut asked, &hardware, &plain)?;
+    let plans = plans::build_plan_tables(&mut asked, &hardware, &plain)?;
     let seen = &done.seen;
     let forecast = Forecast {
         plans,
         version: VERSION,
-        command: sconce_base::secrets::command(&args.command),
+        command: sconce_base::secrets::mask_command(&args.command),
         torch: seen.torch.clone(),
         cuda: seen.cuda.clone(),
         steps: seen.step_count(),
         made,
-        doubts: forecast::doubts(&of_cards, seen, done.processes, args.ranks.ranks),
+        doubts: forecast::list_caveats(&of_cards, seen, done.processes, args.ranks.ranks),
         reads: seen.reads.clone(),
         ranks: args.ranks.ranks,
         cards: of_cards,
     };
     if let Some(output) = page {
-        let page = page::page(&forecast, args.host);
+        let page = page::render_page(&forecast, args.host);
         outputs::write(output, page.as_bytes(), global)?;
     }
     if args.json {
-        output::data(&serde_json::to_string_pretty(&forecast).unwrap_or_default())?;
+        output::write_data(&serde_json::to_string_pretty(&forecast).unwrap_or_default())?;
     } else if args.html.is_none() {
-        let said = text::forecast(&forecast, args.all, args.host, &TextLayout::stdout());
-        output::data(&said)?;
+        let said = text::render_text(&forecast, args.all, args.host, &TextLayout::for_stdout());
+        output::write_data(&said)?;
     }
     // What does not fit as it is may fit with a plan, which is another question.
     let any = |verdict| forecast.cards.iter().any(|card| card.verdict == verdict);
@@ -338,10 +343,10 @@ fn keep(done: &TrialOutput, output: OutputDestination) -> Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(FitError::NoSnapshot.into());
         }
-        opened => opened.map_err(OutputError::write(&path))?,
+        opened => opened.map_err(OutputError::io_error(&path))?,
     };
     let mut out = output.open()?;
-    io::copy(&mut snapshot, &mut out).map_err(OutputError::write(&path))?;
+    io::copy(&mut snapshot, &mut out).map_err(OutputError::io_error(&path))?;
     Ok(out.finish()?)
 }
 
@@ -353,9 +358,9 @@ fn largest(
     vary: &FlagRange,
 ) -> Result<Option<u64>> {
     let (args, global) = (asked.args, asked.global);
-    vary.largest(|value| {
+    vary.find_largest_fitting(|value| {
         say(global, &trying(card, args, Some(value)));
-        let done = asked.run(TrialRequest {
+        let done = asked.run_trial(TrialRequest {
             hardware,
             memory: None,
             command: &command(args, Some(value)),
@@ -365,14 +370,14 @@ fn largest(
             answers: SubstituteValues::default(),
             seconds: None,
         })?;
-        failure::judge(&done)?;
+        failure::validate_trial(&done)?;
         Ok(!forecast::ran_out(&done.seen))
     })
 }
 
 fn command(args: &FitArgs, value: Option<u64>) -> Vec<String> {
     match (&args.vary, value) {
-        (Some(vary), Some(value)) => vary.command(&args.command, value),
+        (Some(vary), Some(value)) => vary.command_with_value(&args.command, value),
         _ => args.command.clone(),
     }
 }
@@ -390,7 +395,7 @@ fn cards(args: &FitArgs, global: &GlobalArgs) -> Result<Vec<&'static Hardware>> 
     for name in &args.gpu {
         let chosen = tables::find_hardware(name)?;
         if !chosen.choice.is_empty() && !global.quiet {
-            virtual_gpu::tell(&chosen);
+            virtual_gpu::print_chosen_size(&chosen);
         }
         cards.push(chosen.hardware);
     }
@@ -423,14 +428,14 @@ fn card(hardware: &Hardware) -> GpuBudget {
     GpuBudget {
         name,
         total_bytes: hardware.total.0,
-        context_bytes: virtual_gpu::context(hardware).0,
+        context_bytes: virtual_gpu::context_bytes(hardware).0,
         context_reported: hardware.context.is_some(),
-        nccl_least_bytes: virtual_gpu::communicator(hardware).start().0,
+        nccl_least_bytes: virtual_gpu::communicator_range(hardware).start().0,
     }
 }
 
 fn say(global: &GlobalArgs, text: &str) {
     if !global.quiet {
-        output::say(&OutputStyle::for_stderr().dim(&format!("fit: {text}")));
+        output::print_message(&OutputStyle::for_stderr().dim(&format!("fit: {text}")));
     }
 }

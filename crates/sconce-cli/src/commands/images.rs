@@ -11,7 +11,7 @@ use crate::failure::Result;
 use crate::output;
 use crate::places::SconceDirs;
 use crate::style::OutputStyle;
-use crate::table::table;
+use crate::table::format_table;
 
 #[derive(Debug, Args)]
 pub(crate) struct ImagesArgs {
@@ -33,7 +33,7 @@ pub(crate) fn images(args: &ImagesArgs, global: &GlobalArgs) -> Result<u8> {
         return Ok(exit::OK);
     }
     // An image that left the store keeps its name, and is shown as what it is.
-    let named = local::names(&store)?;
+    let named = local::list_names(&store)?;
     let images = named
         .iter()
         .map(|(name, digest)| (name, digest, LocalImage::load(&store, *digest).ok()));
@@ -44,20 +44,20 @@ pub(crate) fn images(args: &ImagesArgs, global: &GlobalArgs) -> Result<u8> {
                 "digest": digest,
                 "size_bytes": image.as_ref().map(LocalImage::size_bytes),
                 "layers": image.as_ref().map(|image| image.manifest.layers.len()),
-                "complete": image.is_some_and(|image| image.blobs(&store).is_ok()),
+                "complete": image.is_some_and(|image| image.layer_blobs(&store).is_ok()),
             })
         };
-        output::data(&serde_json::Value::Array(images.map(row).collect()).to_string())?;
+        output::write_data(&serde_json::Value::Array(images.map(row).collect()).to_string())?;
         return Ok(exit::OK);
     }
     let row = |(name, digest, image): (&String, &Digest, Option<LocalImage>)| {
         let none = || "–".to_owned();
         let complete = image
             .as_ref()
-            .is_some_and(|image| image.blobs(&store).is_ok());
+            .is_some_and(|image| image.layer_blobs(&store).is_ok());
         [
             name.clone(),
-            digest.hex()[..12].to_owned(),
+            digest.to_hex()[..12].to_owned(),
             image
                 .as_ref()
                 .map_or_else(none, |i| i.manifest.layers.len().to_string()),
@@ -70,11 +70,11 @@ pub(crate) fn images(args: &ImagesArgs, global: &GlobalArgs) -> Result<u8> {
     let rows: Vec<[String; 4]> = images.map(row).collect();
     if rows.is_empty() {
         if !global.quiet {
-            output::say("no images yet: `sconce build` makes one");
+            output::print_message("no images yet: `sconce build` makes one");
         }
     } else {
         let heads = ["image", "digest", "layers", "size"];
-        output::data(&table(heads, &rows, &OutputStyle::for_stdout()))?;
+        output::write_data(&format_table(heads, &rows, &OutputStyle::for_stdout()))?;
     }
     Ok(exit::OK)
 }

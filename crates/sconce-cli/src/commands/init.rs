@@ -99,7 +99,7 @@ impl SpecDestination {
         const MODE: u32 = 0o666;
         Ok(match force {
             true => Self::Replaced(outputs::find(target, OutputForm::Text)?),
-            false => Self::New(NewFile::find(target, MODE)?),
+            false => Self::New(NewFile::for_path(target, MODE)?),
         })
     }
 }
@@ -125,12 +125,12 @@ pub(crate) fn init(args: &InitArgs, global: &GlobalArgs) -> Result<u8> {
         false => Some(SpecDestination::find(&target, args.force)?),
     };
     let mut found = match source {
-        Some(source) => Some(find::read(folder, source)?),
-        None => find::look(folder)?,
+        Some(source) => Some(find::read_source(folder, source)?),
+        None => find::find_source(folder)?,
     };
     let text = match &mut found {
         Some(found) => adopted(found, folder, args),
-        None => words::small(&small_name(folder, args)?),
+        None => words::render_minimal_spec(&small_name(folder, args)?),
     };
     let spec = Spec::parse(&text).map_err(|source| InitError::Unreadable {
         source: Some(source),
@@ -147,14 +147,14 @@ pub(crate) fn init(args: &InitArgs, global: &GlobalArgs) -> Result<u8> {
         None => {}
     }
     if args.json {
-        let json = words::json(found.as_ref(), &target, &spec, &text, !args.dry_run);
-        output::data(&serde_json::to_string_pretty(&json).unwrap_or_default())?;
+        let json = words::as_json(found.as_ref(), &target, &spec, &text, !args.dry_run);
+        output::write_data(&serde_json::to_string_pretty(&json).unwrap_or_default())?;
     } else if args.dry_run {
-        output::data(&text)?;
+        output::write_data(&text)?;
     }
     if !args.json && !global.quiet {
         let style = OutputStyle::for_stderr();
-        output::say(&words::said(
+        output::print_message(&words::render_summary(
             found.as_ref(),
             &target,
             &spec,
@@ -172,12 +172,12 @@ fn adopted(found: &mut ImportCandidate, folder: &Path, args: &InitArgs) -> Strin
         spec.name = Some(name.clone());
     }
     if spec.run.command.is_empty()
-        && let Some(script) = find::script(folder)
+        && let Some(script) = find::find_script(folder)
     {
         spec.run.command = vec!["python".to_owned(), script.to_owned()];
         found.script = Some(script);
     }
-    words::adopted(found)
+    words::render_imported_spec(found)
 }
 
 fn small_name(folder: &Path, args: &InitArgs) -> Result<String> {

@@ -10,7 +10,7 @@ use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
 use crate::outputs::NewFile;
-use crate::registries::password;
+use crate::registries::read_password;
 
 #[derive(Debug, Args)]
 pub(crate) struct KeygenArgs {
@@ -30,11 +30,11 @@ pub(crate) fn keygen(args: &KeygenArgs, global: &GlobalArgs) -> Result<u8> {
     let (private, public) = (named(".key"), named(".pub"));
     // Before the password is asked for.
     let files = [
-        NewFile::find(&private, 0o600)?,
-        NewFile::find(&public, 0o644)?,
+        NewFile::for_path(&private, 0o600)?,
+        NewFile::for_path(&public, 0o644)?,
     ];
-    let password = password("password for the new key: ", &global.env)?;
-    let texts = SigningKey::generate(password.as_bytes())?;
+    let password = read_password("password for the new key: ", &global.env)?;
+    let texts = SigningKey::generate_pem_pair(password.as_bytes())?;
     let [private_file, public_file] = &files;
     private_file.write(texts.private.as_bytes())?;
     if let Err(error) = public_file.write(texts.public.as_bytes()) {
@@ -43,7 +43,7 @@ pub(crate) fn keygen(args: &KeygenArgs, global: &GlobalArgs) -> Result<u8> {
         return Err(error.into());
     }
     if !global.quiet {
-        output::say(&format!("{} and {}", private.display(), public.display()));
+        output::print_message(&format!("{} and {}", private.display(), public.display()));
     }
     Ok(exit::OK)
 }

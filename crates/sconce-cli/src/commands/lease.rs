@@ -1,7 +1,7 @@
 //! `sconce lease`.
 
 mod list;
-pub(crate) use self::list::waiting;
+pub(crate) use self::list::format_queue_position;
 mod serve;
 
 use clap::{Args, Subcommand};
@@ -11,10 +11,10 @@ use sconce_lease::{
 use sconce_schema::spec::GpuRequest;
 use sconce_schema::{Bytes, duration, exit};
 
-use self::list::span;
+use self::list::format_duration;
 use crate::args::GlobalArgs;
 use crate::failure::Result;
-use crate::leases::{self, LeaseClient, strange};
+use crate::leases::{self, LeaseClient, unexpected_response};
 use crate::output;
 use crate::places::SconceDirs;
 
@@ -73,7 +73,7 @@ struct TakeArgs {
 }
 
 fn time(text: &str) -> Result<Millis, String> {
-    match duration::milliseconds(text) {
+    match duration::parse_milliseconds(text) {
         Ok(0) => Err("it is no time at all".to_owned()),
         time => time.map_err(|error| format!("not {}", error.expected)),
     }
@@ -86,18 +86,22 @@ fn lease_number(text: &str) -> Result<u64, String> {
 
 pub(crate) fn lease(args: &LeaseArgs, global: &GlobalArgs) -> Result<u8> {
     match &args.what {
-        LeaseCommand::Serve => serve::serve(global),
-        LeaseCommand::List { json } => list::list(*json, global),
+        LeaseCommand::Serve => serve::serve_leases(global),
+        LeaseCommand::List { json } => list::list_leases(*json, global),
         LeaseCommand::Take(take) => self::take(take, global),
         LeaseCommand::Extend { lease, by } => {
             let ask = LeaseRequest::Extend {
                 id: *lease,
                 by_ms: *by,
             };
-            match desk(global)?.ask(&ask)? {
+            match desk(global)?.send_request(&ask)? {
                 LeaseResponse::Extended(lease) => {
                     if !global.quiet {
-                        output::say(&format!("lease {}: {} more", lease.id, span(by / 1000)));
+                        output::print_message(&format!(
+                            "lease {}: {} more",
+                            lease.id,
+                            format_duration(by / 1000)
+                        ));
                     }
                     Ok(exit::OK)
                 }
@@ -105,10 +109,10 @@ pub(crate) fn lease(args: &LeaseArgs, global: &GlobalArgs) -> Result<u8> {
             }
         }
         LeaseCommand::Return { lease } => {
-            match desk(global)?.ask(&LeaseRequest::Return { id: *lease })? {
+            match desk(global)?.send_request(&LeaseRequest::Return { id: *lease })? {
                 LeaseResponse::Returned(id) => {
                     if !global.quiet {
-                        output::say(&format!("lease {id}: returned"));
+                        output::print_message(&format!("lease {id}: returned"));
                     }
                     Ok(exit::OK)
                 }
@@ -120,27 +124,27 @@ pub(crate) fn lease(args: &LeaseArgs, global: &GlobalArgs) -> Result<u8> {
 
 fn desk(global: &GlobalArgs) -> Result<LeaseClient> {
     let places = SconceDirs::find(global)?;
-    let (host, nvml) = leases::machine();
+    let (host, nvml) = leases::read_host_profile();
     let nvml = nvml
         .as_ref()
         .map(|nvml| nvml as &dyn sconce_host::GpuMonitor);
-    LeaseClient::find(&places.leases, leases::cards(&host, nvml))
+    LeaseClient::open(&places.leases, leases::list_lease_gpus(&host, nvml))
 }
 
 fn refused<T>(answer: LeaseResponse) -> Result<T> {
     Err(match answer {
         LeaseResponse::Refused(refusal) => refusal.into(),
-        other => strange(&other).into(),
+        other => unexpected_response(&other).into(),
     })
 }
 
 fn take(args: &TakeArgs, global: &GlobalArgs) -> Result<u8> {
     let places = SconceDirs::find(global)?;
-    let (host, nvml) = leases::machine();
+    let (host, nvml) = leases::read_host_profile();
     let loaded = nvml
         .as_ref()
         .map(|nvml| nvml as &dyn sconce_host::GpuMonitor);
-    let cards = leases::cards(&host, loaded);
+    let cards = leases::list_lease_gpus(&host, loaded);
     let there = host.nvidia.as_ref().map_or(&[][..], |n| &n.cards);
     let wanted = match &args.gpus {
         GpuRequest::Count(cards) => GpuSelection::Any {
@@ -152,23 +156,23 @@ fn take(args: &TakeArgs, global: &GlobalArgs) -> Result<u8> {
             memory: args.mem,
         },
         listed @ GpuRequest::Listed(_) => {
-            let chosen = sconce_host::select(there, listed)?;
-            GpuSelection::These(chosen.into_iter().map(leases::key).collect())
+            let chosen = sconce_host::select_gpus(there, listed)?;
+            GpuSelection::These(chosen.into_iter().map(leases::gpu_key).collect())
         }
     };
-    let mut desk = LeaseClient::find(&places.leases, cards.clone())?;
+    let mut desk = LeaseClient::open(&places.leases, cards.clone())?;
     let ask = LeaseRequest::Take(AcquireRequest {
         wanted,
         for_ms: Some(args.length),
         while_alive: false,
         wait: !args.no_wait,
     });
-    let (id, held) = match desk.ask(&ask)? {
+    let (id, held) = match desk.send_request(&ask)? {
         LeaseResponse::Granted(Lease { id, cards, .. }) => (id, cards),
         LeaseResponse::Queued(waiting) => {
             let overview = desk.wait(waiting.id, &mut |waiting| {
                 if !global.quiet {
-                    output::say(&list::waiting(waiting));
+                    output::print_message(&list::format_queue_position(waiting));
                 }
             })?;
             let found = overview.leases.into_iter().find(|l| l.id == waiting.id);
@@ -176,11 +180,11 @@ fn take(args: &TakeArgs, global: &GlobalArgs) -> Result<u8> {
         }
         LeaseResponse::Refused(refusal) => {
             if let LeaseRefusal::Busy { start_s, .. } = &refusal {
-                output::say(&list::expected(*start_s));
+                output::print_message(&list::format_expected_start(*start_s));
             }
             return Err(refusal.into());
         }
-        other => return Err(strange(&other).into()),
+        other => return Err(unexpected_response(&other).into()),
     };
     let indices = held.iter().filter_map(|key| {
         let card = cards.iter().find(|card| card.key == *key)?;
@@ -188,13 +192,13 @@ fn take(args: &TakeArgs, global: &GlobalArgs) -> Result<u8> {
     });
     let indices = indices.collect::<Vec<_>>().join(",");
     if !global.quiet {
-        output::say(&format!(
+        output::print_message(&format!(
             "lease {id}: card {indices} for {}; `sconce lease return {id}` gives it back",
-            span(args.length / 1000)
+            format_duration(args.length / 1000)
         ));
     }
     // For CUDA_VISIBLE_DEVICES of what is not run with Sconce.
-    output::data(&indices)?;
+    output::write_data(&indices)?;
     Ok(exit::OK)
 }
 

@@ -1,30 +1,30 @@
 //! `sconce lock`.
 
-use sconce_schema::tag::tag;
+use sconce_schema::tag::image_tag;
 use sconce_schema::{Bytes, Lock, exit};
 
 use super::opened::CommandContext;
 use crate::args::{GlobalArgs, LockArgs};
 use crate::failure::Result;
-use crate::judge::capabilities;
+use crate::judge::resolve_capabilities;
 use crate::output;
 use crate::project::Project;
 use crate::style::OutputStyle;
 
 pub(crate) fn lock(args: &LockArgs, global: &GlobalArgs) -> Result<u8> {
     let project = Project::open(&args.spec)?;
-    let present = project.lock()?;
+    let present = project.load_lock()?;
     if args.check {
         return check(&project, present.as_ref(), args, global);
     }
-    let opened = CommandContext::with(project, global)?;
-    let workshop = opened.workshop(&args.sources, global);
+    let opened = CommandContext::open(project, global)?;
+    let workshop = opened.environment_builder(&args.sources, global);
     let lock = workshop.lock_anew(present, args.upgrade)?;
     opened.progress.finish();
     if args.json {
-        output::data(&serde_json::to_string_pretty(&lock).unwrap_or_default())?;
+        output::write_data(&serde_json::to_string_pretty(&lock).unwrap_or_default())?;
     } else if !global.quiet {
-        output::say(&summary(&lock, &OutputStyle::for_stderr()));
+        output::print_message(&summary(&lock, &OutputStyle::for_stderr()));
     }
     Ok(exit::OK)
 }
@@ -41,13 +41,13 @@ fn check(
         let mut answer = serde_json::json!({ "locked": lock.is_some(), "current": good });
         if let Some(lock) = lock {
             let build = &project.spec.build;
-            let cards = capabilities(&build.cards)?;
-            let tag = tag(lock, build.variant.unwrap_or_default(), &cards);
+            let cards = resolve_capabilities(&build.cards)?;
+            let tag = image_tag(lock, build.variant.unwrap_or_default(), &cards);
             answer["tag"] = tag.into();
         }
-        output::data(&answer.to_string())?;
+        output::write_data(&answer.to_string())?;
     } else if !global.quiet {
-        output::say(match (lock, good) {
+        output::print_message(match (lock, good) {
             (_, true) => "the lock is what the spec says",
             (Some(_), false) => "the spec has changed since it was locked: run `sconce lock`",
             (None, false) => "there is no lock yet: run `sconce lock`",
@@ -78,7 +78,7 @@ fn summary(lock: &Lock, style: &OutputStyle) -> String {
         .collect();
     let wheels: u64 = lock.wheels.iter().filter_map(|wheel| wheel.size).sum();
     let debs: u64 = lock.debs.iter().map(|deb| deb.size).sum();
-    let compiler = match lock.compiler() {
+    let compiler = match lock.compiler_debs() {
         [] => String::new(),
         debs => format!(
             "; compiler: {} more ({})",

@@ -10,7 +10,7 @@ use sconce_record::RunState;
 use sconce_schema::{duration, exit};
 
 pub(crate) use self::merged::{Follower, last_lines};
-use self::merged::{LOOK_AGAIN, MergedLogs, shown};
+use self::merged::{LOOK_AGAIN, MergedLogs, format_line};
 use self::source::LogLine;
 use crate::args::GlobalArgs;
 use crate::detach;
@@ -40,17 +40,17 @@ pub(crate) struct LogsArgs {
 pub(crate) fn logs(args: &LogsArgs, global: &GlobalArgs) -> Result<u8> {
     let since = args.since.as_deref().map(since).transpose()?;
     let run = live::find_any(&SconceDirs::find(global)?, args.run.as_deref())?;
-    let folder = live::folder(&run);
+    let folder = live::run_dir(&run);
     let detached = detach::is_detached(folder);
     // And whether that is all: a run that has only just begun may have nothing to show yet.
-    let names = || match live::state(&run) {
+    let names = || match live::request_status(&run) {
         Some(state) => {
             // In a terminal a command's output is the terminal's.
             let command = (state.command && detached).then(|| "run".to_owned());
             let services = state.services.into_iter().map(|service| service.name);
             (command.into_iter().chain(services).collect(), true)
         }
-        None => (live::logs(folder), false),
+        None => (live::list_log_names(folder), false),
     };
     let (mut chosen, mut all): (Vec<String>, bool) = names();
     if chosen.is_empty() && !detached {
@@ -77,15 +77,16 @@ pub(crate) fn logs(args: &LogsArgs, global: &GlobalArgs) -> Result<u8> {
             return Ok(true);
         }
         silent = false;
-        output::bytes(&shown(several.then_some(name), args.timestamps, line))
+        output::write_bytes(&format_line(several.then_some(name), args.timestamps, line))
     };
     loop {
         // Looked at first: what a run wrote before it ended is read below.
-        let goes_on = args.follow && sconce_record::entry(&run.path)?.state == RunState::Running;
+        let goes_on =
+            args.follow && sconce_record::read_run_entry(&run.path)?.state == RunState::Running;
         if args.follow && !all {
             let found;
             (found, all) = names();
-            logs.add(folder, found);
+            logs.add_new_logs(folder, found);
         }
         let several = logs.are_several();
         while let Some((name, line)) = logs.next(!goes_on) {
@@ -96,7 +97,7 @@ pub(crate) fn logs(args: &LogsArgs, global: &GlobalArgs) -> Result<u8> {
         if !goes_on {
             if silent && !global.quiet {
                 let since = args.since.as_ref().map_or("", |_| " since then");
-                output::say(&format!("nothing was written{since}: {}", run.started.id));
+                output::print_message(&format!("nothing was written{since}: {}", run.started.id));
             }
             return Ok(exit::OK);
         }
@@ -118,7 +119,7 @@ fn since(text: &str) -> Result<String, LiveError> {
     if looks_like_a_time {
         return Ok(text.to_owned());
     }
-    let ago = duration::milliseconds(text)
+    let ago = duration::parse_milliseconds(text)
         .map_err(|error| LiveError::Since(text.to_owned(), error.expected))?;
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -33,9 +33,9 @@ enum Question {
 /// Answers one question about memory.
 pub(crate) fn memory(args: &MemoryArgs, global: &GlobalArgs) -> Result<u8> {
     match &args.question {
-        Question::Report(args) => report::report(args, global),
-        Question::Diff(args) => diff::diff(args, global),
+        Question::Report(args) => report::report_snapshot(args, global),
+        Question::Diff(args) => diff::diff_snapshots(args, global),
         Question::WhatIf(args) => what_if::what_if(args, global),
-        Question::Simulate(args) => simulate::simulate(args, global),
+        Question::Simulate(args) => simulate::simulate_program(args, global),
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct CommandContext {
 
 impl CommandContext {
     /// Opens the rest for `project`.
-    pub(crate) fn with(project: Project, global: &GlobalArgs) -> Result<Self> {
+    pub(crate) fn open(project: Project, global: &GlobalArgs) -> Result<Self> {
         let places = SconceDirs::find(global)?;
         Ok(Self {
             store: Store::open(&places.store)?,
@@ -30,7 +30,7 @@ impl CommandContext {
     }
 
     /// The workshop that locks and assembles it.
-    pub(crate) fn workshop<'a>(
+    pub(crate) fn environment_builder<'a>(
         &'a self,
         sources: &'a PackageSources,
         global: &'a GlobalArgs,

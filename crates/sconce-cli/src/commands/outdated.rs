@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use sconce_resolve::upkeep::changes;
 use sconce_resolve::upkeep::changes::{LockChange, LockChangeKind, LockChanges};
+use sconce_resolve::upkeep::diff_locks;
 use sconce_resolve::upkeep::versions::Ecosystem;
 use sconce_schema::exit;
 
@@ -14,7 +14,7 @@ use crate::failure::{CliError, Result};
 use crate::output;
 use crate::project::Project;
 use crate::style::OutputStyle;
-use crate::table::table;
+use crate::table::format_table;
 
 #[derive(Debug, Args)]
 pub(crate) struct OutdatedArgs {
@@ -31,25 +31,29 @@ pub(crate) struct OutdatedArgs {
 /// Resolves the spec anew, writes nothing, and says what would change.
 pub(crate) fn outdated(args: &OutdatedArgs, global: &GlobalArgs) -> Result<u8> {
     let project = Project::open(&args.spec)?;
-    let present = project.lock()?.ok_or_else(|| CliError::NoLock {
+    let present = project.load_lock()?.ok_or_else(|| CliError::NoLock {
         path: project.lock_file(),
     })?;
     if present.inputs != project.inputs && !global.quiet {
-        output::say("the spec has changed since it was locked: that is part of what differs");
+        output::print_message(
+            "the spec has changed since it was locked: that is part of what differs",
+        );
     }
-    let opened = CommandContext::with(project, global)?;
-    let newest = opened.workshop(&args.sources, global).newest()?;
+    let opened = CommandContext::open(project, global)?;
+    let newest = opened
+        .environment_builder(&args.sources, global)
+        .resolve_newest()?;
     opened.progress.finish();
-    let changes = changes(&present, &newest.lock, newest.security.as_ref());
+    let changes = diff_locks(&present, &newest.lock, newest.security.as_ref());
     if args.json {
         let answer = serde_json::json!({ "current": changes.0.is_empty(), "changes": changes });
-        output::data(&serde_json::to_string_pretty(&answer).unwrap_or_default())?;
+        output::write_data(&serde_json::to_string_pretty(&answer).unwrap_or_default())?;
     } else {
         if !changes.0.is_empty() {
-            output::data(&listing(&changes, &OutputStyle::for_stdout()))?;
+            output::write_data(&listing(&changes, &OutputStyle::for_stdout()))?;
         }
         if !global.quiet {
-            output::say(&summary(&changes));
+            output::print_message(&summary(&changes));
         }
     }
     Ok(if changes.0.is_empty() {
@@ -70,7 +74,7 @@ fn listing(changes: &LockChanges, style: &OutputStyle) -> String {
         ]
     };
     let rows: Vec<_> = changes.0.iter().map(row).collect();
-    table(["NAME", "LOCKED", "NEWEST", "KIND"], &rows, style)
+    format_table(["NAME", "LOCKED", "NEWEST", "KIND"], &rows, style)
 }
 
 fn kind(change: &LockChange) -> String {
@@ -109,7 +113,7 @@ fn summary(changes: &LockChanges) -> String {
         .filter(|(count, _)| *count > 0)
         .map(|(count, name)| format!("{count} {name}"))
         .collect();
-    match changes.security() {
+    match changes.security_update_count() {
         0 => {}
         1 => parts.push("1 of them a security update".to_owned()),
         n => parts.push(format!("{n} of them security updates")),

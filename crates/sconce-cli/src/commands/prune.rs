@@ -18,7 +18,7 @@ pub(crate) struct PruneArgs {
     /// Days for which what is removed was not used. At least 1: what other commands are at work with
     /// was used today.
     #[arg(long, value_name = "DAYS", default_value_t = 30,
-          value_parser = crate::number::whole::<u32>(1, u64::MAX))]
+          value_parser = crate::number::whole_number_parser::<u32>(1, u64::MAX))]
     unused: u32,
     /// Say what would be removed, and remove nothing.
     #[arg(long)]
@@ -32,7 +32,7 @@ pub(crate) struct PruneArgs {
 pub(crate) fn prune(args: &PruneArgs, global: &GlobalArgs) -> Result<u8> {
     let places = SconceDirs::find(global)?;
     let store = Store::open(&places.store)?;
-    let names = local::names(&store)?;
+    let names = local::list_names(&store)?;
     let mut named: HashSet<String> = HashSet::new();
     let mut named_bytes = 0u64;
     let digests: HashSet<_> = names.iter().map(|(_, digest)| *digest).collect();
@@ -40,8 +40,8 @@ pub(crate) fn prune(args: &PruneArgs, global: &GlobalArgs) -> Result<u8> {
         let Ok(image) = LocalImage::load(&store, *digest) else {
             continue;
         };
-        for (digest, size) in image.parts() {
-            if named.insert(digest.hex()) {
+        for (digest, size) in image.required_items() {
+            if named.insert(digest.to_hex()) {
                 named_bytes = named_bytes.saturating_add(size);
             }
         }
@@ -60,18 +60,18 @@ pub(crate) fn prune(args: &PruneArgs, global: &GlobalArgs) -> Result<u8> {
         });
         let said = serde_json::json!({
             "removed": !args.dry_run,
-            "bytes": pruned.bytes().0,
+            "bytes": pruned.total_bytes().0,
             "kinds": kinds.collect::<serde_json::Map<_, _>>(),
             "held-by-runs": pruned.held,
             "named-images": digests.len(),
             "named-images-bytes": named_bytes,
         });
-        output::data(&serde_json::to_string_pretty(&said).unwrap_or_default())?;
+        output::write_data(&serde_json::to_string_pretty(&said).unwrap_or_default())?;
         return Ok(exit::OK);
     }
-    output::data(&said(&pruned, args))?;
+    output::write_data(&said(&pruned, args))?;
     if !global.quiet && !digests.is_empty() {
-        output::say(&format!(
+        output::print_message(&format!(
             "{} named {}, {}, stay: `sconce images --remove NAME` lets go of one",
             digests.len(),
             if digests.len() == 1 {
@@ -111,7 +111,7 @@ fn said(pruned: &PruneSummary, args: &PruneArgs) -> String {
     };
     format!(
         "{verb} {} that nobody used for {days}: {}{held}",
-        pruned.bytes(),
+        pruned.total_bytes(),
         kinds.join(", ")
     )
 }

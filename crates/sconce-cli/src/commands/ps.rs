@@ -15,7 +15,7 @@ use crate::places::SconceDirs;
 use crate::services::jupyter::{self, JupyterKernels};
 use crate::services::private_folder;
 use crate::style::OutputStyle;
-use crate::table::list;
+use crate::table::format_list;
 
 #[derive(Debug, Args)]
 pub(crate) struct PsArgs {
@@ -29,9 +29,9 @@ pub(crate) struct PsArgs {
 
 pub(crate) fn ps(args: &PsArgs, global: &GlobalArgs) -> Result<u8> {
     let places = SconceDirs::find(global)?;
-    let listing = sconce_record::list(&places.runs)?;
+    let listing = sconce_record::list_runs(&places.runs)?;
     for error in &listing.unreadable {
-        output::say(&crate::failure::with_causes(error));
+        output::print_message(&crate::failure::with_causes(error));
     }
     let wanted = |run: &&RunEntry| args.all || run.state == RunState::Running;
     let boot_id = live::boot_id();
@@ -39,25 +39,25 @@ pub(crate) fn ps(args: &PsArgs, global: &GlobalArgs) -> Result<u8> {
         .filter(wanted)
         .map(|run| {
             let private = private_folder(&places, &run.started.id);
-            let state = live::state(run);
+            let state = live::request_status(run);
             let served = state.as_ref().is_some_and(|state| {
                 (state.services.iter()).any(|service| service.name == jupyter::NAME)
             });
             PsRow {
                 run,
-                kernels: served.then(|| jupyter::kernels(&private)).flatten(),
+                kernels: served.then(|| jupyter::query_kernels(&private)).flatten(),
                 state,
-                end: RunTermination::of(run, boot_id.as_deref()),
+                end: RunTermination::from_entry(run, boot_id.as_deref()),
             }
         })
         .collect();
     if args.json {
         let list: Vec<_> = runs.iter().map(value).collect();
-        output::data(&json!({ "format": 1, "runs": list }).to_string())?;
+        output::write_data(&json!({ "format": 1, "runs": list }).to_string())?;
         return Ok(exit::OK);
     }
     if runs.is_empty() {
-        output::data(if args.all {
+        output::write_data(if args.all {
             "No run has been recorded."
         } else {
             "No run goes on."
@@ -75,7 +75,12 @@ pub(crate) fn ps(args: &PsArgs, global: &GlobalArgs) -> Result<u8> {
         "ENVIRONMENT",
     ];
     let columns = OutputStyle::stdout_columns();
-    output::data(&list(heads, &rows, columns, &OutputStyle::for_stdout()))?;
+    output::write_data(&format_list(
+        heads,
+        &rows,
+        columns,
+        &OutputStyle::for_stdout(),
+    ))?;
     Ok(exit::OK)
 }
 
@@ -90,7 +95,7 @@ struct PsRow<'a> {
 
 fn state_of(state: Option<&control::RunStatus>, end: Option<RunTermination>) -> String {
     match (end, state) {
-        (Some(end), _) => end.text(),
+        (Some(end), _) => end.to_text(),
         (None, Some(state)) if state.stopping => "stopping".to_owned(),
         (None, _) => "running".to_owned(),
     }
@@ -106,15 +111,15 @@ fn rows(shown: &PsRow<'_>) -> Vec<[String; 6]> {
         state_of(state, end),
         ports(own),
         or_dash(cards.collect()),
-        live::moment(run.started.unix_ms),
+        live::format_utc(run.started.unix_ms),
         or_dash(run.started.name.iter().cloned().collect()),
     ];
     let services = state.map(|s| s.services.as_slice()).unwrap_or_default();
     let below = services.iter().map(|service| {
         let kernels = shown.kernels.filter(|_| service.name == jupyter::NAME);
         let more = kernels.map(words).into_iter();
-        let more: Vec<_> = more.chain(live::restarts(service.starts)).collect();
-        let mut state = service.state.word().to_owned();
+        let more: Vec<_> = more.chain(live::format_restarts(service.starts)).collect();
+        let mut state = service.state.label().to_owned();
         if !more.is_empty() {
             state = format!("{state} ({})", more.join(", "));
         }
@@ -175,7 +180,7 @@ fn value(shown: &PsRow<'_>) -> serde_json::Value {
         "running": end.is_none(),
         "state": state_of(state, end),
         "exit_code": match end {
-            Some(RunTermination::As(exit)) => Some(exit.code()),
+            Some(RunTermination::As(exit)) => Some(exit.exit_code()),
             _ => None,
         },
         "command": run.started.command,

@@ -13,9 +13,9 @@ use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
 use crate::places::SconceDirs;
-use crate::prepare::architecture;
+use crate::prepare::debian_architecture;
 use crate::progress::TerminalProgress;
-use crate::registries::{reference, registry};
+use crate::registries::{build_registry_client, parse_reference};
 use crate::style::OutputStyle;
 
 #[derive(Debug, Args)]
@@ -30,14 +30,14 @@ pub(crate) struct PullArgs {
 pub(crate) fn pull(args: &PullArgs, global: &GlobalArgs) -> Result<u8> {
     let places = SconceDirs::find(global)?;
     let store = Store::open(&places.store)?;
-    let from = reference(&args.image, &places)?;
+    let from = parse_reference(&args.image, &places)?;
     let progress = TerminalProgress::new(global.quiet);
     let platform = Platform {
-        architecture: architecture().to_owned(),
+        architecture: debian_architecture().to_owned(),
         os: "linux".to_owned(),
         variant: None,
     };
-    let image = fetch(&from, &platform, &store, global, &progress)?;
+    let image = fetch_image(&from, &platform, &store, global, &progress)?;
     progress.finish();
     let name = full_name(&from);
     if args.json {
@@ -46,9 +46,9 @@ pub(crate) fn pull(args: &PullArgs, global: &GlobalArgs) -> Result<u8> {
             "digest": image.digest,
             "size_bytes": image.size_bytes(),
         });
-        output::data(&said.to_string())?;
+        output::write_data(&said.to_string())?;
     } else if !global.quiet {
-        output::say(&format!(
+        output::print_message(&format!(
             "{name}\n{} {}\n{} layers, {}",
             OutputStyle::for_stderr().dim("digest"),
             image.digest,
@@ -60,15 +60,15 @@ pub(crate) fn pull(args: &PullArgs, global: &GlobalArgs) -> Result<u8> {
 }
 
 /// Brings an image into the store, where it is called by its whole reference.
-pub(super) fn fetch(
+pub(super) fn fetch_image(
     from: &Reference,
     platform: &Platform,
     store: &Store,
     global: &GlobalArgs,
     progress: &dyn Progress,
 ) -> Result<LocalImage> {
-    let registry = registry(&SconceDirs::find(global)?, global)?;
+    let registry = build_registry_client(&SconceDirs::find(global)?, global)?;
     let image = publish::pull(&registry, from, platform, store, progress)?;
-    image.call(store, &full_name(from))?;
+    image.assign_name(store, &full_name(from))?;
     Ok(image)
 }

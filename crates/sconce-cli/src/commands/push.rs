@@ -16,7 +16,7 @@ use crate::failure::Result;
 use crate::output;
 use crate::places::SconceDirs;
 use crate::progress::TerminalProgress;
-use crate::registries::{registry, signing_key, target};
+use crate::registries::{build_registry_client, parse_destination, signing_key};
 use crate::style::OutputStyle;
 
 #[derive(Debug, Args)]
@@ -41,11 +41,11 @@ pub(crate) fn push(args: &PushArgs, global: &GlobalArgs) -> Result<u8> {
     let store = Store::open(&places.store)?;
     // Of a digest, enough of it to be told by.
     let own = match args.image.parse::<Digest>() {
-        Ok(digest) => digest.hex()[..12].to_owned(),
+        Ok(digest) => digest.to_hex()[..12].to_owned(),
         Err(_) => args.image.rsplit(':').next().unwrap_or_default().to_owned(),
     };
     let to = args.to.as_ref().unwrap_or(&args.image);
-    let to = target(to, &own, args.latest, &places)?;
+    let to = parse_destination(to, &own, args.latest, &places)?;
     let image = LocalImage::find(&store, &args.image)?;
     let progress = TerminalProgress::new(global.quiet);
     let job = PushContext {
@@ -55,12 +55,12 @@ pub(crate) fn push(args: &PushArgs, global: &GlobalArgs) -> Result<u8> {
         store: &store,
         global,
     };
-    let pushed = job.run(&image, &progress)?;
+    let pushed = job.push_image(&image, &progress)?;
     progress.finish();
     if args.json {
-        output::data(&as_json(&to, &pushed).to_string())?;
+        output::write_data(&as_json(&to, &pushed).to_string())?;
     } else if !global.quiet {
-        output::say(&summary(&to, &pushed, &OutputStyle::for_stderr()));
+        output::print_message(&render_summary(&to, &pushed, &OutputStyle::for_stderr()));
     }
     Ok(exit::OK)
 }
@@ -75,14 +75,20 @@ pub(super) struct PushContext<'a> {
 }
 
 impl PushContext<'_> {
-    pub(super) fn run(&self, image: &LocalImage, progress: &dyn Progress) -> Result<PushSummary> {
+    pub(super) fn push_image(
+        &self,
+        image: &LocalImage,
+        progress: &dyn Progress,
+    ) -> Result<PushSummary> {
         // Before hours of sending, whether it can be signed at all.
         let key = self.key.map(|key| signing_key(key, &self.global.env));
         let key = key.transpose()?;
-        let registry = registry(self.places, self.global)?;
-        let facts = match image.lock(self.store)? {
-            Some(lock) => sconce_image::ready(&lock, self.store)
-                .map_or_else(|_| BTreeMap::new(), |found| about::facts(&lock, &found)),
+        let registry = build_registry_client(self.places, self.global)?;
+        let facts = match image.load_lock(self.store)? {
+            Some(lock) => sconce_image::load_environment(&lock, self.store).map_or_else(
+                |_| BTreeMap::new(),
+                |found| about::read_wheel_metadata(&lock, &found),
+            ),
             None => BTreeMap::new(),
         };
         let from = self.neighbours()?;
@@ -93,13 +99,13 @@ impl PushContext<'_> {
             publish::sign(&registry, self.to, &key, progress)?;
         }
         // From now on its layers can be mounted from there.
-        image.call(self.store, &full_name(self.to))?;
+        image.assign_name(self.store, &full_name(self.to))?;
         Ok(pushed)
     }
 
     /// Other repositories of the same registry that local images were pushed to or came from.
     fn neighbours(&self) -> Result<Vec<String>> {
-        let names = local::names(self.store)?;
+        let names = local::list_names(self.store)?;
         let found = names.iter().filter_map(|(name, _)| {
             let other = Reference::parse(name, None).ok()?;
             let near = other.host() == self.to.host() && other.path() != self.to.path();
@@ -126,7 +132,7 @@ pub(super) fn as_json(to: &Reference, pushed: &PushSummary) -> serde_json::Value
     })
 }
 
-pub(super) fn summary(to: &Reference, pushed: &PushSummary, style: &OutputStyle) -> String {
+pub(super) fn render_summary(to: &Reference, pushed: &PushSummary, style: &OutputStyle) -> String {
     let part = |what, tally: &BlobCount| match tally.blobs {
         0 => None,
         n => Some(format!("{n} blobs ({}) {what}", Bytes(tally.bytes))),
@@ -160,7 +166,7 @@ mod tests {
             bytes: 10 * blobs,
         };
         let pushed = PushSummary {
-            digest: Digest::of(b"manifest"),
+            digest: Digest::hash_bytes(b"manifest"),
             uploaded: tally(1),
             mounted: tally(2),
             skipped: tally(3),

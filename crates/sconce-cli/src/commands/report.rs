@@ -14,19 +14,23 @@ use crate::view;
 
 pub(crate) fn report(args: &ReportArgs, global: &GlobalArgs) -> Result<u8> {
     let page = outputs::find_some(args.html.as_deref(), OutputForm::Text)?;
-    outputs::share(&[page.as_ref()], args.json)?;
+    outputs::claim_stdout(&[page.as_ref()], args.json)?;
     let places = SconceDirs::find(global)?;
-    let path = sconce_record::find(&places.runs, &args.run)?;
+    let path = sconce_record::resolve_run(&places.runs, &args.run)?;
     if let Some(page) = page {
-        let view = RecordView::of(sconce_record::read(&path)?, view::POINTS);
-        outputs::write(page, view::file(&view, view::POINTS).as_bytes(), global)?;
+        let view = RecordView::from_record(sconce_record::open_record(&path)?, view::POINTS);
+        outputs::write(
+            page,
+            view::render_standalone_page(&view, view::POINTS).as_bytes(),
+            global,
+        )?;
         return Ok(exit::OK);
     }
-    let report = RunReport::of(sconce_record::read(&path)?);
-    output::data(&if args.json {
-        json::report(&report)
+    let report = RunReport::from_record(sconce_record::open_record(&path)?);
+    output::write_data(&if args.json {
+        json::render_report(&report)
     } else {
-        terminal::report(&report, OutputStyle::for_stdout().for_reports())
+        terminal::render_report(&report, OutputStyle::for_stdout().for_reports())
     })?;
     Ok(exit::OK)
 }

@@ -18,9 +18,9 @@ pub(crate) struct RestartArgs {
 }
 
 pub(crate) fn restart(args: &RestartArgs, global: &GlobalArgs) -> Result<u8> {
-    let run = live::find(&SconceDirs::find(global)?, Some(&args.run))?;
+    let run = live::find_live(&SconceDirs::find(global)?, Some(&args.run))?;
     let service = args.service.clone();
-    if let (Some(name), Some(state)) = (&service, live::state(&run)) {
+    if let (Some(name), Some(state)) = (&service, live::request_status(&run)) {
         let known: Vec<String> = state.services.into_iter().map(|it| it.name).collect();
         if !known.is_empty() && !known.contains(name) {
             return Err(LiveError::NoService {
@@ -31,6 +31,6 @@ pub(crate) fn restart(args: &RestartArgs, global: &GlobalArgs) -> Result<u8> {
             .into());
         }
     }
-    live::ask(&run, &ControlRequest::Restart { service })?;
+    live::send_request(&run, &ControlRequest::Restart { service })?;
     Ok(exit::OK)
 }

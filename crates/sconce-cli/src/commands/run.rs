@@ -24,7 +24,7 @@ use self::contained::{CommandInvocation, ContainedRun};
 use self::held::RunSession;
 use self::image::ImageCommand;
 use self::nvml::NvmlLoad;
-use self::request::{current_folder, new_id, started};
+use self::request::{common_start_event, current_folder, new_id};
 use self::target::RunSource;
 use super::build;
 use super::opened::CommandContext;
@@ -45,7 +45,7 @@ use crate::ranks::RankWorld;
 use crate::virtual_gpu::VirtualGpus;
 use crate::wish::ResolvedRunOptions;
 
-pub(crate) use self::request::{chore, program, stay};
+pub(crate) use self::request::{acquire_root_guards, current_exe, internal_run_request};
 
 pub(crate) fn run(args: &RunArgs, global: &GlobalArgs) -> Result<u8> {
     let json = args.json.as_deref();
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &RunArgs, global: &GlobalArgs) -> Result<u8> {
     if args.host {
         on_host(&args.flags, &args.command, json, None, global)
     } else {
-        match RunSource::of(&args.spec) {
+        match RunSource::from_argument(&args.spec) {
             RunSource::Spec(spec) => {
                 let asked = match args.services {
                     true => RunWorkload::Both(&args.command),
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &RunArgs, global: &GlobalArgs) -> Result<u8> {
                 };
                 contained_as(&spec, &args.flags, asked, json, None, global)
             }
-            RunSource::Image(which) => image::run(
+            RunSource::Image(which) => image::run_image(
                 &which,
                 &args.flags,
                 ImageCommand::Command(&args.command),
@@ -90,7 +90,7 @@ pub(crate) struct TrialRun {
 }
 
 /// Runs `command`, or the spec's own where it is empty, in the spec's environment.
-pub(crate) fn contained(
+pub(crate) fn run_contained(
     spec: &Path,
     flags: &RunFlags,
     command: &[String],
@@ -119,7 +119,7 @@ pub(crate) enum RunWorkload<'a> {
 }
 
 /// Runs the services of a spec, in its environment or, with `host`, on this machine itself.
-pub(crate) fn services(
+pub(crate) fn run_services(
     spec: &Path,
     host: bool,
     flags: &RunFlags,
@@ -132,7 +132,7 @@ pub(crate) fn services(
     if project.spec.services.is_empty() {
         return Err(CliError::NoServices.into());
     }
-    if let Some(known) = project.spec.services.known().first() {
+    if let Some(known) = project.spec.services.builtin_services().first() {
         return Err(CliError::ServiceOfImage(known.name()).into());
     }
     let services = Some((project.name.as_str(), &project.spec.services));
@@ -166,29 +166,29 @@ pub(crate) fn contained_as(
     if services.is_empty() && matches!(wanted, RunWorkload::Services) {
         return Err(CliError::NoServices.into());
     }
-    own_folders::refuse(
+    own_folders::validate_mounts(
         &wish.mounts,
         Some(&project.folder),
         &SconceDirs::find(global)?,
     )?;
     let host = HostProfile::read(&Roots::default());
-    cards::check(&host, &wish.gpus)?;
+    cards::validate_gpu_request(&host, &wish.gpus)?;
     let executor = find_executor(wish.runtime, &global.env)?;
-    let nvml = NvmlLoad::begin(&host, &wish.gpus);
-    let mut opened = CommandContext::with(project, global)?;
-    let silent = global.silent();
+    let nvml = NvmlLoad::start_if_needed(&host, &wish.gpus);
+    let mut opened = CommandContext::open(project, global)?;
+    let silent = global.to_quiet();
     let held_by = if trial.is_some() { &silent } else { global };
     let is_trial = trial.is_some();
     let (virtual_gpus, probe) = cards_of(trial, flags, &wish, &mut opened.places, global)?;
     let (project, places) = (&opened.project, &opened.places);
-    let workshop = opened.workshop(&flags.sources, global);
-    let lock = workshop.locked()?;
+    let workshop = opened.environment_builder(&flags.sources, global);
+    let lock = workshop.ensure_lock()?;
     // Before anything is fetched.
     if wish.gpus != GpuRequest::Count(0) && !global.quiet {
-        quick::warn(&lock, quick::facts(&host).as_slice());
+        quick::print_warnings(&lock, quick::facts_without_nvml(&host).as_slice());
     }
     let mut background = Background::default();
-    let (manifest, stays) = workshop.held(&lock, &mut background)?;
+    let (manifest, stays) = workshop.assemble_with_guards(&lock, &mut background)?;
     let executor = executor.with_image(&project.name, &opened.store, &opened.progress, || {
         build::of_environment(&opened, &workshop, &lock, &manifest)
     })?;
@@ -198,14 +198,14 @@ pub(crate) fn contained_as(
         ContainerUser::Plain => PLAIN_HOME,
     };
     let idle_work = || {
-        if !bytecode::missing(&manifest, &lock, &opened.store).is_empty() {
+        if !bytecode::list_missing(&manifest, &lock, &opened.store).is_empty() {
             background.start(project, places);
         }
     };
     let keeps =
         !is_trial && executor.maps_owners() && project.spec.run.kernel_cache.unwrap_or(true);
     let owner = || KernelCacheOwner {
-        environment: kernels::digest(&lock.to_text()),
+        environment: kernels::digest_text(&lock.to_text()),
         folders: vec![&project.folder],
         user: wish.user,
         virtual_gpus: virtual_gpus.is_some(),
@@ -279,14 +279,14 @@ fn host_run(
     let mut places = SconceDirs::find(global)?;
     let mut host = HostProfile::read(&Roots::default());
     // Every card is there to be used; the record watches all of them.
-    let silent = global.silent();
+    let silent = global.to_quiet();
     let held_by = if trial.is_some() { &silent } else { global };
     let (virtual_gpus, mut probe) = cards_of(trial, flags, &wish, &mut places, global)?;
     let watched = match virtual_gpus {
         Some(_) => GpuRequest::Count(0),
         None => GpuRequest::All,
     };
-    let gpus = NvmlLoad::begin(&host, &watched).complete(&mut host);
+    let gpus = NvmlLoad::start_if_needed(&host, &watched).finish_loading(&mut host);
     let name = match services {
         Some((name, _)) => Some(name),
         None => (wish.command.first()).and_then(|word| word.rsplit('/').next()),
@@ -304,7 +304,7 @@ fn host_run(
         near: match &host.nvidia {
             Some(nvidia) if wish.place && virtual_gpus.is_none() => {
                 let cards: Vec<&GpuDevice> = nvidia.cards.iter().collect();
-                limits::near(&cards, &host, wish.limits.cpus)
+                limits::place_near_gpus(&cards, &host, wish.limits.cpus)
             }
             _ => None,
         },
@@ -318,8 +318,8 @@ fn host_run(
     let variable = |name: &str| global.env.var(name).map(str::to_owned);
     let cards = match &virtual_gpus {
         Some(gpus) => {
-            gpus.give(&mut request, variable);
-            gpus.summaries()
+            gpus.apply_to(&mut request, variable);
+            gpus.gpu_summaries()
         }
         None => {
             let cards = host.nvidia.iter().flat_map(|nvidia| &nvidia.cards);
@@ -327,7 +327,7 @@ fn host_run(
         }
     };
     if let Some(probe) = &mut probe {
-        probe.give(&mut request, false, variable)?;
+        probe.apply_to(&mut request, false, variable)?;
     }
     let started = RunStarted {
         name: services.map(|(name, _)| name.to_owned()),
@@ -335,7 +335,7 @@ fn host_run(
         plan: probe.as_ref().and_then(Probe::plans),
         mode: Containment::Host,
         gpus: cards,
-        ..started(&request, &host)
+        ..common_start_event(&request, &host)
     };
     let held = RunSession {
         places: &places,
@@ -346,7 +346,7 @@ fn host_run(
         json,
         global: held_by,
     };
-    let account = probe.as_ref().and_then(Probe::account);
+    let account = probe.as_ref().and_then(Probe::accounting_location);
     held.run(&request, started, gpus, account, None)
 }
 
@@ -365,7 +365,7 @@ pub(crate) fn host_folder(flags: &RunFlags) -> Result<PathBuf> {
 fn of_spec(services: &ServicesSpec) -> Vec<RunService> {
     let programs = services.programs.iter();
     programs
-        .map(|(name, program)| program.service(name))
+        .map(|(name, program)| program.to_run_service(name))
         .collect()
 }
 
@@ -384,8 +384,8 @@ fn cards_of(
         }
         None => {
             let (cards, scratch) = (&flags.virtual_gpu, &places.scratch);
-            let world = RankWorld::of(&flags.ranks, cards.len(), &wish.command)?;
-            let gpus = VirtualGpus::prepare(cards, world, scratch, global)?;
+            let world = RankWorld::from_flags(&flags.ranks, cards.len(), &wish.command)?;
+            let gpus = VirtualGpus::from_names(cards, world, scratch, global)?;
             let probe = Probe::of_flags(wish.probe, flags.plan.plan.as_ref(), world, places)?;
             Ok((gpus, probe))
         }

@@ -12,21 +12,21 @@ use crate::style::OutputStyle;
 pub(crate) fn runs(args: &RunsArgs, global: &GlobalArgs) -> Result<u8> {
     let folder = SconceDirs::find(global)?.runs;
     if let Some(keep) = args.prune {
-        let gone = sconce_record::prune(&folder, keep)?;
+        let gone = sconce_record::prune_runs(&folder, keep)?;
         if !global.quiet {
-            output::say(&format!("records removed: {}", gone.len()));
+            output::print_message(&format!("records removed: {}", gone.len()));
         }
     }
-    let listing = sconce_record::list(&folder)?;
-    output::data(&if args.json {
-        json::runs(&listing)
+    let listing = sconce_record::list_runs(&folder)?;
+    output::write_data(&if args.json {
+        json::render_run_list(&listing)
     } else {
         let style = terminal::TerminalStyle {
             color: OutputStyle::for_stdout().color,
             // Into a file or a pipe everything goes whole.
             width: OutputStyle::stdout_columns().unwrap_or(u16::MAX),
         };
-        terminal::runs(&listing, style)
+        terminal::render_run_list(&listing, style)
     })?;
     Ok(exit::OK)
 }

@@ -33,7 +33,7 @@ enum Format {
 
 pub(crate) fn sbom(args: &SbomArgs, global: &GlobalArgs) -> Result<u8> {
     let PackageListSource::Lock { name, lock, image } =
-        PackageListSource::find(&args.subject, global)?
+        PackageListSource::from_argument(&args.subject, global)?
     else {
         return Err(CliError::IsList {
             path: args.subject.clone().into(),
@@ -42,8 +42,10 @@ pub(crate) fn sbom(args: &SbomArgs, global: &GlobalArgs) -> Result<u8> {
     };
     // Licences are known of what is unpacked here.
     let store = Store::open(&SconceDirs::find(global)?.store)?;
-    let environment = sconce_image::ready(&lock, &store).ok();
-    let facts = environment.map_or_else(BTreeMap::new, |found| about::facts(&lock, &found));
+    let environment = sconce_image::load_environment(&lock, &store).ok();
+    let facts = environment.map_or_else(BTreeMap::new, |found| {
+        about::read_wheel_metadata(&lock, &found)
+    });
     let subject = sbom::SbomSubject {
         name: &name,
         manifest: image.map(|image| image.digest),
@@ -55,6 +57,6 @@ pub(crate) fn sbom(args: &SbomArgs, global: &GlobalArgs) -> Result<u8> {
         Format::Spdx => sbom::spdx(&subject),
         Format::Cyclonedx => sbom::cyclonedx(&subject),
     };
-    output::data(&String::from_utf8_lossy(&document))?;
+    output::write_data(&String::from_utf8_lossy(&document))?;
     Ok(exit::OK)
 }

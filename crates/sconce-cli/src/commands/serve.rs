@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     /// Port; 0 takes a free one.
-    #[arg(long, default_value_t = 0, value_parser = crate::number::whole::<u16>(0, 65_535))]
+    #[arg(long, default_value_t = 0, value_parser = crate::number::whole_number_parser::<u16>(0, 65_535))]
     port: u16,
     /// Address; another than this machine's own is for everyone who can reach it and has the token.
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
@@ -74,15 +74,15 @@ pub(crate) fn serve(args: &ServeArgs, global: &GlobalArgs) -> Result<u8> {
                 let style = crate::style::OutputStyle::for_stderr();
                 let told = format!("others can read the token in {}", path.display());
                 let hint = format!("{} chmod 600 {}", style.hint("hint:"), path.display());
-                output::say(&format!("{}\n{hint}", style.warn(&told)));
+                output::print_message(&format!("{}\n{hint}", style.warn(&told)));
             }
             token_of(path)?
         }
         None => random_token()?,
     };
-    let collector = args
-        .push
-        .collector(&crate::network::config(false, &[], &global.env))?;
+    let collector =
+        args.push
+            .build_collector(&crate::network::fetch_config(false, &[], &global.env))?;
     let wanted = SocketAddr::new(args.listen, args.port);
     let failed = |source| CliError::Listen {
         address: wanted,
@@ -98,30 +98,30 @@ pub(crate) fn serve(args: &ServeArgs, global: &GlobalArgs) -> Result<u8> {
         .into_owned();
     let site = ServerState {
         kept: RecordCache::new(places.runs),
-        cards: ServedGpus::find(hostname),
+        cards: ServedGpus::load_nvml(hostname),
         dcgm_names: args.dcgm_names,
     };
     let door = AccessPolicy::new(&token, address, &args.name, args.metrics_open);
     let server = Arc::new(WebServer::new(site, door));
     let listening = server.clone();
-    thread::spawn(move || listening.listen(&listener));
+    thread::spawn(move || listening.accept_connections(&listener));
     let ahead = server.clone();
     thread::spawn(move || ahead.site.kept.read_ahead());
     if let Some(collector) = collector {
         let (feeding, quiet) = (server.clone(), global.quiet);
-        thread::spawn(move || collector.feed(&feeding, quiet));
+        thread::spawn(move || collector.send_until_shutdown(&feeding, quiet));
     }
     // Behind `#` a browser keeps it to itself.
     let shown = match args.token_file {
         Some(_) => String::new(),
         None => format!("#token={token}"),
     };
-    output::data(&format!("http://{address}/{shown}"))?;
+    output::write_data(&format!("http://{address}/{shown}"))?;
     if !global.quiet {
-        output::say("Ctrl-C ends it.");
+        output::print_message("Ctrl-C ends it.");
     }
     let _ = signals.forever().next();
-    server.end(PATIENCE);
+    server.shut_down(PATIENCE);
     Ok(exit::OK)
 }
 
@@ -145,7 +145,7 @@ fn is_open(path: &Path) -> bool {
 }
 
 fn token_of(path: &Path) -> Result<String> {
-    let text = crate::input::text(path).map_err(|source| CliError::File {
+    let text = crate::input::read_text(path).map_err(|source| CliError::File {
         action: "read",
         path: path.to_owned(),
         source,

@@ -6,12 +6,12 @@ use crate::args::{GlobalArgs, ShellArgs};
 use crate::failure::Result;
 
 pub(crate) fn shell(args: &ShellArgs, global: &GlobalArgs) -> Result<u8> {
-    match RunSource::of(&args.spec) {
+    match RunSource::from_argument(&args.spec) {
         RunSource::Spec(spec) => {
-            super::run::contained(&spec, &args.flags, &["bash".to_owned()], None, global)
+            super::run::run_contained(&spec, &args.flags, &["bash".to_owned()], None, global)
         }
         RunSource::Image(which) => {
-            image::run(&which, &args.flags, ImageCommand::Shell, None, global)
+            image::run_image(&which, &args.flags, ImageCommand::Shell, None, global)
         }
     }
 }

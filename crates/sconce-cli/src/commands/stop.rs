@@ -16,27 +16,30 @@ pub(crate) struct StopArgs {
     #[arg(value_name = "RUN")]
     pub(crate) runs: Vec<String>,
     /// Seconds until what has not ended is killed, instead of each service's own; 10 for a command.
-    #[arg(long, value_name = "SECONDS", value_parser = crate::number::whole::<u32>(0, u64::MAX))]
+    #[arg(long, value_name = "SECONDS", value_parser = crate::number::whole_number_parser::<u32>(0, u64::MAX))]
     pub(crate) grace: Option<u32>,
 }
 
 pub(crate) fn stop(args: &StopArgs, global: &GlobalArgs) -> Result<u8> {
     let places = SconceDirs::find(global)?;
-    let named = args.runs.iter().map(|name| live::find(&places, Some(name)));
+    let named = args
+        .runs
+        .iter()
+        .map(|name| live::find_live(&places, Some(name)));
     let runs = match args.runs.is_empty() {
-        true => vec![live::find(&places, None)?],
+        true => vec![live::find_live(&places, None)?],
         // Nothing is stopped where one of them is not there.
         false => named.collect::<Result<Vec<_>>>()?,
     };
     let grace_s = args.grace;
     // All are asked before any is waited for.
     for run in &runs {
-        live::ask(run, &ControlRequest::Stop { grace_s })?;
+        live::send_request(run, &ControlRequest::Stop { grace_s })?;
     }
     for run in &runs {
         live::until_ended(run)?;
         if !global.quiet {
-            output::say(&format!("stopped {}", run.started.id));
+            output::print_message(&format!("stopped {}", run.started.id));
         }
     }
     Ok(exit::OK)

@@ -27,10 +27,10 @@ pub(super) enum PackageListSource {
 impl PackageListSource {
     /// In this order: a file that ends with `.lock`, another file (a list of packages, or a spec),
     /// a folder with a spec, a local image's name or digest.
-    pub(super) fn find(what: &str, global: &GlobalArgs) -> Result<Self> {
+    pub(super) fn from_argument(what: &str, global: &GlobalArgs) -> Result<Self> {
         let path = Path::new(what);
         let read = || {
-            crate::input::bytes(path).map_err(|source| CliError::File {
+            crate::input::read_bytes(path).map_err(|source| CliError::File {
                 action: "read",
                 path: path.to_owned(),
                 source,
@@ -45,14 +45,14 @@ impl PackageListSource {
         }
         if path.exists() {
             let project = Project::open(path)?;
-            let lock = project.lock()?.ok_or_else(|| CliError::NoLock {
+            let lock = project.load_lock()?.ok_or_else(|| CliError::NoLock {
                 path: project.lock_file(),
             })?;
             return Ok(Self::of_lock(&project.name, lock, None));
         }
         let store = Store::open(&SconceDirs::find(global)?.store)?;
         let image = LocalImage::find(&store, what)?;
-        match image.lock(&store)? {
+        match image.load_lock(&store)? {
             Some(lock) => Ok(Self::of_lock(what, lock, Some(Box::new(image)))),
             None => Err(CliError::NoPackages {
                 image: what.to_owned(),

@@ -38,9 +38,9 @@ pub(crate) fn top(args: &TopArgs, global: &GlobalArgs) -> Result<u8> {
     let style = OutputStyle::for_stdout();
     let mut app = App::new(style.color);
     let mut follow = None;
-    let entries = sconce_record::list(&runs)?.runs;
+    let entries = sconce_record::list_runs(&runs)?.runs;
     let first = match &args.run {
-        Some(which) => Some(sconce_record::find(&runs, which)?),
+        Some(which) => Some(sconce_record::resolve_run(&runs, which)?),
         None => (entries.iter())
             .find(|run| run.state == RunState::Running)
             .map(|run| run.path.clone()),
@@ -69,7 +69,7 @@ pub(crate) fn top(args: &TopArgs, global: &GlobalArgs) -> Result<u8> {
 
 fn open(path: &Path, app: &mut App) -> Result<RecordFollower> {
     let (follow, run) = RecordFollower::open(path)?;
-    app.open(run);
+    app.show_run(run);
     Ok(follow)
 }
 
@@ -97,12 +97,12 @@ impl View<'_> {
                 self.list();
                 list_at = Instant::now() + LIST_EVERY.max(began.elapsed() * LIST_SHARE);
             }
-            let more = match (&mut self.follow, self.app.run()) {
+            let more = match (&mut self.follow, self.app.run_mut()) {
                 (Some(follow), Some(run)) => {
-                    let more = follow.read(run);
+                    let more = follow.read_new_lines(run);
                     // A long record is read first.
                     if !more {
-                        run.judge();
+                        run.update_verdicts();
                     }
                     more
                 }
@@ -111,14 +111,14 @@ impl View<'_> {
             screen.draw(&mut self.app).map_err(failed)?;
             // A long record is read between keys.
             let wait = if more { Duration::ZERO } else { WAIT };
-            if let Some(key) = screen.key(wait).map_err(failed)?
-                && let Some(action) = self.app.key(key)
+            if let Some(key) = screen.poll_key(wait).map_err(failed)?
+                && let Some(action) = self.app.handle_key(key)
                 && self.act(action)
             {
                 return Ok(exit::OK);
             }
-            if let Some(signal) = screen.signal() {
-                return Ok(exit::signalled(signal));
+            if let Some(signal) = screen.received_signal() {
+                return Ok(exit::code_for_signal(signal));
             }
         }
     }
@@ -135,23 +135,25 @@ impl View<'_> {
                 match RecordFollower::open(&path) {
                     Ok((follow, run)) => {
                         self.follow = Some(follow);
-                        self.app.open(run);
+                        self.app.show_run(run);
                     }
-                    Err(error) => self.app.say(with_causes(&error)),
+                    Err(error) => self.app.show_message(with_causes(&error)),
                 }
             }
             AppAction::Aim(target) => {
-                let shown = self.app.run().map(|run| run.started().id.clone());
-                match ProcessHandle::at(&target, shown.as_deref(), &self.entries) {
+                let shown = self.app.run_mut().map(|run| run.start_event().id.clone());
+                match ProcessHandle::open_process(&target, shown.as_deref(), &self.entries) {
                     Ok(aim) => self.aim = Some(aim),
-                    Err(error) => self.app.say(error.to_string()),
+                    Err(error) => self.app.show_message(error.to_string()),
                 }
             }
             AppAction::Kill(signal) => {
                 if let Some(aim) = self.aim.take() {
-                    match aim.fire(signal) {
-                        Ok(()) => self.app.say(format!("{} was sent", aim::name(signal))),
-                        Err(error) => self.app.say(error.to_string()),
+                    match aim.send_signal(signal) {
+                        Ok(()) => self
+                            .app
+                            .show_message(format!("{} was sent", aim::signal_name(signal))),
+                        Err(error) => self.app.show_message(error.to_string()),
                     }
                 }
             }
@@ -161,21 +163,21 @@ impl View<'_> {
 
     /// Looks which runs there are, and whether the one that is shown goes on.
     fn list(&mut self) {
-        match sconce_record::list(self.runs) {
+        match sconce_record::list_runs(self.runs) {
             Ok(listing) => self.entries = listing.runs,
             Err(error) => {
-                self.app.say(with_causes(&error));
+                self.app.show_message(with_causes(&error));
                 return;
             }
         }
         self.app
             .set_runs(self.entries.iter().map(RunRow::from).collect());
-        let (Some(follow), Some(run)) = (&mut self.follow, self.app.run()) else {
+        let (Some(follow), Some(run)) = (&mut self.follow, self.app.run_mut()) else {
             return;
         };
-        let entry = (self.entries.iter()).find(|entry| entry.started.id == run.started().id);
+        let entry = (self.entries.iter()).find(|entry| entry.started.id == run.start_event().id);
         if let Some(entry) = entry {
-            follow.compare(entry, run);
+            follow.reconcile_with_entry(entry, run);
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::output;
 use crate::places::SconceDirs;
 use crate::project::Project;
 use crate::style::OutputStyle;
-use crate::table::table;
+use crate::table::format_table;
 
 /// Time between two looks at how far the services are.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -56,15 +56,15 @@ pub(crate) fn up(args: &UpArgs, global: &GlobalArgs) -> Result<u8> {
         return already(args, &run, &state, global);
     }
     if args.foreground || global.holds_run() {
-        return super::run::services(&args.spec, args.host, &args.flags, global);
+        return super::run::run_services(&args.spec, args.host, &args.flags, global);
     }
-    let id = match detach::start(global)? {
+    let id = match detach::start_background_run(global)? {
         DetachOutcome::Begun(id) => id,
         DetachOutcome::Ended(code) => return Ok(code),
     };
     let places = SconceDirs::find(global)?;
     let path = places.runs.join(&id).join(sconce_record::FILE);
-    let run = sconce_record::entry(&path)?;
+    let run = sconce_record::read_run_entry(&path)?;
     match settled(&run, global)? {
         Some(state) => told(&run, &state, args.json, global),
         None => gone(&run, global),
@@ -76,9 +76,10 @@ pub(crate) fn up(args: &UpArgs, global: &GlobalArgs) -> Result<u8> {
 fn settled(run: &RunEntry, global: &GlobalArgs) -> Result<Option<RunStatus>> {
     let mut said = Vec::new();
     loop {
-        let Ok(ControlResponse::State(state)) = live::ask(run, &ControlRequest::State) else {
+        let Ok(ControlResponse::State(state)) = live::send_request(run, &ControlRequest::State)
+        else {
             // It is spoken to a moment after it has begun.
-            if sconce_record::entry(&run.path)?.state == sconce_record::RunState::Running {
+            if sconce_record::read_run_entry(&run.path)?.state == sconce_record::RunState::Running {
                 std::thread::sleep(LOOK_AGAIN);
                 continue;
             }
@@ -126,7 +127,7 @@ fn running(args: &UpArgs, global: &GlobalArgs) -> Result<Option<(RunEntry, RunSt
     };
     let going_on = live::going_on(&SconceDirs::find(global)?)?;
     let asked = going_on.into_iter().filter(is_ours).filter_map(|run| {
-        let state = live::state(&run)?;
+        let state = live::request_status(&run)?;
         Some((run, state))
     });
     // A command with services beside it is no `up`; a run that ends makes room.
@@ -137,18 +138,18 @@ fn running(args: &UpArgs, global: &GlobalArgs) -> Result<Option<(RunEntry, RunSt
 fn already(args: &UpArgs, run: &RunEntry, state: &RunStatus, global: &GlobalArgs) -> Result<u8> {
     if !global.quiet {
         let id = &state.id;
-        output::say(&format!(
+        output::print_message(&format!(
             "{id} runs these services already, since {} UTC",
-            live::moment(run.started.unix_ms)
+            live::format_utc(run.started.unix_ms)
         ));
-        output::say(&format!(
+        output::print_message(&format!(
             "{} `sconce restart {id}` starts its services again, `sconce stop {id}` ends it; \
              `sconce up --another` starts another one beside it",
             OutputStyle::for_stderr().hint("hint:")
         ));
     }
     // It may be between an end and its next start.
-    match settled(run, &global.silent())? {
+    match settled(run, &global.to_quiet())? {
         Some(state) => told(run, &state, args.json, global),
         None => gone(run, global),
     }
@@ -160,7 +161,7 @@ fn say_changes(said: &mut Vec<(String, ServiceState)>, services: &[ServiceStatus
         if !said.contains(&now) {
             said.retain(|(name, _)| *name != service.name);
             said.push(now);
-            output::say(&live::said(&ServiceEvent {
+            output::print_message(&live::format_service_event(&ServiceEvent {
                 name: service.name.clone(),
                 state: service.state,
                 starts: service.starts,
@@ -182,11 +183,11 @@ fn is_end(state: ServiceState) -> bool {
 /// The services, what to open, and what the failed ones wrote last.
 fn told(run: &RunEntry, state: &RunStatus, json: bool, global: &GlobalArgs) -> Result<u8> {
     if json {
-        output::data(&serde_json::to_string(state).unwrap_or_default())?;
+        output::write_data(&serde_json::to_string(state).unwrap_or_default())?;
     } else {
         let rows: Vec<_> = state.services.iter().map(row).collect();
         let heads = ["SERVICE", "STATE", "OPEN"];
-        output::data(&table_with_links(heads, &rows))?;
+        output::write_data(&table_with_links(heads, &rows))?;
     }
     let bad: Vec<&ServiceStatus> = state.services.iter().filter(|it| !is_well(it)).collect();
     if bad.is_empty() {
@@ -194,7 +195,7 @@ fn told(run: &RunEntry, state: &RunStatus, json: bool, global: &GlobalArgs) -> R
     }
     let mut wrote = Vec::new();
     for service in &bad {
-        let lines = last_lines(live::folder(run), &service.name, LAST_LINES);
+        let lines = last_lines(live::run_dir(run), &service.name, LAST_LINES);
         if !lines.is_empty() {
             wrote.push(service.name.as_str());
         }
@@ -203,7 +204,7 @@ fn told(run: &RunEntry, state: &RunStatus, json: bool, global: &GlobalArgs) -> R
         }
     }
     let hint = OutputStyle::for_stderr().hint("hint:");
-    output::say(&format!("{hint} {}", what_to_do(&state.id, &bad, &wrote)));
+    output::print_message(&format!("{hint} {}", what_to_do(&state.id, &bad, &wrote)));
     Ok(exit::NO)
 }
 
@@ -214,7 +215,7 @@ fn is_well(service: &ServiceStatus) -> bool {
 
 /// Which services are not well, and where to look: a log is named only where there is something in it.
 fn what_to_do(id: &str, bad: &[&ServiceStatus], wrote: &[&str]) -> String {
-    let named = |it: &&ServiceStatus| format!("{} ({})", it.name, it.state.word());
+    let named = |it: &&ServiceStatus| format!("{} ({})", it.name, it.state.label());
     let bad: Vec<_> = bad.iter().map(named).collect();
     let logs = match wrote {
         [] => String::new(),
@@ -232,10 +233,10 @@ fn what_to_do(id: &str, bad: &[&ServiceStatus], wrote: &[&str]) -> String {
 
 fn say_lines(name: &str, lines: Vec<String>) {
     if lines.is_empty() {
-        output::say(&format!("{name} wrote nothing"));
+        output::print_message(&format!("{name} wrote nothing"));
     }
     for line in lines {
-        output::say(&format!("{name} | {line}"));
+        output::print_message(&format!("{name} | {line}"));
     }
 }
 
@@ -253,8 +254,8 @@ fn row(service: &ServiceStatus) -> [String; 3] {
     } else {
         open
     };
-    let state = service.state.word();
-    let state = match live::restarts(service.starts) {
+    let state = service.state.label();
+    let state = match live::format_restarts(service.starts) {
         Some(restarts) => format!("{state} ({restarts})"),
         None => state.to_owned(),
     };
@@ -267,7 +268,7 @@ fn table_with_links(heads: [&str; 3], rows: &[[String; 3]]) -> String {
         .iter()
         .map(|[a, b, _]| [a.clone(), b.clone()])
         .collect();
-    let text = table([heads[0], heads[1]], &short, &OutputStyle { color: false });
+    let text = format_table([heads[0], heads[1]], &short, &OutputStyle { color: false });
     let width = text
         .lines()
         .map(|line| line.chars().count())
@@ -284,23 +285,23 @@ fn table_with_links(heads: [&str; 3], rows: &[[String; 3]]) -> String {
 /// It ended before all of its services were there.
 fn gone(run: &RunEntry, global: &GlobalArgs) -> Result<u8> {
     let ended = live::until_ended(run)?;
-    let end = RunTermination::of(&ended, live::boot_id().as_deref());
+    let end = RunTermination::from_entry(&ended, live::boot_id().as_deref());
     if !global.quiet {
-        let (folder, mut wrote) = (live::folder(run), false);
-        for name in live::logs(folder) {
+        let (folder, mut wrote) = (live::run_dir(run), false);
+        for name in live::list_log_names(folder) {
             let lines = last_lines(folder, &name, LAST_LINES);
             wrote |= !lines.is_empty();
             say_lines(&name, lines);
         }
         let id = &run.started.id;
-        let how = end.map_or_else(|| "ended".to_owned(), RunTermination::text);
+        let how = end.map_or_else(|| "ended".to_owned(), RunTermination::to_text);
         let logs = match wrote {
             true => format!(": `sconce logs {id}` shows what it wrote"),
             false => String::new(),
         };
-        output::say(&format!("run {id} has ended ({how}){logs}"));
+        output::print_message(&format!("run {id} has ended ({how}){logs}"));
     }
-    Ok(end.map_or(exit::NO, RunTermination::code))
+    Ok(end.map_or(exit::NO, RunTermination::exit_code))
 }
 
 #[cfg(test)]

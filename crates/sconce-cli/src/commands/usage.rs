@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::{Args, ValueEnum};
 use sconce_record::{RecordError, RunEntry};
 use sconce_report::RunReport;
-use sconce_report::usage::{GroupBy, PartialSum, Prices, RunUsage, UsageRow, usage as sums};
+use sconce_report::usage::{GroupBy, PartialSum, Prices, RunUsage, UsageRow, group_usage as sums};
 use sconce_schema::{duration, exit};
 use serde_json::json;
 
@@ -70,7 +70,7 @@ fn since(text: &str) -> std::result::Result<Since, String> {
     if text == "all" {
         return Ok(Since(None));
     }
-    let ago = duration::milliseconds(text);
+    let ago = duration::parse_milliseconds(text);
     ago.map(|ago| Since(Some(ago)))
         .map_err(|error| format!("neither {}, nor `all`", error.expected))
 }
@@ -97,7 +97,7 @@ pub(crate) fn usage(args: &UsageArgs, global: &GlobalArgs) -> Result<u8> {
             true => Ok(()),
             false => there(folder),
         };
-        let listing = match there.and_then(|()| sconce_record::list(folder)) {
+        let listing = match there.and_then(|()| sconce_record::list_runs(folder)) {
             Ok(listing) => listing,
             Err(error) => {
                 refused.push(error);
@@ -117,7 +117,7 @@ pub(crate) fn usage(args: &UsageArgs, global: &GlobalArgs) -> Result<u8> {
         return Err(first.into());
     }
     for error in &refused {
-        output::say(&format!("left out: {}", with_causes(error)));
+        output::print_message(&format!("left out: {}", with_causes(error)));
     }
     let (spent, failed) = spent(&entries);
     unreadable += failed;
@@ -125,12 +125,14 @@ pub(crate) fn usage(args: &UsageArgs, global: &GlobalArgs) -> Result<u8> {
     let (rows, all) = sums(&spent, by, prices.as_ref());
     if args.csv {
         // The table has them below it, JSON beside each figure.
-        notes(&all).iter().for_each(|note| output::say(note));
+        notes(&all)
+            .iter()
+            .for_each(|note| output::print_message(note));
     }
     if unreadable > 0 {
-        output::say(&format!("records that cannot be read: {unreadable}"));
+        output::print_message(&format!("records that cannot be read: {unreadable}"));
     }
-    output::data(&if args.json {
+    output::write_data(&if args.json {
         as_json(&rows, &all, word, prices.as_ref())
     } else if args.csv {
         as_csv(&rows, word, prices.as_ref())
@@ -158,7 +160,7 @@ fn there(folder: &Path) -> std::result::Result<(), RecordError> {
 }
 
 fn read_prices(path: &Path) -> Result<Prices> {
-    let text = crate::input::text(path).map_err(|source| CliError::File {
+    let text = crate::input::read_text(path).map_err(|source| CliError::File {
         action: "read",
         path: path.to_owned(),
         source,
@@ -179,9 +181,9 @@ fn spent(entries: &[RunEntry]) -> (Vec<RunUsage>, usize) {
     let work = || {
         let (mut spent, mut failed) = (Vec::new(), 0);
         while let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) {
-            match sconce_record::read(&entry.path) {
-                Ok(record) => spent.push(RunUsage::of(
-                    &RunReport::of(record),
+            match sconce_record::open_record(&entry.path) {
+                Ok(record) => spent.push(RunUsage::from_report(
+                    &RunReport::from_record(record),
                     &owner(&entry.path, &users),
                 )),
                 Err(_) => failed += 1,
@@ -217,7 +219,7 @@ fn owner(path: &Path, users: &HashMap<u32, String>) -> String {
 }
 
 fn users() -> HashMap<u32, String> {
-    let text = crate::input::text(Path::new("/etc/passwd")).unwrap_or_default();
+    let text = crate::input::read_text(Path::new("/etc/passwd")).unwrap_or_default();
     let user = |line: &str| {
         let mut fields = line.split(':');
         Some((

@@ -11,7 +11,7 @@ use crate::failure::Result;
 use crate::output;
 use crate::places::SconceDirs;
 use crate::progress::TerminalProgress;
-use crate::registries::{public_key, reference, registry};
+use crate::registries::{build_registry_client, parse_reference, public_key};
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
@@ -28,18 +28,18 @@ pub(crate) struct VerifyArgs {
 /// Says on standard output what digest is good, so that it can be handed on.
 pub(crate) fn verify(args: &VerifyArgs, global: &GlobalArgs) -> Result<u8> {
     let places = SconceDirs::find(global)?;
-    let image = reference(&args.image, &places)?;
+    let image = parse_reference(&args.image, &places)?;
     let keys = args
         .key
         .iter()
         .map(|path| public_key(path))
         .collect::<Result<Vec<_>>>()?;
     let progress = TerminalProgress::new(global.quiet);
-    let registry = registry(&places, global)?;
+    let registry = build_registry_client(&places, global)?;
     let digest = publish::verify(&registry, &image, &keys, &progress)?;
     progress.finish();
     let at = format!("{}/{}@{digest}", image.host(), image.path());
-    output::data(&match args.json {
+    output::write_data(&match args.json {
         true => {
             serde_json::json!({"verified": true, "reference": at, "digest": digest}).to_string()
         }

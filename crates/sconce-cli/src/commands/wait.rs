@@ -19,9 +19,9 @@ pub(crate) struct WaitArgs {
 pub(crate) fn wait(args: &WaitArgs, global: &GlobalArgs) -> Result<u8> {
     let run = live::find_any(&SconceDirs::find(global)?, args.run.as_deref())?;
     let run = live::until_ended(&run)?;
-    let end = RunTermination::of(&run, live::boot_id().as_deref());
+    let end = RunTermination::from_entry(&run, live::boot_id().as_deref());
     if let Some(end @ (RunTermination::WithTheMachine | RunTermination::Killed)) = end {
-        output::say(&format!("run {}: {}", run.started.id, end.text()));
+        output::print_message(&format!("run {}: {}", run.started.id, end.to_text()));
     }
-    Ok(end.map_or(exit::OK, RunTermination::code))
+    Ok(end.map_or(exit::OK, RunTermination::exit_code))
 }

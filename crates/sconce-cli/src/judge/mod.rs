@@ -50,7 +50,7 @@ pub(crate) struct InspectedEnvironment {
 
 impl InspectedEnvironment {
     /// A lock's environment: what of it is in the store by its bytes, the rest by the tables.
-    pub(crate) fn locked(name: &str, lock: &Lock, store: &Store) -> Result<Self> {
+    pub(crate) fn from_lock(name: &str, lock: &Lock, store: &Store) -> Result<Self> {
         let here = sconce_image::so_far(lock, store);
         let wheels = here.iter().flat_map(|here| &here.layers);
         let names: Vec<&str> = wheels.map(|layer| layer.name.as_str()).collect();
@@ -63,7 +63,7 @@ impl InspectedEnvironment {
             Some(manifest) => Self::of_trees(name, &manifest, store)?,
             None => Self::empty(name),
         };
-        judged.environment = EnvironmentVersions::locked(lock);
+        judged.environment = EnvironmentVersions::from_lock(lock);
         judged.is_resolved = true;
         judged.absent = absent;
         Ok(judged)
@@ -77,7 +77,7 @@ impl InspectedEnvironment {
     ) -> Result<Self> {
         let mut judged = Self::empty(name);
         for layer in &manifest.layers {
-            let scan = TreeScan::of(&layer.path, Some(store))?;
+            let scan = TreeScan::load_or_read(&layer.path, Some(store))?;
             judged.trees.push(("/".to_owned(), scan));
         }
         judged.variables.clone_from(&manifest.env);
@@ -86,7 +86,7 @@ impl InspectedEnvironment {
     }
 
     /// A folder of installed packages on this machine, such as `.venv` or its `site-packages`.
-    pub(crate) fn folder(folder: &Path, variables: BTreeMap<String, String>) -> Result<Self> {
+    pub(crate) fn from_dir(folder: &Path, variables: BTreeMap<String, String>) -> Result<Self> {
         let real = folder.canonicalize().map_err(|source| CliError::File {
             action: "read",
             path: folder.to_owned(),
@@ -96,14 +96,16 @@ impl InspectedEnvironment {
         if is_system(&real) {
             judged
                 .trees
-                .push(("/".to_owned(), TreeScan::system(&real)?));
+                .push(("/".to_owned(), TreeScan::read_system(&real)?));
             judged.environment = judged.installed();
             return Ok(judged);
         }
-        let scan = TreeScan::of(&real, None)?;
+        let scan = TreeScan::load_or_read(&real, None)?;
         let roots = Roots::default();
         let system = LibrarySearch::new(&roots, None);
-        judged.outside = ExternalLibraries::of(&real, &scan, &variables, &|name| system.own(name));
+        judged.outside = ExternalLibraries::read_for_dir(&real, &scan, &variables, &|name| {
+            system.find_system_library(name)
+        });
         judged.is_folder = true;
         judged.trees.push((format!("{}/", real.display()), scan));
         judged.variables = variables;
@@ -132,7 +134,7 @@ impl InspectedEnvironment {
     }
 
     /// In a few words: its packages that matter for CUDA, and their versions.
-    pub(crate) fn described(&self) -> String {
+    pub(crate) fn format_summary(&self) -> String {
         let telling = ["torch", "torchvision", "torchaudio", "triton"];
         let packages = &self.environment.packages;
         let first = telling
@@ -152,8 +154,8 @@ impl InspectedEnvironment {
     pub(crate) fn for_logs(&self) -> sconce_compat::explain::LogEnvironment {
         let packages = self.environment.packages.iter();
         sconce_compat::explain::LogEnvironment {
-            torch_cuda: self.environment.cuda(),
-            cpu_torch: self.environment.build() == Some(rules::TorchBackend::Cpu),
+            torch_cuda: self.environment.torch_cuda(),
+            cpu_torch: self.environment.torch_backend() == Some(rules::TorchBackend::Cpu),
             packages: packages
                 .map(|(name, package)| (name.clone(), package.version.clone()))
                 .collect(),
@@ -189,7 +191,7 @@ impl InspectedEnvironment {
             let is_own = sites.contains(&site);
             is_own.then(|| name.rsplit_once('-')).flatten()
         });
-        let mut environment = EnvironmentVersions::installed(named);
+        let mut environment = EnvironmentVersions::from_packages(named);
         let version = self
             .trees
             .iter()
@@ -247,20 +249,20 @@ impl InspectedEnvironment {
 
     /// What the environment would meet on a machine, and what is wrong with the machine itself; the
     /// heaviest first.
-    pub(crate) fn findings(&self, host: &HostFacts) -> Vec<Finding> {
+    pub(crate) fn check_host(&self, host: &HostFacts) -> Vec<Finding> {
         let case = CheckInput {
             host,
             environment: Some(&self.environment),
             files: &self.device_code(),
         };
-        let mut findings = rules::judge(&case);
+        let mut findings = rules::check_all(&case);
         findings.extend(self.loading(host));
         findings.extend(self.unread(&findings));
-        causes::fold(&mut findings);
-        finding::sort(&mut findings);
+        causes::merge_explained_findings(&mut findings);
+        finding::sort_by_severity(&mut findings);
         if self.is_folder {
             for finding in &mut findings {
-                pip::mend(finding, &self.environment);
+                pip::rewrite_fixes(finding, &self.environment);
             }
         }
         findings
@@ -272,8 +274,8 @@ impl InspectedEnvironment {
     }
 
     /// The environment on several machines.
-    pub(crate) fn row(&self, hosts: &[HostFacts]) -> MatrixRow {
-        matrix::environment(&self.name, &self.environment, &self.device_code(), hosts)
+    pub(crate) fn matrix_row(&self, hosts: &[HostFacts]) -> MatrixRow {
+        matrix::environment_row(&self.name, &self.environment, &self.device_code(), hosts)
     }
 
     /// What the loader would not find, or find twice.
@@ -290,13 +292,13 @@ impl InspectedEnvironment {
         let mut tree = LibraryTree::new(most_common(machine));
         for (at, scan) in &self.trees {
             for (path, library) in &scan.libraries {
-                tree.library(&format!("{at}{path}"), library);
+                tree.add_library(&format!("{at}{path}"), library);
             }
             for (path, is_short) in &scan.refused {
-                tree.refused(&format!("{at}{path}"), *is_short);
+                tree.add_refused_file(&format!("{at}{path}"), *is_short);
             }
             for (path, target) in &scan.links {
-                tree.link(&format!("{at}{path}"), target);
+                tree.add_link(&format!("{at}{path}"), target);
             }
         }
         self.outside.lay_into(&mut tree);
@@ -310,16 +312,20 @@ impl InspectedEnvironment {
                 .any(|path| path.ends_with("/libc.so.6"))
         });
         if !has_system {
-            BASE_NAMES.iter().for_each(|name| tree.provide(name));
+            BASE_NAMES
+                .iter()
+                .for_each(|name| tree.add_provided_name(name));
         }
         if host.driver.is_some() || !host.cards.is_empty() {
-            DRIVER_NAMES.iter().for_each(|name| tree.provide(name));
+            DRIVER_NAMES
+                .iter()
+                .for_each(|name| tree.add_provided_name(name));
         }
         let packages = self.environment.packages.iter();
-        let judgement = loader::judge(&loader::LoaderInput {
+        let judgement = loader::check_imports(&loader::LoaderInput {
             tree: &tree,
             site_packages: self.sites(),
-            torch: self.environment.torch().map(|torch| torch.release),
+            torch: self.environment.torch_release().map(|torch| torch.release),
             versions: packages
                 .map(|(name, package)| (name.clone(), package.version.clone()))
                 .collect(),
@@ -351,7 +357,7 @@ impl InspectedEnvironment {
         };
         let mut found = Finding::new("not-read", Severity::Warns, Certainty::Certain, what);
         for (path, why) in unread {
-            found = found.seen(path, None, why);
+            found = found.with_evidence(path, None, why);
         }
         vec![found]
     }
@@ -361,10 +367,10 @@ impl InspectedEnvironment {
 ///
 /// # Errors
 /// A card that is not known.
-pub(crate) fn capabilities(cards: &[String]) -> Result<Vec<ComputeCapability>> {
+pub(crate) fn resolve_capabilities(cards: &[String]) -> Result<Vec<ComputeCapability>> {
     let capability = |card: &String| match card.parse::<ComputeCapability>() {
         Ok(capability) => Ok(capability),
-        Err(_) => Ok(tables::card(card)?.card.capability),
+        Err(_) => Ok(tables::resolve_gpu_name(card)?.card.capability),
     };
     let known: Result<BTreeSet<ComputeCapability>> = cards.iter().map(capability).collect();
     Ok(known?.into_iter().collect())
@@ -374,8 +380,8 @@ pub(crate) fn capabilities(cards: &[String]) -> Result<Vec<ComputeCapability>> {
 pub(crate) fn device_code(cards: &[ComputeCapability]) -> Option<DeviceCodeFilter> {
     // A file that cannot be read here fails where it is packed.
     let unneeded = |file: &File, cards: &[ComputeCapability]| {
-        let bytes = scan::OpenedFile::of(file).ok();
-        let found = bytes.and_then(|bytes| binary::superfluous(&bytes, cards).ok());
+        let bytes = scan::OpenedFile::new(file).ok();
+        let found = bytes.and_then(|bytes| binary::list_unused_code(&bytes, cards).ok());
         found.unwrap_or_default()
     };
     (!cards.is_empty()).then(|| DeviceCodeFilter {
@@ -414,7 +420,7 @@ mod tests {
         for name in ["etc", "usr/bin", "usr/lib", site] {
             std::fs::create_dir_all(folder.path().join(name)).unwrap();
         }
-        let judged = InspectedEnvironment::folder(folder.path(), BTreeMap::new()).unwrap();
+        let judged = InspectedEnvironment::from_dir(folder.path(), BTreeMap::new()).unwrap();
         assert_eq!(judged.sites(), ["/opt/venv/lib/python3.13/site-packages"]);
         assert_eq!(judged.environment.python.as_deref(), Some("3.13"));
         // This machine's own root is this machine's.
@@ -431,7 +437,7 @@ mod tests {
         ] {
             std::fs::create_dir_all(folder.path().join(name)).unwrap();
         }
-        let judged = InspectedEnvironment::folder(folder.path(), BTreeMap::new()).unwrap();
+        let judged = InspectedEnvironment::from_dir(folder.path(), BTreeMap::new()).unwrap();
         let real = folder.path().canonicalize().unwrap();
         assert_eq!(judged.sites(), [real.to_str().unwrap()]);
         let names: Vec<&String> = judged.environment.packages.keys().collect();

@@ -31,7 +31,7 @@ pub(super) struct ExternalLibraries {
 impl ExternalLibraries {
     /// Of a folder without links in its path, and what was read of it; `own` tells where the
     /// system's library of a name lies. What cannot be read is passed over, as the loader does.
-    pub(super) fn of(
+    pub(super) fn read_for_dir(
         root: &Path,
         inside: &TreeScan,
         variables: &BTreeMap<String, String>,
@@ -81,16 +81,16 @@ impl ExternalLibraries {
     /// Lays all of it into a tree.
     pub(super) fn lay_into<'a>(&'a self, tree: &mut LibraryTree<'a>) {
         for (path, library) in &self.libraries {
-            tree.library(path, library);
+            tree.add_library(path, library);
         }
         for (path, is_short) in &self.refused {
-            tree.refused(path, *is_short);
+            tree.add_refused_file(path, *is_short);
         }
         for (path, target) in &self.links {
-            tree.link(path, target);
+            tree.add_link(path, target);
         }
         for (name, path) in &self.own {
-            tree.cached(name, path);
+            tree.add_cache_entry(name, path);
         }
     }
 
@@ -135,7 +135,7 @@ impl ExternalLibraries {
             }
         }
         let mut names = Vec::new();
-        for (path, read) in scan::libraries(new) {
+        for (path, read) in scan::read_libraries(new) {
             match read {
                 ScannedFile::Library(library) => {
                     names.extend(library.needed.iter().cloned());
@@ -203,8 +203,8 @@ mod tests {
         let variables = [("LD_LIBRARY_PATH", path), ("LD_PRELOAD", preload)];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let env = root.join("env");
-        let inside = TreeScan::of(&env, None).unwrap();
-        ExternalLibraries::of(&env, &inside, &variables.into(), &own(root))
+        let inside = TreeScan::load_or_read(&env, None).unwrap();
+        ExternalLibraries::read_for_dir(&env, &inside, &variables.into(), &own(root))
     }
 
     fn own(root: &Path) -> impl Fn(&str) -> Option<PathBuf> {
@@ -241,15 +241,15 @@ mod tests {
         let variables = BTreeMap::new();
         let own = own(&root);
         assert!(
-            ExternalLibraries::of(&env, &none, &variables, &own)
+            ExternalLibraries::read_for_dir(&env, &none, &variables, &own)
                 .own
                 .is_empty()
         );
-        let mut system = TreeScan::of(&env, None).unwrap();
+        let mut system = TreeScan::load_or_read(&env, None).unwrap();
         let library = system.libraries["in.so"].clone();
         system.libraries.insert("lib/libc.so.6".into(), library);
         assert!(
-            ExternalLibraries::of(&env, &system, &variables, &own)
+            ExternalLibraries::read_for_dir(&env, &system, &variables, &own)
                 .own
                 .is_empty()
         );

@@ -5,7 +5,7 @@ use sconce_schema::finding::{Finding, FixAction};
 
 /// Mends of a folder are pip's: what a spec would say is a command, unless a better one stands there
 /// already, and what is installed again stays at its version.
-pub(super) fn mend(finding: &mut Finding, environment: &EnvironmentVersions) {
+pub(super) fn rewrite_fixes(finding: &mut Finding, environment: &EnvironmentVersions) {
     const PIP: &str = "python -m pip install ";
     let is_pip = |action: &Option<FixAction>| match action {
         Some(FixAction::Command { line, .. }) => line.starts_with(PIP),
@@ -89,9 +89,9 @@ mod tests {
         let packages = [("torch", "2.8.0"), ("nvidia-cudnn-cu12", "9.10.2.21")];
         let mut finding = Finding::new("x", Severity::Fails, Certainty::Certain, "x");
         for action in actions {
-            finding = finding.mend("x", Some(action.clone()));
+            finding = finding.with_fix("x", Some(action.clone()));
         }
-        mend(&mut finding, &EnvironmentVersions::installed(packages));
+        rewrite_fixes(&mut finding, &EnvironmentVersions::from_packages(packages));
         let said = finding.mends.iter().map(|mend| match &mend.action {
             Some(FixAction::Command { line, .. }) => line.clone(),
             other => format!("{other:?}"),

@@ -12,8 +12,8 @@ use crate::style::OutputStyle;
 
 /// Says in a line each what of the lock will fail on these machines; what is only possible is left
 /// to `sconce check`.
-pub(crate) fn warn(lock: &Lock, hosts: &[HostFacts]) {
-    let environment = EnvironmentVersions::locked(lock);
+pub(crate) fn print_warnings(lock: &Lock, hosts: &[HostFacts]) {
+    let environment = EnvironmentVersions::from_lock(lock);
     let mut told: Vec<String> = Vec::new();
     for host in hosts {
         let case = CheckInput {
@@ -21,17 +21,17 @@ pub(crate) fn warn(lock: &Lock, hosts: &[HostFacts]) {
             environment: Some(&environment),
             files: &[],
         };
-        let found = rules::environment(&case);
+        let found = rules::check_environment(&case);
         for finding in found.into_iter().filter(is_worth_it) {
             let line = format!("warning: {}", finding.what);
             if !told.contains(&line) {
-                output::say(&OutputStyle::for_stderr().warn(&line));
+                output::print_message(&OutputStyle::for_stderr().warn(&line));
                 told.push(line);
             }
         }
     }
     if !told.is_empty() {
-        output::say("`sconce check` says why, and how to mend it");
+        output::print_message("`sconce check` says why, and how to mend it");
     }
 }
 
@@ -40,7 +40,7 @@ fn is_worth_it(finding: &Finding) -> bool {
 }
 
 /// The facts that are known without asking NVML: the driver's version, and the cards by their names.
-pub(crate) fn facts(machine: &HostProfile) -> Option<HostFacts> {
+pub(crate) fn facts_without_nvml(machine: &HostProfile) -> Option<HostFacts> {
     let nvidia = machine.nvidia.as_ref()?;
     let card = |card: &sconce_host::GpuDevice| GpuFacts {
         index: card.index,
@@ -70,15 +70,17 @@ mod tests {
     #[test]
     fn an_old_driver_and_an_old_card_are_worth_a_warning() {
         let mut lock = Lock::parse(include_str!("testdata/lock.toml")).unwrap();
-        let host = |gpu, driver| tables::machine(gpu, Some(driver)).unwrap();
+        let host = |gpu, driver| tables::host_from_gpu_name(gpu, Some(driver)).unwrap();
         let fails = |lock: &Lock, host: &HostFacts| {
-            let environment = EnvironmentVersions::locked(lock);
+            let environment = EnvironmentVersions::from_lock(lock);
             let case = CheckInput {
                 host,
                 environment: Some(&environment),
                 files: &[],
             };
-            let found = rules::environment(&case).into_iter().filter(is_worth_it);
+            let found = rules::check_environment(&case)
+                .into_iter()
+                .filter(is_worth_it);
             found.map(|finding| finding.code).collect::<Vec<_>>()
         };
         assert_eq!(fails(&lock, &host("H100", "595.45.04")), [""; 0]);

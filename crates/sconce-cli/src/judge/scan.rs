@@ -50,12 +50,12 @@ pub(super) struct TreeScan {
 
 impl TreeScan {
     /// Of a tree of the store, kept beside it; of any other folder, read anew.
-    pub(super) fn of(root: &Path, store: Option<&Store>) -> Result<Self> {
+    pub(super) fn load_or_read(root: &Path, store: Option<&Store>) -> Result<Self> {
         let kept = store.and_then(|store| Some((store, key(root, store)?)));
         let Some((store, key)) = kept else {
             return Self::read(root, true);
         };
-        if let Some(found) = store.tree(KIND, &key).and_then(|folder| load(&folder)) {
+        if let Some(found) = store.find_tree(KIND, &key).and_then(|folder| load(&folder)) {
             return Ok(found);
         }
         let scan = Self::read(root, false)?;
@@ -75,7 +75,7 @@ impl TreeScan {
     }
 
     /// Of the root of a whole system, whose links lead nowhere but into it.
-    pub(super) fn system(root: &Path) -> Result<Self> {
+    pub(super) fn read_system(root: &Path) -> Result<Self> {
         Self::read(root, false)
     }
 
@@ -99,7 +99,7 @@ impl TreeScan {
         let files = files
             .into_iter()
             .map(|(path, size)| (root.join(&path), size, path));
-        for (path, read) in libraries(files.collect()) {
+        for (path, read) in read_libraries(files.collect()) {
             match read {
                 ScannedFile::Library(library) => drop(scan.libraries.insert(path, *library)),
                 ScannedFile::Refused { is_short } => drop(scan.refused.insert(path, is_short)),
@@ -247,7 +247,7 @@ pub(super) struct OpenedFile<'a> {
 }
 
 impl<'a> OpenedFile<'a> {
-    pub(super) fn of(file: &'a File) -> io::Result<Self> {
+    pub(super) fn new(file: &'a File) -> io::Result<Self> {
         let size = file.metadata()?.len();
         Ok(Self { file, size })
     }
@@ -277,7 +277,7 @@ pub(super) enum ScannedFile {
 
 /// Reads files, each of its size and under its name, on every core; those that [`library`] passes over
 /// are left out.
-pub(super) fn libraries(mut files: Vec<(PathBuf, u64, String)>) -> Vec<(String, ScannedFile)> {
+pub(super) fn read_libraries(mut files: Vec<(PathBuf, u64, String)>) -> Vec<(String, ScannedFile)> {
     // The largest first, so that no core waits for another at the end.
     files.sort_by_key(|(_, size, _)| std::cmp::Reverse(*size));
     let next = AtomicUsize::new(0);
@@ -347,7 +347,7 @@ mod tests {
             symlink("lib", folder.join("lib64"))
         };
         let root = store.build_tree("wheel", "a", build).unwrap();
-        let scan = TreeScan::of(&root, Some(&store)).unwrap();
+        let scan = TreeScan::load_or_read(&root, Some(&store)).unwrap();
         const SITE: &str = "lib/python3.13/site-packages/";
         let path = |name: &str| format!("{SITE}{name}");
         assert_eq!(
@@ -376,12 +376,12 @@ mod tests {
             Some(("__version__ = '2.15.0'\n".to_owned(), SITE.to_owned()))
         );
         // A second time it is not read again, and a spoilt note is made anew.
-        let kept = store.tree(KIND, &key(&root, &store).unwrap()).unwrap();
+        let kept = store.find_tree(KIND, &key(&root, &store).unwrap()).unwrap();
         assert_eq!(load(&kept).unwrap(), scan);
         fs::write(kept.join(FILE), "{").unwrap();
-        assert_eq!(TreeScan::of(&root, Some(&store)).unwrap(), scan);
-        assert!(load(&store.tree(KIND, &key(&root, &store).unwrap()).unwrap()).is_some());
-        assert!(TreeScan::of(&dir.path().join("nothing"), None).is_err());
+        assert_eq!(TreeScan::load_or_read(&root, Some(&store)).unwrap(), scan);
+        assert!(load(&store.find_tree(KIND, &key(&root, &store).unwrap()).unwrap()).is_some());
+        assert!(TreeScan::load_or_read(&dir.path().join("nothing"), None).is_err());
     }
 
     #[test]
@@ -404,7 +404,7 @@ mod tests {
         }
         symlink(cache.join("torch/lib/good.so"), site.join("single.so")).unwrap();
         let venv = dir.path().join("venv").canonicalize().unwrap();
-        let scan = TreeScan::of(&venv, None).unwrap();
+        let scan = TreeScan::load_or_read(&venv, None).unwrap();
         const SITE: &str = "lib/python3.13/site-packages/";
         let found: Vec<&String> = scan.libraries.keys().collect();
         assert_eq!(
@@ -435,7 +435,7 @@ mod tests {
             )),
         };
         crate::golden::assert_lines("scan.json", &[&scan]);
-        let text = crate::golden::goldens().text("scan.json");
+        let text = crate::golden::goldens().read_text("scan.json");
         assert_eq!(serde_json::from_str::<TreeScan>(&text).unwrap(), scan);
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct KernelCacheOwner<'a> {
 
 impl KernelCacheOwner<'_> {
     /// Names the folder by all that decides whether its code may be run.
-    pub(super) fn key(&self) -> String {
+    pub(super) fn cache_key(&self) -> String {
         self.key_on(&processor())
     }
 

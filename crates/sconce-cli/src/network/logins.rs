@@ -47,7 +47,7 @@ fn percent_decoded(text: &str) -> String {
 
 /// The machines of a netrc file. `macdef` bodies and the `default` entry are passed over: a
 /// password for "everyone else" is not sent to whoever a package's URL names.
-pub(crate) fn netrc(text: &str) -> Vec<Login> {
+pub(crate) fn parse_netrc(text: &str) -> Vec<Login> {
     let mut found = Vec::new();
     let mut lines = text.lines();
     let mut open: Option<Login> = None;
@@ -108,14 +108,14 @@ mod tests {
                     macdef init\nmachine fake login x password y\n\nmachine b.example.org\n\
                     login you account z\npassword p\ndefault login anonymous password guest\n";
         assert_eq!(
-            plain(&netrc(text)),
+            plain(&parse_netrc(text)),
             [
                 ("a.example.org", "me", "secret"),
                 ("b.example.org", "you", "p")
             ]
         );
-        assert_eq!(plain(&netrc("machine")), []);
-        assert_eq!(plain(&netrc("login x password y")), []);
+        assert_eq!(plain(&parse_netrc("machine")), []);
+        assert_eq!(plain(&parse_netrc("login x password y")), []);
     }
 
     #[test]

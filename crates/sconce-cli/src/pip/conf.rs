@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// The options of `[global]` and `[install]` in a pip.conf. A value goes on in indented lines.
-pub(crate) fn options(text: &str) -> BTreeMap<String, String> {
+pub(crate) fn parse_options(text: &str) -> BTreeMap<String, String> {
     let mut options: BTreeMap<String, String> = BTreeMap::new();
     let mut counts = false;
     let mut last: Option<String> = None;
@@ -33,12 +33,12 @@ pub(crate) fn options(text: &str) -> BTreeMap<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::options;
+    use super::parse_options;
 
     #[test]
     fn values_go_on_in_indented_lines() {
         let text = "x = 0\n[Global]\nx = 0\n[global]\n# no\nA_b: 1\n c=2\n; no\n\nd =\n\te\n f\n";
-        let found = options(text);
+        let found = parse_options(text);
         let pairs: Vec<_> = found.iter().map(|(k, v)| (&**k, &**v)).collect();
         assert_eq!(pairs, [("a-b", "1 c=2"), ("d", "e f")]);
     }

@@ -25,7 +25,12 @@ pub(super) struct Download {
 
 /// What `width` columns can show of a download, and, to be dimmed after it, of the name of what is
 /// under way. Figures keep their columns while they change.
-pub(super) fn download(stage: &str, at: Download, item: &str, width: usize) -> (String, String) {
+pub(super) fn format_download(
+    stage: &str,
+    at: Download,
+    item: &str,
+    width: usize,
+) -> (String, String) {
     let done = Bytes(at.done).to_string();
     let mut figures = match at.total {
         Some(total) => format!("{done:>8} of {}", Bytes(total)),
@@ -55,24 +60,24 @@ pub(super) fn download(stage: &str, at: Download, item: &str, width: usize) -> (
 }
 
 /// A stage whose end is not known: its time.
-pub(super) fn waiting(
+pub(super) fn format_elapsed(
     stage: &str,
     elapsed: Duration,
     item: &str,
     width: usize,
 ) -> (String, String) {
-    let line = format!("{stage:<NAME$}{}", seconds(elapsed));
+    let line = format!("{stage:<NAME$}{}", format_seconds(elapsed));
     let room = width.saturating_sub(line.len() + 2);
     (cut(&line, width), shortened(item, room))
 }
 
 /// A stage that waits for another process: whom for, and since when.
-pub(super) fn waited(stage: &str, wait: &str, width: usize) -> String {
+pub(super) fn format_wait(stage: &str, wait: &str, width: usize) -> String {
     cut(&format!("{stage:<NAME$}{wait}"), width)
 }
 
 /// `4.8 s`
-pub(super) fn seconds(time: Duration) -> String {
+pub(super) fn format_seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
 
@@ -115,7 +120,7 @@ fn cut(text: &str, columns: usize) -> String {
 }
 
 /// A package's name and version out of its file's name; other names as they are.
-pub(super) fn package(file: &str) -> String {
+pub(super) fn package_label(file: &str) -> String {
     if let Some(stem) = file.strip_suffix(".whl") {
         // PEP 427: name-version-…, and `_` where the project has `-`.
         let mut parts = stem.split('-');
@@ -160,8 +165,8 @@ mod tests {
                     let at = Download { total, ..at(done) };
                     let item = "nvidia-cusparselt-cu13 0.8.0";
                     for (line, item) in [
-                        download("fetch", at, item, width),
-                        waiting("get uv", Duration::from_secs(done / 1000), item, width),
+                        format_download("fetch", at, item, width),
+                        format_elapsed("get uv", Duration::from_secs(done / 1000), item, width),
                     ] {
                         let gap = if item.is_empty() { 0 } else { 2 };
                         let columns = line.chars().count() + gap + item.chars().count();
@@ -175,18 +180,19 @@ mod tests {
     #[test]
     fn a_wait_fits_its_line() {
         let wait = "waiting for process 4711 on node7, which installs torch-2.15.0.whl (for 20 s)";
-        assert_eq!(waited("fetch", wait, 200), format!("fetch    {wait}"));
+        assert_eq!(format_wait("fetch", wait, 200), format!("fetch    {wait}"));
         assert_eq!(
-            waited("fetch", wait, 40),
+            format_wait("fetch", wait, 40),
             "fetch    waiting for process 4711 on nod"
         );
-        assert_eq!(waited("fetch", "", 3), "fet");
+        assert_eq!(format_wait("fetch", "", 3), "fet");
     }
 
     #[test]
     fn figures_and_name_at_usual_widths() {
         let line = |width| {
-            let (line, item) = download("fetch", at(226 * MIB), "nvidia-cublas 13.4.1.3", width);
+            let (line, item) =
+                format_download("fetch", at(226 * MIB), "nvidia-cublas 13.4.1.3", width);
             format!("{line}|{item}")
         };
         assert_eq!(
@@ -204,7 +210,7 @@ mod tests {
     #[test]
     fn figures_keep_their_columns() {
         let ends = [0, 900, 99 * MIB, 226 * MIB, 2918 * MIB].map(|done| {
-            let (line, _) = download("fetch", at(done), "", 99);
+            let (line, _) = format_download("fetch", at(done), "", 99);
             line.find(" of ").map(|_| line.chars().count())
         });
         assert!(ends.iter().all(|end| *end == ends[0]), "{ends:?}");
@@ -236,7 +242,7 @@ mod tests {
             ("x.whl", "x.whl"),
             ("x.deb", "x.deb"),
         ] {
-            assert_eq!(package(file), name);
+            assert_eq!(package_label(file), name);
         }
     }
 

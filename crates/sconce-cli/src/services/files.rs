@@ -6,7 +6,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Result;
-use crate::private::{failed, private_folder};
+use crate::private::{file_error, private_folder};
 
 /// Where a container sees the folders of services.
 pub(super) const INSIDE: &str = "/run/sconce/services";
@@ -19,7 +19,7 @@ pub(super) struct PrivateDirectory {
 
 impl PrivateDirectory {
     /// Makes `name` in `private`.
-    pub(super) fn make(private: &Path, name: &str, reader: Option<u32>) -> Result<Self> {
+    pub(super) fn create(private: &Path, name: &str, reader: Option<u32>) -> Result<Self> {
         let folder = Self {
             path: private.join(name),
             reader,
@@ -36,7 +36,7 @@ impl PrivateDirectory {
     /// Writes a file with that mode, which nobody could open before it had it.
     pub(super) fn write(&self, name: &str, mode: u32, text: &[u8]) -> Result<PathBuf> {
         let path = self.path.join(name);
-        write(&path, mode, text)?;
+        replace_file(&path, mode, text)?;
         self.hand_over(&path)?;
         Ok(path)
     }
@@ -44,7 +44,7 @@ impl PrivateDirectory {
     fn hand_over(&self, path: &Path) -> Result<()> {
         match self.reader {
             Some(id) => {
-                chown(path, Some(id), Some(id)).map_err(|error| failed("write", path, error))
+                chown(path, Some(id), Some(id)).map_err(|error| file_error("write", path, error))
             }
             None => Ok(()),
         }
@@ -52,7 +52,7 @@ impl PrivateDirectory {
 }
 
 /// Writes a new file; what was there goes.
-pub(super) fn write(path: &Path, mode: u32, text: &[u8]) -> Result<()> {
+pub(super) fn replace_file(path: &Path, mode: u32, text: &[u8]) -> Result<()> {
     let write = || {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -66,15 +66,15 @@ pub(super) fn write(path: &Path, mode: u32, text: &[u8]) -> Result<()> {
         file.set_permissions(PermissionsExt::from_mode(mode))?;
         file.write_all(text)
     };
-    write().map_err(|error| failed("write", path, error))
+    write().map_err(|error| file_error("write", path, error))
 }
 
 /// Bytes that nobody can guess.
-pub(super) fn chance<const N: usize>() -> Result<[u8; N]> {
+pub(super) fn random_bytes<const N: usize>() -> Result<[u8; N]> {
     let path = Path::new("/dev/urandom");
     let mut bytes = [0; N];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|error| failed("read", path, error))?;
+    read.map_err(|error| file_error("read", path, error))?;
     Ok(bytes)
 }
 
@@ -88,8 +88,8 @@ mod tests {
     fn what_is_private_is_closed_and_follows_no_link() {
         let dir = tempfile::tempdir().unwrap();
         let private = dir.path().join("a.private");
-        let _run = RunTempDir::make(&private).ok().unwrap();
-        let folder = PrivateDirectory::make(&private, "jupyter", None)
+        let _run = RunTempDir::create(&private).ok().unwrap();
+        let folder = PrivateDirectory::create(&private, "jupyter", None)
             .ok()
             .unwrap();
         let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o7777;

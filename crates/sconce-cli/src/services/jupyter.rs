@@ -48,14 +48,14 @@ pub(crate) struct JupyterKernels {
 }
 
 /// The server as a service of `request`, with its files written and mounted.
-pub(super) fn service(
+pub(super) fn build_service(
     given: &ServiceInputs<'_>,
     jupyter: &Jupyter,
     request: &mut RunRequest,
 ) -> Result<RunService> {
-    let listens = Listens::on(NAME, jupyter.port(), request.network)?;
+    let listens = Listens::on(NAME, jupyter.port_or_default(), request.network)?;
     let token = token()?;
-    let folder = PrivateDirectory::make(given.private, NAME, reader(request.user))?;
+    let folder = PrivateDirectory::create(given.private, NAME, reader(request.user))?;
     let config = config(jupyter, &listens, &token, request);
     folder.write(CONFIG, 0o600, config.to_string().as_bytes())?;
     let reached = JupyterEndpoint {
@@ -63,7 +63,7 @@ pub(super) fn service(
         token: token.clone(),
     };
     let text = serde_json::to_vec(&reached).unwrap_or_default();
-    files::write(&given.private.join(REACHED), 0o600, &text)?;
+    files::replace_file(&given.private.join(REACHED), 0o600, &text)?;
     let settings = json!({
         "@jupyterlab/apputils-extension:notification": { "fetchNews": "false", "checkForUpdates": false },
     });
@@ -135,8 +135,8 @@ fn config(jupyter: &Jupyter, listens: &Listens, token: &str, request: &RunReques
 
 /// How many kernels the JupyterLab of a run has, whose private folder is `private`. `None` where the
 /// run has no JupyterLab, or it does not answer as one does.
-pub(crate) fn kernels(private: &Path) -> Option<JupyterKernels> {
-    let text = crate::input::text(&private.join(REACHED)).ok()?;
+pub(crate) fn query_kernels(private: &Path) -> Option<JupyterKernels> {
+    let text = crate::input::read_text(&private.join(REACHED)).ok()?;
     let reached: JupyterEndpoint = serde_json::from_str(&text).ok()?;
     // No proxy, whatever the environment names: it is this machine.
     let agent = ureq::Agent::config_builder()
@@ -177,7 +177,7 @@ mod tests {
     use std::io::Write as _;
     use std::net::TcpListener;
 
-    use crate::services::tests::{ServiceFixture, request};
+    use crate::services::tests::{ServiceFixture, base_request};
     use sconce_schema::request::NetworkMode;
     use sconce_schema::service::HealthTest;
 
@@ -185,7 +185,7 @@ mod tests {
     fn the_token_is_in_private_files_and_the_link_alone() {
         let made =
             ServiceFixture::new("[services.jupyter]\ncull-idle-minutes = 30\nfolder = \"notes\"");
-        let (request, laid) = made.give(request());
+        let (request, laid) = made.prepare_request(base_request());
         let service = &request.services[0];
         let token = service.links[0]
             .strip_prefix("http://127.0.0.1:8888/lab?token=")
@@ -196,7 +196,7 @@ mod tests {
             service.command, service.env, request.env, laid.notes
         );
         assert!(!told.contains(token), "{told}");
-        let file = made.private().join("jupyter/config.json");
+        let file = made.private_dir().join("jupyter/config.json");
         let config: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
         assert_eq!(config["IdentityProvider"]["token"], token);
         let server = &config["ServerApp"];
@@ -228,14 +228,14 @@ mod tests {
         let made = ServiceFixture::new(&format!(
             "[services.jupyter]\nport = \"0.0.0.0:9000:8888\"\npassword-hash = \"{hash}\""
         ));
-        let (request, _laid) = made.give(RunRequest {
+        let (request, _laid) = made.prepare_request(RunRequest {
             network: NetworkMode::Own,
             user: ContainerUser::Root,
-            ..request()
+            ..base_request()
         });
         let service = &request.services[0];
         assert!(service.links[0].starts_with("http://127.0.0.1:9000/lab?token="));
-        let file = made.private().join("jupyter/config.json");
+        let file = made.private_dir().join("jupyter/config.json");
         let config: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
         assert_eq!(
             (&config["ServerApp"]["ip"], &config["ServerApp"]["port"]),
@@ -272,7 +272,7 @@ mod tests {
             let _ = stream.write_all(text.as_bytes());
             String::from_utf8_lossy(&asked[..length]).into_owned()
         });
-        let kernels = kernels(private.path());
+        let kernels = query_kernels(private.path());
         (kernels, server.join().unwrap())
     }
 
@@ -300,7 +300,7 @@ mod tests {
         }
         let empty = answered("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]").0;
         assert_eq!(empty, Some(JupyterKernels { all: 0, busy: 0 }));
-        assert_eq!(super::kernels(Path::new("/nowhere")), None);
+        assert_eq!(super::query_kernels(Path::new("/nowhere")), None);
     }
 
     #[test]
@@ -311,7 +311,7 @@ mod tests {
         };
         let kernels = JupyterKernels { all: 2, busy: 1 };
         crate::golden::assert_lines("jupyter.jsonl", &[&reached, &kernels]);
-        let text = crate::golden::goldens().text("jupyter.jsonl");
+        let text = crate::golden::goldens().read_text("jupyter.jsonl");
         let read: JupyterEndpoint = serde_json::from_str(text.lines().next().unwrap()).unwrap();
         assert_eq!((read.address, read.token), (reached.address, reached.token));
     }

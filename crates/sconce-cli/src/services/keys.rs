@@ -19,7 +19,7 @@ const LONGEST_LINE: usize = 16 << 10;
 
 /// The lines of a text of public keys, as sshd(8) has them in "AUTHORIZED_KEYS FILE FORMAT", or the
 /// number of the first line that is none. Comments are left out.
-pub(super) fn public(text: &str) -> Result<Vec<&str>, usize> {
+pub(super) fn parse_public_keys(text: &str) -> Result<Vec<&str>, usize> {
     let lines = text
         .lines()
         .enumerate()
@@ -69,7 +69,11 @@ fn after_options(line: &str) -> Option<&str> {
 }
 
 /// The lines of every key that may log in: of the files that the spec names, or of the caller's own.
-pub(super) fn allowed(files: &[String], folder: &Path, home: Option<&Path>) -> Result<String> {
+pub(super) fn read_authorized_keys(
+    files: &[String],
+    folder: &Path,
+    home: Option<&Path>,
+) -> Result<String> {
     let mut all = Vec::new();
     for name in files {
         let path = match (name.strip_prefix("~/"), home) {
@@ -81,7 +85,7 @@ pub(super) fn allowed(files: &[String], folder: &Path, home: Option<&Path>) -> R
         if text.contains(PRIVATE) {
             return Err(ServiceError::PrivateKey { path }.into());
         }
-        let keys = public(&text).map_err(|line| ServiceError::NotAKey {
+        let keys = parse_public_keys(&text).map_err(|line| ServiceError::NotAKey {
             path: path.clone(),
             line,
         })?;
@@ -104,7 +108,7 @@ pub(super) fn allowed(files: &[String], folder: &Path, home: Option<&Path>) -> R
 }
 
 fn read(path: &Path) -> Result<String> {
-    crate::input::text(path).map_err(|source| {
+    crate::input::read_text(path).map_err(|source| {
         CliError::File {
             action: "read",
             path: path.to_owned(),
@@ -124,7 +128,7 @@ fn of_caller(ssh: &Path) -> Vec<String> {
     let login = Some(ssh.join("authorized_keys")).filter(|path| path.is_file());
     let texts = own
         .chain(login)
-        .filter_map(|path| crate::input::text(&path).ok());
+        .filter_map(|path| crate::input::read_text(&path).ok());
     let mut all: Vec<String> = Vec::new();
     for text in texts {
         let lines = text.lines().map(str::trim).filter(|line| is_key(line));
@@ -155,13 +159,13 @@ const PUBLIC_AT: usize = 62;
 
 impl HostKey {
     /// The key in `folder`, which is made.
-    pub(super) fn of(folder: &Path) -> Result<Self> {
+    pub(super) fn load_or_create(folder: &Path) -> Result<Self> {
         let path = folder.join("ssh_host_ed25519_key");
         private_folder(folder)?;
         if !path.exists() {
-            let seed = files::chance::<32>()?;
-            let check = files::chance::<4>()?;
-            files::write(&path, 0o600, encode(&seed, check)?.as_bytes())?;
+            let seed = files::random_bytes::<32>()?;
+            let check = files::random_bytes::<4>()?;
+            files::replace_file(&path, 0o600, encode(&seed, check)?.as_bytes())?;
         }
         let text = read(&path)?;
         let Some(public) = public_half(&text) else {
@@ -250,7 +254,7 @@ mod tests {
         ];
         for line in &good {
             let text = format!("# a comment\n\n  {line}\n");
-            assert_eq!(public(&text), Ok(vec![line.as_str()]), "{line}");
+            assert_eq!(parse_public_keys(&text), Ok(vec![line.as_str()]), "{line}");
         }
         for line in [
             "ssh-ed25519",
@@ -261,7 +265,11 @@ mod tests {
             "hello there",
             &format!("{KEY}\u{1b}[2J"),
         ] {
-            assert_eq!(public(&format!("{KEY}\n{line}")), Err(2), "{line}");
+            assert_eq!(
+                parse_public_keys(&format!("{KEY}\n{line}")),
+                Err(2),
+                "{line}"
+            );
         }
     }
 
@@ -270,12 +278,12 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let ssh = home.path().join(".ssh");
         let none = |files: &[String]| {
-            allowed(files, home.path(), Some(home.path()))
+            read_authorized_keys(files, home.path(), Some(home.path()))
                 .err()
                 .unwrap()
         };
         let style = crate::style::OutputStyle { color: false };
-        let text = none(&[]).text(&style);
+        let text = none(&[]).render_text(&style);
         assert!(
             text.contains("no public key that may log in") && text.contains("ssh-keygen"),
             "{text}"
@@ -287,18 +295,22 @@ mod tests {
         )
         .unwrap();
         std::fs::write(ssh.join("known_hosts"), format!("host {KEY}\n")).unwrap();
-        assert!(none(&[]).text(&style).contains(".ssh"));
+        assert!(none(&[]).render_text(&style).contains(".ssh"));
         std::fs::write(ssh.join("id_ed25519.pub"), format!("{KEY} own\n")).unwrap();
         std::fs::write(
             ssh.join("authorized_keys"),
             format!("{KEY} other\nbroken\n{KEY} own\n"),
         )
         .unwrap();
-        let all = allowed(&[], home.path(), Some(home.path())).ok().unwrap();
+        let all = read_authorized_keys(&[], home.path(), Some(home.path()))
+            .ok()
+            .unwrap();
         assert_eq!(all, format!("{KEY} other\n{KEY} own\n"));
         let one = ["~/.ssh/id_ed25519.pub".to_owned()];
         assert_eq!(
-            allowed(&one, home.path(), Some(home.path())).ok().unwrap(),
+            read_authorized_keys(&one, home.path(), Some(home.path()))
+                .ok()
+                .unwrap(),
             format!("{KEY} own\n")
         );
         for (file, message) in [
@@ -306,13 +318,13 @@ mod tests {
             (".ssh/authorized_keys", "line 2: not a public key"),
             ("nowhere", "cannot read"),
         ] {
-            let text = none(&[file.to_owned()]).text(&style);
+            let text = none(&[file.to_owned()]).render_text(&style);
             assert!(text.contains(message), "{text}");
         }
         std::fs::write(home.path().join("empty"), "# nobody\n").unwrap();
         assert!(
             none(&["empty".to_owned()])
-                .text(&style)
+                .render_text(&style)
                 .contains("has no public key")
         );
     }
@@ -339,30 +351,32 @@ mod tests {
     fn a_host_key_is_made_once_and_kept() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("env");
-        let first = HostKey::of(&folder).ok().unwrap();
+        let first = HostKey::load_or_create(&folder).ok().unwrap();
         let path = folder.join("ssh_host_ed25519_key");
         assert_eq!(
             path.metadata().unwrap().permissions().mode() & 0o7777,
             0o600
         );
-        let again = HostKey::of(&folder).ok().unwrap();
+        let again = HostKey::load_or_create(&folder).ok().unwrap();
         assert_eq!(
             (&first.text, &first.fingerprint),
             (&again.text, &again.fingerprint)
         );
-        let other = HostKey::of(&dir.path().join("other")).ok().unwrap();
+        let other = HostKey::load_or_create(&dir.path().join("other"))
+            .ok()
+            .unwrap();
         assert_ne!(first.fingerprint, other.fingerprint);
         std::fs::write(&path, "garbage").unwrap();
-        assert!(HostKey::of(&folder).is_err());
+        assert!(HostKey::load_or_create(&folder).is_err());
     }
 
     proptest! {
         #[test]
         fn no_text_of_keys_panics(text in "\\PC*", at in 0..KEY.len()) {
-            let _ = public(&text);
+            let _ = parse_public_keys(&text);
             let _ = public_half(&text);
             let (head, tail) = KEY.split_at(at);
-            let _ = public(&format!("{head}{text}{tail}"));
+            let _ = parse_public_keys(&format!("{head}{text}{tail}"));
             let _ = public_half(&format!("{FIRST}{text}{LAST}"));
         }
     }

@@ -52,27 +52,27 @@ impl ServiceInputs<'_> {
     ///
     /// # Errors
     /// [`ServiceError`], and what cannot be written.
-    pub(crate) fn give(&self, request: &mut RunRequest) -> Result<PreparedServices> {
-        let private = RunTempDir::make(self.private)?;
+    pub(crate) fn apply_to(&self, request: &mut RunRequest) -> Result<PreparedServices> {
+        let private = RunTempDir::create(self.private)?;
         let mut notes = Vec::new();
         if let Some(jupyter) = &self.services.jupyter {
-            let service = jupyter::service(self, jupyter, request)?;
+            let service = jupyter::build_service(self, jupyter, request)?;
             request.services.push(service);
         }
         if let Some(ssh) = &self.services.ssh {
-            let made = ssh::service(self, ssh, request)?;
+            let made = ssh::build_service(self, ssh, request)?;
             request.services.push(made.service);
             notes.push(made.note);
         }
         if let Some(board) = &self.services.tensorboard {
-            let service = tensorboard::service(board, request)?;
+            let service = tensorboard::build_service(board, request)?;
             request.services.push(service);
         }
         for (name, program) in &self.services.programs {
             for port in &program.ports {
                 Listens::on("the service", *port, request.network)?;
             }
-            request.services.push(program.service(name));
+            request.services.push(program.to_run_service(name));
         }
         Ok(PreparedServices {
             notes,
@@ -190,7 +190,7 @@ impl Listens {
 
 /// Where a service is reached, as it may stand in a record: links without what follows their path, where
 /// a token may be, and without a name and a password before their host; else its ports.
-pub(crate) fn openly(service: &RunService) -> Vec<String> {
+pub(crate) fn redacted_links(service: &RunService) -> Vec<String> {
     let plain = |link: &String| {
         let Some((scheme, rest)) = link.split_once("://") else {
             // A command to type: `ssh -p 2222 …`.
@@ -223,7 +223,7 @@ fn reader(user: ContainerUser) -> Option<u32> {
 
 /// A new token: 192 bits of chance in hexadecimal digits.
 fn token() -> Result<String> {
-    Ok(files::chance::<24>()?
+    Ok(files::random_bytes::<24>()?
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect())
@@ -259,11 +259,11 @@ mod tests {
             Self { folder, spec }
         }
 
-        pub(super) fn private(&self) -> PathBuf {
+        pub(super) fn private_dir(&self) -> PathBuf {
             self.folder.path().join("run.private")
         }
 
-        pub(super) fn given<T>(&self, ask: impl FnOnce(&ServiceInputs<'_>) -> T) -> T {
+        pub(super) fn with_inputs<T>(&self, ask: impl FnOnce(&ServiceInputs<'_>) -> T) -> T {
             let here = |name: &str| self.folder.path().join(name);
             ask(&ServiceInputs {
                 services: &self.spec.services,
@@ -272,11 +272,14 @@ mod tests {
                 folder: &here("spec"),
                 home: Some(&here("home")),
                 host_keys: &here("keys"),
-                private: &self.private(),
+                private: &self.private_dir(),
             })
         }
 
-        pub(super) fn give(&self, mut request: RunRequest) -> (RunRequest, PreparedServices) {
+        pub(super) fn prepare_request(
+            &self,
+            mut request: RunRequest,
+        ) -> (RunRequest, PreparedServices) {
             let etc = self.folder.path().join("layer/etc");
             std::fs::create_dir_all(&etc).unwrap();
             std::fs::write(etc.join("group"), "root:x:0:\ntty:x:5:\n").unwrap();
@@ -288,13 +291,13 @@ mod tests {
                 env: BTreeMap::new(),
             });
             let style = crate::style::OutputStyle { color: false };
-            let laid = self.given(|given| given.give(&mut request));
-            let laid = laid.unwrap_or_else(|failure| panic!("{}", failure.text(&style)));
+            let laid = self.with_inputs(|given| given.apply_to(&mut request));
+            let laid = laid.unwrap_or_else(|failure| panic!("{}", failure.render_text(&style)));
             (request, laid)
         }
     }
 
-    pub(super) fn request() -> RunRequest {
+    pub(super) fn base_request() -> RunRequest {
         RunRequest {
             workdir: PathBuf::from("/workspace"),
             network: NetworkMode::Host,
@@ -334,7 +337,7 @@ mod tests {
         let text = "[services.tensorboard]\nlogdir = \"/data/logs\"\n[services.jupyter]\n\
                     [services.web]\ncommand = [\"x\"]\nports = [8000]\nafter = [\"jupyter\"]";
         let made = ServiceFixture::new(text);
-        let (request, laid) = made.give(request());
+        let (request, laid) = made.prepare_request(base_request());
         let names: Vec<&str> = request
             .services
             .iter()
@@ -342,9 +345,9 @@ mod tests {
             .collect();
         assert_eq!(names, ["jupyter", "tensorboard", "web"]);
         assert_eq!(laid.notes, [""; 0]);
-        assert!(made.private().is_dir());
+        assert!(made.private_dir().is_dir());
         drop(laid);
-        assert!(!made.private().exists());
+        assert!(!made.private_dir().exists());
         let board = &request.services[1];
         assert_eq!(
             board.command,
@@ -367,10 +370,10 @@ mod tests {
         for name in ["jupyter", "tensorboard", "ssh"] {
             let made = ServiceFixture::new(&format!("[services.{name}]\nport = \"9000:8888\""));
             let error = made
-                .given(|given| given.give(&mut request()))
+                .with_inputs(|given| given.apply_to(&mut base_request()))
                 .err()
                 .unwrap();
-            let text = error.text(&crate::style::OutputStyle { color: false });
+            let text = error.render_text(&crate::style::OutputStyle { color: false });
             assert!(text.contains("write `port = 8888`"), "{text}");
         }
     }
@@ -399,7 +402,7 @@ mod tests {
     fn what_a_record_says_of_a_service_has_no_token() {
         let mut service = RunService::new("x", vec!["x".to_owned()]);
         service.ports = vec!["127.0.0.1:9000:8888".parse::<PortSpec>().unwrap().into()];
-        assert_eq!(openly(&service), ["127.0.0.1:9000"]);
+        assert_eq!(redacted_links(&service), ["127.0.0.1:9000"]);
         for (link, plain) in [
             (
                 "http://127.0.0.1:8888/lab?token=abc",
@@ -414,7 +417,7 @@ mod tests {
             ),
         ] {
             service.links = vec![link.to_owned()];
-            assert_eq!(openly(&service), [plain], "{link}");
+            assert_eq!(redacted_links(&service), [plain], "{link}");
         }
     }
 

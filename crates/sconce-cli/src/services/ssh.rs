@@ -36,7 +36,7 @@ pub(super) struct SshService {
 }
 
 /// The server as a service of `request`, with its files written and mounted.
-pub(super) fn service(
+pub(super) fn build_service(
     given: &ServiceInputs<'_>,
     ssh: &Ssh,
     request: &mut RunRequest,
@@ -44,10 +44,10 @@ pub(super) fn service(
     if request.user == ContainerUser::Root {
         return Err(ServiceError::Root.into());
     }
-    let listens = Listens::on(NAME, ssh.port(), request.network)?;
-    let allowed = keys::allowed(&ssh.keys, given.folder, given.home)?;
-    let host_key = HostKey::of(&given.host_keys.join(environment(given)))?;
-    let folder = PrivateDirectory::make(given.private, NAME, reader(request.user))?;
+    let listens = Listens::on(NAME, ssh.port_or_default(), request.network)?;
+    let allowed = keys::read_authorized_keys(&ssh.keys, given.folder, given.home)?;
+    let host_key = HostKey::load_or_create(&given.host_keys.join(environment(given)))?;
+    let folder = PrivateDirectory::create(given.private, NAME, reader(request.user))?;
     let variables = variables(request);
     let config = config(&listens, &variables, given.lock);
     folder.write("sshd_config", 0o600, config.as_bytes())?;
@@ -218,7 +218,7 @@ fn groups(image: &EnvironmentLayers) -> Option<String> {
             .is_ok_and(|meta| meta.is_file())
             .then_some(path)
     })?;
-    let text = crate::input::text(&path).ok()?;
+    let text = crate::input::read_text(&path).ok()?;
     let others = text.lines().filter(|line| !line.starts_with("tty:"));
     Some(others.map(|line| format!("{line}\n")).collect())
 }
@@ -228,19 +228,19 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 
-    use crate::services::tests::{ServiceFixture, lock, request};
+    use crate::services::tests::{ServiceFixture, base_request, lock};
     use sconce_schema::manifest::LayerTree;
     use sconce_schema::request::NetworkMode;
 
     #[test]
     fn nothing_but_keys_lets_in() {
         let made = ServiceFixture::new("[services.ssh]");
-        let (request, laid) = made.give(request());
+        let (request, laid) = made.prepare_request(base_request());
         let service = &request.services[0];
         assert_eq!(service.links, ["ssh -p 2222 sconce@127.0.0.1"]);
         assert_eq!(service.command[..2], ["/usr/sbin/sshd", "-D"]);
         assert!(laid.notes[0].contains("SHA256:"), "{laid:?}");
-        let ssh = made.private().join("ssh");
+        let ssh = made.private_dir().join("ssh");
         let config = std::fs::read_to_string(ssh.join("sshd_config")).unwrap();
         for line in [
             "ListenAddress 127.0.0.1:2222",
@@ -272,8 +272,8 @@ mod tests {
     #[test]
     fn the_same_environment_has_the_same_host_key() {
         let made = ServiceFixture::new("[services.ssh]");
-        let first = made.give(request()).1.notes.clone();
-        assert_eq!(first, made.give(request()).1.notes);
+        let first = made.prepare_request(base_request()).1.notes.clone();
+        assert_eq!(first, made.prepare_request(base_request()).1.notes);
     }
 
     #[test]
@@ -281,10 +281,13 @@ mod tests {
         let made = ServiceFixture::new("[services.ssh]");
         let mut request = RunRequest {
             user: ContainerUser::Root,
-            ..request()
+            ..base_request()
         };
-        let error = made.given(|given| given.give(&mut request)).err().unwrap();
-        let text = error.text(&crate::style::OutputStyle { color: false });
+        let error = made
+            .with_inputs(|given| given.apply_to(&mut request))
+            .err()
+            .unwrap();
+        let text = error.render_text(&crate::style::OutputStyle { color: false });
         assert!(text.contains("lets nobody in as root"), "{text}");
     }
 
@@ -292,7 +295,7 @@ mod tests {
     fn variables_are_quoted_and_sessions_keep_their_own() {
         let mut request = RunRequest {
             network: NetworkMode::Own,
-            ..request()
+            ..base_request()
         };
         for (name, value) in [
             ("PATH", "/opt/venv/bin:/it's/bin"),
@@ -309,8 +312,8 @@ mod tests {
             ..Default::default()
         });
         let made = ServiceFixture::new("[services.ssh]\nport = \"2200:22\"");
-        let (_, _laid) = made.give(request);
-        let ssh = made.private().join("ssh");
+        let (_, _laid) = made.prepare_request(request);
+        let ssh = made.private_dir().join("ssh");
         let config = std::fs::read_to_string(ssh.join("sshd_config")).unwrap();
         let last = config.lines().last().unwrap();
         assert_eq!(

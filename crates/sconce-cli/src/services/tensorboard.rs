@@ -7,12 +7,12 @@ use sconce_schema::spec::TensorBoard;
 use super::{Listens, ServiceError};
 
 /// TensorBoard has no login: whoever reaches its port sees what is in the folder.
-pub(super) fn service(
+pub(super) fn build_service(
     board: &TensorBoard,
     request: &RunRequest,
 ) -> Result<RunService, ServiceError> {
-    let listens = Listens::on("tensorboard", board.port(), request.network)?;
-    let logdir = request.workdir.join(board.logdir());
+    let listens = Listens::on("tensorboard", board.port_or_default(), request.network)?;
+    let logdir = request.workdir.join(board.logdir_or_default());
     let command = [
         "tensorboard",
         "--logdir",

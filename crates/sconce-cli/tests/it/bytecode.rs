@@ -36,10 +36,10 @@ impl Bench {
             .tempdir()
             .unwrap();
         let Some(busybox) = busybox() else {
-            sconce_testkit::skip("busybox-static", "no static busybox on this machine");
+            sconce_testkit::report_skip("busybox-static", "no static busybox on this machine");
             return None;
         };
-        let made = Command::new(sconce_testkit::program("python3")?)
+        let made = Command::new(sconce_testkit::find_program("python3")?)
             .arg(concat!(
                 env!("CARGO_MANIFEST_DIR"),
                 "/tests/it/bytecode/packages.py"
@@ -61,7 +61,7 @@ impl Bench {
         let tried = bench.command("tried", &tried).output().unwrap();
         if !tried.status.success() {
             let said = String::from_utf8_lossy(&tried.stderr);
-            sconce_testkit::skip("containers", said);
+            sconce_testkit::report_skip("containers", said);
             return None;
         }
         Some(bench)

@@ -99,7 +99,7 @@ fn a_file_is_right_or_wrong() {
 #[test]
 fn nothing_is_written_without_a_card() {
     if has_driver() {
-        sconce_testkit::skip("own-driver", "this machine has a driver of its own");
+        sconce_testkit::report_skip("own-driver", "this machine has a driver of its own");
         return;
     }
     let home = tempfile::tempdir().unwrap();
@@ -127,7 +127,7 @@ fn playing() -> Option<(tempfile::TempDir, PathBuf)> {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root || has_driver() {
         let name = if is_root { "own-driver" } else { "not-root" };
-        sconce_testkit::skip(name, "playing cards needs root, and a machine without them");
+        sconce_testkit::report_skip(name, "playing cards needs root, and a machine without them");
         return None;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -321,7 +321,7 @@ with 7 true 2>&1 || echo refused
 #[test]
 fn podman_gives_a_container_the_card_that_was_asked_for() {
     let Some((folder, _)) = playing() else { return };
-    if !sconce_testkit::has(&["podman", "runc", "busybox"]) {
+    if !sconce_testkit::has_programs(&["podman", "runc", "busybox"]) {
         return;
     }
     let done = on_the_machine(folder.path(), &format!("{ROOT_FS}{PODMAN}"));

@@ -32,11 +32,11 @@ struct Done {
 impl Bench {
     /// `None` where this machine lacks something.
     fn new() -> Option<Self> {
-        if !sconce_testkit::has(&["umoci", "skopeo"]) {
+        if !sconce_testkit::has_programs(&["umoci", "skopeo"]) {
             return None;
         }
         let Some(busybox) = busybox() else {
-            sconce_testkit::skip("busybox-static", "no static busybox on this machine");
+            sconce_testkit::report_skip("busybox-static", "no static busybox on this machine");
             return None;
         };
         let folder = tempfile::Builder::new()
@@ -48,7 +48,7 @@ impl Bench {
         let users = match root {
             true => vec![None, Some(NOBODY_IN_PARTICULAR)],
             false => {
-                sconce_testkit::skip("not-root", "the tests are not run by root");
+                sconce_testkit::report_skip("not-root", "the tests are not run by root");
                 vec![None]
             }
         };
@@ -165,7 +165,7 @@ impl Bench {
             "parts of /proc are covered",
         ];
         if done.code == 125 && cannot.iter().any(|why| done.err.contains(why)) {
-            sconce_testkit::skip("containers", format_args!("as {user:?}: {}", done.err));
+            sconce_testkit::report_skip("containers", format_args!("as {user:?}: {}", done.err));
             return None;
         }
         Some(done)
@@ -438,7 +438,7 @@ fn a_run_makes_few_inodes() {
         if !output.status.success()
             && (said.contains("unshare") || said.contains("user namespaces"))
         {
-            sconce_testkit::skip("own-mounts", format_args!("as {user:?}: {said}"));
+            sconce_testkit::report_skip("own-mounts", format_args!("as {user:?}: {said}"));
             continue;
         }
         let out = String::from_utf8_lossy(&output.stdout);

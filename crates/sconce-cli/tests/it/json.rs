@@ -58,20 +58,25 @@ fn with_image(home: &Home) {
     let root = home.folder.path().join(STORE);
     let store = Store::open(&root).unwrap();
     for blob in [&b"layer"[..], UNNEEDED] {
-        store.put_blob(blob, &Digest::of(blob).0).unwrap();
+        store.put_blob(blob, &Digest::hash_bytes(blob).0).unwrap();
     }
     let config = b"{}".to_vec();
-    let layer = Descriptor::of(media::LAYER, b"layer");
-    let manifest = ImageManifest::new(Descriptor::of(media::CONFIG, &config), vec![layer]);
+    let layer = Descriptor::for_bytes(media::LAYER, b"layer");
+    let manifest = ImageManifest::new(Descriptor::for_bytes(media::CONFIG, &config), vec![layer]);
     let contents = LayerContents {
         layer: "base".to_owned(),
         packages: Vec::new(),
         unpacked_bytes: None,
     };
-    let image =
-        LocalImage::keep(&store, sconce_oci::write(&manifest), config, vec![contents]).unwrap();
-    image.call(&store, "team/base:1").unwrap();
-    image.call(&store, "other:1").unwrap();
+    let image = LocalImage::store_image(
+        &store,
+        sconce_oci::to_json(&manifest),
+        config,
+        vec![contents],
+    )
+    .unwrap();
+    image.assign_name(&store, "team/base:1").unwrap();
+    image.assign_name(&store, "other:1").unwrap();
 }
 
 #[test]
@@ -81,7 +86,7 @@ fn images_and_what_is_pruned_are_as_before() {
     let done = home.sconce(&["images", "--json"]);
     assert_eq!(done.code, 0, "{}", done.text());
     assert_same("images.json", &done.out);
-    let unneeded = Digest::of(UNNEEDED).hex();
+    let unneeded = Digest::hash_bytes(UNNEEDED).to_hex();
     let item = home
         .folder
         .path()

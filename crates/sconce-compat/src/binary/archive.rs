@@ -34,7 +34,7 @@ enum Name {
 
 pub(super) fn read(bytes: &dyn ByteSource) -> Result<StaticLibrary, BinaryError> {
     let mut window = BlockReader::new(bytes, BLOCK);
-    let thin = match window.exactly::<8>(0, MalformedPart::Members)? {
+    let thin = match window.read_array::<8>(0, MalformedPart::Members)? {
         MAGIC => false,
         THIN_MAGIC => true,
         other => return Err(malformed("what the file begins with", other)),
@@ -50,7 +50,7 @@ pub(super) fn read(bytes: &dyn ByteSource) -> Result<StaticLibrary, BinaryError>
     let mut at = 8;
     // What is left is padding.
     while bytes.size().saturating_sub(at) > 1 {
-        let header = *window.exactly::<HEADER>(at, MalformedPart::Members)?;
+        let header = *window.read_array::<HEADER>(at, MalformedPart::Members)?;
         let mut size = number(&header[48..58], "a size")?;
         if &header[58..] != b"`\n" {
             return Err(malformed("the end of a header", &header[58..]));

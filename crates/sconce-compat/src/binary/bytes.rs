@@ -120,7 +120,7 @@ impl<'a> BlockReader<'a> {
     }
 
     /// The `N` bytes at `offset`, which must be there.
-    pub(super) fn exactly<const N: usize>(
+    pub(super) fn read_array<const N: usize>(
         &mut self,
         offset: u64,
         part: MalformedPart,
@@ -131,7 +131,7 @@ impl<'a> BlockReader<'a> {
 }
 
 /// All bytes of a range, of which there may be `most`.
-pub(super) fn whole(
+pub(super) fn read_range(
     bytes: &dyn ByteSource,
     offset: u64,
     size: u64,
@@ -184,10 +184,10 @@ mod tests {
             assert!(window.up_to(256, 4).unwrap().is_empty());
             assert!(window.up_to(u64::MAX, 4).unwrap().is_empty());
             assert_eq!(
-                window.exactly::<2>(254, MalformedPart::Header).unwrap(),
+                window.read_array::<2>(254, MalformedPart::Header).unwrap(),
                 &[254, 255]
             );
-            let past = window.exactly::<2>(255, MalformedPart::Header);
+            let past = window.read_array::<2>(255, MalformedPart::Header);
             assert!(matches!(past, Err(BinaryError::Outside { .. })));
         }
     }

@@ -3,7 +3,7 @@
 
 use std::ffi::CStr;
 
-use super::bytes::{BlockReader, ByteSource, u16_at, u32_at, u64_at, whole};
+use super::bytes::{BlockReader, ByteSource, read_range, u16_at, u32_at, u64_at};
 use super::elf::{ElfLayout, ElfRange};
 use super::{BinaryError, MalformedPart};
 use crate::library::{ElfLibrary, NeededVersions};
@@ -61,20 +61,20 @@ pub(super) struct StringTable {
 
 impl StringTable {
     /// What begins at `at`, which may be more than one name.
-    pub(super) fn from(&self, at: u32) -> &[u8] {
+    pub(super) fn bytes_from(&self, at: u32) -> &[u8] {
         self.table.get(at as usize..).unwrap_or_default()
     }
 
     /// The name at `at`.
-    pub(super) fn name(&self, at: u32) -> Result<&[u8], BinaryError> {
-        let name = CStr::from_bytes_until_nul(self.from(at));
+    pub(super) fn name_at(&self, at: u32) -> Result<&[u8], BinaryError> {
+        let name = CStr::from_bytes_until_nul(self.bytes_from(at));
         name.map(CStr::to_bytes).map_err(|_| BinaryError::Outside {
             part: MalformedPart::Strings,
         })
     }
 
     fn take(&mut self, at: u64) -> Result<String, BinaryError> {
-        let name = self.name(u32::try_from(at).unwrap_or(u32::MAX))?;
+        let name = self.name_at(u32::try_from(at).unwrap_or(u32::MAX))?;
         let text = String::from_utf8_lossy(name).into_owned();
         self.left = self.left.checked_sub(text.len()).ok_or({
             BinaryError::TooLarge {
@@ -102,8 +102,8 @@ pub(super) fn read(
     };
     let table = match (last(DT_STRTAB), last(DT_STRSZ)) {
         (Some(address), Some(size)) if size > 0 => {
-            let place = layout.at(address, MalformedPart::Strings)?;
-            whole(
+            let place = layout.locate_address(address, MalformedPart::Strings)?;
+            read_range(
                 bytes,
                 place.offset,
                 size,
@@ -130,7 +130,7 @@ pub(super) fn read(
         let (Some(address), Some(count)) = (last(table), last(count)) else {
             return Ok(None);
         };
-        let place = layout.at(address, MalformedPart::Versions)?;
+        let place = layout.locate_address(address, MalformedPart::Versions)?;
         Ok(Some((place.offset, count)))
     };
     if let Some((offset, count)) = versions(DT_VERNEED, DT_VERNEEDNUM)? {
@@ -154,7 +154,7 @@ fn entries(bytes: &dyn ByteSource, extent: ElfRange) -> Result<Vec<(u64, u64)>, 
     for number in 0..extent.size / ENTRY as u64 {
         check_count(MalformedPart::Dynamic, number + 1)?;
         let at = extent.offset.saturating_add(number * ENTRY as u64);
-        let entry = window.exactly::<ENTRY>(at, MalformedPart::Dynamic)?;
+        let entry = window.read_array::<ENTRY>(at, MalformedPart::Dynamic)?;
         match u64_at(entry, 0) {
             DT_NULL => break,
             tag => entries.push((tag, u64_at(entry, 8))),
@@ -184,13 +184,13 @@ fn needs(
     for _ in 0..count {
         seen += 1;
         check_count(MalformedPart::Versions, seen)?;
-        let library = *window.exactly::<VERNEED>(at, MalformedPart::Versions)?;
+        let library = *window.read_array::<VERNEED>(at, MalformedPart::Versions)?;
         let mut versions = Vec::new();
         let mut version_at = at.saturating_add(u64::from(u32_at(&library, 8)));
         for _ in 0..u16_at(&library, 2) {
             seen += 1;
             check_count(MalformedPart::Versions, seen)?;
-            let version = *window.exactly::<VERNAUX>(version_at, MalformedPart::Versions)?;
+            let version = *window.read_array::<VERNAUX>(version_at, MalformedPart::Versions)?;
             if u16_at(&version, 4) & WEAK == 0 {
                 versions.push(strings.take(u64::from(u32_at(&version, 8)))?);
             }
@@ -222,11 +222,11 @@ fn defines(
     let mut at = offset;
     for number in 0..count {
         check_count(MalformedPart::Versions, number + 1)?;
-        let version = *window.exactly::<VERDEF>(at, MalformedPart::Versions)?;
+        let version = *window.read_array::<VERDEF>(at, MalformedPart::Versions)?;
         // The first name is its own; others are those that it follows.
         if u16_at(&version, 2) & BASE == 0 {
             let name_at = at.saturating_add(u64::from(u32_at(&version, 12)));
-            let name = *window.exactly::<VERDAUX>(name_at, MalformedPart::Versions)?;
+            let name = *window.read_array::<VERDAUX>(name_at, MalformedPart::Versions)?;
             defines.push(strings.take(u64::from(u32_at(&name, 0)))?);
         }
         match u32_at(&version, 16) {

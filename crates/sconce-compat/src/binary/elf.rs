@@ -73,14 +73,14 @@ pub(super) fn read(
     }
     let mut tally = fatbin::ContainerCounts::default();
     for part in &layout.device_code {
-        tally.add(bytes, part.offset, part.size, limits)?;
+        tally.add_containers(bytes, part.offset, part.size, limits)?;
     }
     library.gpu = tally.finish();
     Ok(library)
 }
 
 /// Parts of the file with device code that none of these cards runs.
-pub(super) fn superfluous(
+pub(super) fn list_unused_code(
     bytes: &dyn ByteSource,
     cards: &[ComputeCapability],
 ) -> Result<Vec<Range<u64>>, BinaryError> {
@@ -90,7 +90,7 @@ pub(super) fn superfluous(
     let mut tally = fatbin::ContainerCounts::default();
     tally.superfluous = Some(UnusedCodeFinder { cards, parts });
     for part in &layout.device_code {
-        tally.add(bytes, part.offset, part.size, &mut limits)?;
+        tally.add_containers(bytes, part.offset, part.size, &mut limits)?;
     }
     Ok(tally.superfluous.map_or(Vec::new(), |found| found.parts))
 }
@@ -98,7 +98,11 @@ pub(super) fn superfluous(
 impl ElfLayout {
     /// The place in the file of what is loaded at `address`, and how many bytes of its segment are
     /// there from it on.
-    pub(super) fn at(&self, address: u64, part: MalformedPart) -> Result<ElfRange, BinaryError> {
+    pub(super) fn locate_address(
+        &self,
+        address: u64,
+        part: MalformedPart,
+    ) -> Result<ElfRange, BinaryError> {
         let found = self.loads.iter().find_map(|load| {
             let inside = address.checked_sub(load.address)?;
             let size = load
@@ -122,7 +126,7 @@ impl ElfLayout {
 /// Reads the headers.
 fn layout(bytes: &dyn ByteSource) -> Result<ElfLayout, BinaryError> {
     let mut window = BlockReader::new(bytes, BLOCK);
-    let header = *window.exactly::<HEADER>(0, MalformedPart::Header)?;
+    let header = *window.read_array::<HEADER>(0, MalformedPart::Header)?;
     let (class, order) = (header[4], header[5]);
     if (class, order) != (CLASS_64, LITTLE_ENDIAN) {
         return Err(BinaryError::OtherForm { class, order });
@@ -147,7 +151,7 @@ fn segments(
     }
     for number in 0..u64::from(count) {
         let at = offset.saturating_add(number * SEGMENT as u64);
-        let segment = window.exactly::<SEGMENT>(at, MalformedPart::Segments)?;
+        let segment = window.read_array::<SEGMENT>(at, MalformedPart::Segments)?;
         let part = ElfRange {
             offset: u64_at(segment, 8),
             size: u64_at(segment, 32),
@@ -182,7 +186,7 @@ fn sections(
         "the size of one",
     )?;
     let place = |number: u64| offset.saturating_add(number.saturating_mul(SECTION as u64));
-    let first = *window.exactly::<SECTION>(offset, MalformedPart::Sections)?;
+    let first = *window.read_array::<SECTION>(offset, MalformedPart::Sections)?;
     let count = match u16_at(header, 60) {
         0 => u64_at(&first, 32),
         count => u64::from(count),
@@ -199,12 +203,12 @@ fn sections(
         });
     }
     let names = u64_at(
-        window.exactly::<SECTION>(place(names), MalformedPart::Sections)?,
+        window.read_array::<SECTION>(place(names), MalformedPart::Sections)?,
         24,
     );
     let mut name_window = BlockReader::new(bytes, BLOCK);
     for number in 0..count {
-        let section = *window.exactly::<SECTION>(place(number), MalformedPart::Sections)?;
+        let section = *window.read_array::<SECTION>(place(number), MalformedPart::Sections)?;
         let part = ElfRange {
             offset: u64_at(&section, 24),
             size: u64_at(&section, 32),

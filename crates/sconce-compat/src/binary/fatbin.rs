@@ -79,7 +79,7 @@ pub(super) struct ContainerCounts<'a> {
 impl ContainerCounts<'_> {
     /// Counts what lies in `size` bytes from `offset`. The part of it that the file does not have
     /// is unread.
-    pub(super) fn add(
+    pub(super) fn add_containers(
         &mut self,
         bytes: &dyn ByteSource,
         offset: u64,
@@ -146,7 +146,7 @@ impl ContainerCounts<'_> {
             at = entry.end;
         }
         if let Some(superfluous) = &mut self.superfluous {
-            superfluous.container(&entries);
+            superfluous.add_container(&entries);
         }
         let mut targets: Vec<CodeTarget> = entries.into_iter().map(|(target, _)| target).collect();
         targets.sort_unstable();

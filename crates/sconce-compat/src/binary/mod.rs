@@ -207,7 +207,7 @@ pub fn read_archive(bytes: &dyn ByteSource) -> Result<StaticLibrary, BinaryError
 ///
 /// # Errors
 /// As [`read`].
-pub fn superfluous(
+pub fn list_unused_code(
     bytes: &dyn ByteSource,
     cards: &[ComputeCapability],
 ) -> Result<Vec<Range<u64>>, BinaryError> {
@@ -219,7 +219,7 @@ pub fn superfluous(
         .read_at(0, &mut magic)
         .map_err(|source| BinaryError::Read { offset: 0, source })?;
     match magic.as_slice() == elf::MAGIC {
-        true => elf::superfluous(bytes, cards),
+        true => elf::list_unused_code(bytes, cards),
         false => Ok(Vec::new()),
     }
 }
@@ -231,6 +231,6 @@ pub fn superfluous(
 /// [`GpuCode::unread_bytes`].
 pub fn read_fat_binary(bytes: &dyn ByteSource) -> Result<GpuCode, BinaryError> {
     let mut tally = fatbin::ContainerCounts::default();
-    tally.add(bytes, 0, bytes.size(), &mut fatbin::FatbinLimits::default())?;
+    tally.add_containers(bytes, 0, bytes.size(), &mut fatbin::FatbinLimits::default())?;
     Ok(tally.finish())
 }

@@ -17,7 +17,7 @@ pub(super) struct UnusedCodeFinder<'a> {
 
 impl UnusedCodeFinder<'_> {
     /// The entries of one container, each with where its code lies.
-    pub(super) fn container(&mut self, entries: &[(CodeTarget, Range<u64>)]) {
+    pub(super) fn add_container(&mut self, entries: &[(CodeTarget, Range<u64>)]) {
         let targets: Vec<CodeTarget> = entries.iter().map(|(target, _)| *target).collect();
         let needed = |target: CodeTarget| {
             let mut cards = self.cards.iter();
@@ -32,9 +32,9 @@ impl UnusedCodeFinder<'_> {
 /// yields to such for a higher capability; whether it does to code with one (`a`, `f`) is not
 /// documented, so both stay. PTX is taken where there is no machine code.
 fn may_be_taken(target: CodeTarget, card: ComputeCapability, all: &[CodeTarget]) -> bool {
-    let serving = || all.iter().filter(|other| other.serves(card));
+    let serving = || all.iter().filter(|other| other.can_run_on(card));
     let is_machine_code = |other: &&CodeTarget| other.code == CodeKind::Sass;
-    if !target.serves(card) {
+    if !target.can_run_on(card) {
         return false;
     }
     match (target.code, target.reach) {
@@ -80,7 +80,7 @@ mod tests {
                 cards,
                 parts: Vec::new(),
             };
-            superfluous.container(&entries);
+            superfluous.add_container(&entries);
             let gone: Vec<u64> = superfluous.parts.iter().map(|part| part.start).collect();
             (0..9).filter(|at| !gone.contains(at)).collect::<Vec<u64>>()
         };

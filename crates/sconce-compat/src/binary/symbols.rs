@@ -56,13 +56,15 @@ pub(super) fn read(
     if count == 0 {
         return Ok(());
     }
-    let offset = layout.at(address, MalformedPart::Symbols)?.offset;
+    let offset = layout
+        .locate_address(address, MalformedPart::Symbols)?
+        .offset;
     let mut window = BlockReader::new(bytes, BLOCK);
     let mut left = MOST_TEXT;
     // The first one is none.
     for number in 1..count {
         let at = offset.saturating_add(number * SYMBOL as u64);
-        let symbol = window.exactly::<SYMBOL>(at, MalformedPart::Symbols)?;
+        let symbol = window.read_array::<SYMBOL>(at, MalformedPart::Symbols)?;
         let (bind, visibility) = (symbol[4] >> 4, symbol[5] & 3);
         let undefined = u16_at(symbol, 6) == UNDEFINED;
         let counts = match bind {
@@ -73,11 +75,11 @@ pub(super) fn read(
         let name = u32_at(symbol, 0);
         if !counts
             || ![DEFAULT, PROTECTED].contains(&visibility)
-            || !is_kept(dynamic.strings.from(name))
+            || !is_kept(dynamic.strings.bytes_from(name))
         {
             continue;
         }
-        let name = dynamic.strings.name(name)?;
+        let name = dynamic.strings.name_at(name)?;
         left = left.checked_sub(name.len()).ok_or(BinaryError::TooLarge {
             part: MalformedPart::Symbols,
             size: name.len() as u64,
@@ -110,11 +112,13 @@ fn count(
     }
     let mut window = BlockReader::new(bytes, BLOCK);
     let mut word = |at: u64| {
-        let word = window.exactly::<4>(at, MalformedPart::Symbols)?;
+        let word = window.read_array::<4>(at, MalformedPart::Symbols)?;
         Ok(u32_at(word, 0))
     };
     if let Some(address) = dynamic.hash {
-        let at = layout.at(address, MalformedPart::Symbols)?.offset;
+        let at = layout
+            .locate_address(address, MalformedPart::Symbols)?
+            .offset;
         return word(at.saturating_add(4)).map(u64::from);
     }
     let Some(address) = dynamic.gnu_hash else {
@@ -122,7 +126,9 @@ fn count(
     };
     // Four words; a filter of 64-bit words; the first symbol of each bucket; and for each symbol
     // from `first` on a word, whose lowest bit marks the last of its bucket.
-    let at = layout.at(address, MalformedPart::Symbols)?.offset;
+    let at = layout
+        .locate_address(address, MalformedPart::Symbols)?
+        .offset;
     let (buckets, first, filter) = (word(at)?, word(at + 4)?, word(at + 8)?);
     let bucket_at = at.saturating_add(16 + 8 * u64::from(filter));
     let mut last = 0;

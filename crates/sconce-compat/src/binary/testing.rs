@@ -41,7 +41,7 @@ pub(crate) struct ElfFixture {
 }
 
 /// An extension of PyTorch that has a little of everything.
-pub(crate) fn extension() -> ElfFixture {
+pub(crate) fn extension_fixture() -> ElfFixture {
     let symbol = |name, bind, visibility, defined| SymbolFixture {
         name,
         bind,
@@ -74,12 +74,12 @@ pub(crate) fn extension() -> ElfFixture {
         ],
         lookup: SymbolHashKind::Gnu,
         fat: [
-            container(&[entry(SASS, 80, 0), entry(SASS, 90, EXACT)]),
-            container(&[entry(SASS, 90, EXACT), entry(SASS, 80, 0)]),
-            container(&[entry(PTX, 120, FAMILY)]),
+            build_container(&[build_entry(SASS, 80, 0), build_entry(SASS, 90, EXACT)]),
+            build_container(&[build_entry(SASS, 90, EXACT), build_entry(SASS, 80, 0)]),
+            build_container(&[build_entry(PTX, 120, FAMILY)]),
         ]
         .concat(),
-        relocatable_fat: container(&[entry(SASS, 75, 0)]),
+        relocatable_fat: build_container(&[build_entry(SASS, 75, 0)]),
         section_headers: true,
     }
 }
@@ -91,7 +91,7 @@ pub(crate) const FAMILY: u64 = 0x20_0000;
 
 /// An entry of a fat binary with 24 bytes of code, with the fields as they are in CUDA 13's: PTX is
 /// of version 9.3.
-pub(crate) fn entry(kind: u16, arch: u32, flags: u64) -> Vec<u8> {
+pub(crate) fn build_entry(kind: u16, arch: u32, flags: u64) -> Vec<u8> {
     let (major, minor): (u16, u16) = if kind == PTX { (9, 3) } else { (1, 8) };
     let mut made = Vec::new();
     made.extend(kind.to_le_bytes());
@@ -110,7 +110,7 @@ pub(crate) fn entry(kind: u16, arch: u32, flags: u64) -> Vec<u8> {
 }
 
 /// A container of these entries.
-pub(crate) fn container(entries: &[Vec<u8>]) -> Vec<u8> {
+pub(crate) fn build_container(entries: &[Vec<u8>]) -> Vec<u8> {
     let entries = entries.concat();
     let mut made = 0xba55_ed50_u32.to_le_bytes().to_vec();
     made.extend(1_u16.to_le_bytes());
@@ -121,7 +121,7 @@ pub(crate) fn container(entries: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// A static library in GNU's form, with a table of long names.
-pub(crate) fn archive(members: &[(&str, &[u8])]) -> Vec<u8> {
+pub(crate) fn build_archive(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut names = String::new();
     let mut fields = Vec::new();
     for (name, _) in members {
@@ -133,16 +133,16 @@ pub(crate) fn archive(members: &[(&str, &[u8])]) -> Vec<u8> {
         }
     }
     let mut made = b"!<arch>\n".to_vec();
-    member(&mut made, "/", &[0; 4]);
-    member(&mut made, "//", names.as_bytes());
+    push_member(&mut made, "/", &[0; 4]);
+    push_member(&mut made, "//", names.as_bytes());
     for (field, (_, bytes)) in fields.iter().zip(members) {
-        member(&mut made, field, bytes);
+        push_member(&mut made, field, bytes);
     }
     made
 }
 
 /// Adds a member as ar(5) writes it.
-pub(crate) fn member(archive: &mut Vec<u8>, field: &str, bytes: &[u8]) {
+pub(crate) fn push_member(archive: &mut Vec<u8>, field: &str, bytes: &[u8]) {
     member_header(archive, field, bytes.len());
     archive.extend(bytes);
     archive.resize(archive.len().next_multiple_of(2), b'\n');
@@ -178,7 +178,7 @@ fn put(file: &mut Vec<u8>, part: &[u8]) -> u64 {
 }
 
 /// The file: headers, one segment that is loaded and has all of it, the dynamic one, and sections.
-pub(crate) fn elf(made: &ElfFixture) -> Vec<u8> {
+pub(crate) fn build_elf(made: &ElfFixture) -> Vec<u8> {
     let mut names = Names(vec![0]);
     let mut dynamic: Vec<(u64, u64)> = Vec::new();
     for (tag, name) in made.needed.iter().map(|name| (1, *name)).chain(

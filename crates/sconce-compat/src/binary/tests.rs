@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use sconce_schema::ComputeCapability;
 
 use super::testing::{
-    self, EXACT, ElfFixture, FAMILY, PTX, SASS, SymbolHashKind, archive, container, elf, entry,
-    extension, member, member_header,
+    self, EXACT, ElfFixture, FAMILY, PTX, SASS, SymbolHashKind, build_archive, build_container,
+    build_elf, build_entry, extension_fixture, member_header, push_member,
 };
 use super::*;
 use crate::library::{CodeKind, CodeReach, CodeTarget, Coverage, NeededVersions, symbol_hash};
@@ -82,17 +82,17 @@ fn a_library_says_all_of_itself() {
             ..GpuCode::default()
         },
     };
-    assert_eq!(library(&elf(&extension())), wanted);
+    assert_eq!(library(&build_elf(&extension_fixture())), wanted);
     // Without section headers nothing but the device code is lost, whichever table of symbols.
     for lookup in [SymbolHashKind::Sysv, SymbolHashKind::Gnu] {
         let stripped = ElfFixture {
             section_headers: false,
             lookup,
-            ..extension()
+            ..extension_fixture()
         };
         let mut wanted = wanted.clone();
         wanted.gpu = GpuCode::default();
-        assert_eq!(library(&elf(&stripped)), wanted);
+        assert_eq!(library(&build_elf(&stripped)), wanted);
     }
 }
 
@@ -101,10 +101,10 @@ fn an_empty_runpath_is_one() {
     let made = |runpath| ElfFixture {
         rpath: Some(""),
         runpath,
-        ..extension()
+        ..extension_fixture()
     };
     let read = |runpath| {
-        let library = library(&elf(&made(runpath)));
+        let library = library(&build_elf(&made(runpath)));
         (library.rpath, library.runpath)
     };
     assert_eq!(read(None), (vec![], None));
@@ -128,7 +128,7 @@ fn a_file_of_another_kind_is_said_to_be_one() {
             "{bytes:?}"
         );
     }
-    let mut file = elf(&extension());
+    let mut file = build_elf(&extension_fixture());
     for (place, value) in [(4, 1), (5, 2)] {
         let old = std::mem::replace(&mut file[place], value);
         let error = read_bytes(&file).unwrap_err();
@@ -141,7 +141,7 @@ fn a_file_of_another_kind_is_said_to_be_one() {
 
 #[test]
 fn errors_say_what_is_wrong_and_how_to_mend_it() {
-    let file = elf(&extension());
+    let file = build_elf(&extension_fixture());
     let with = |at: usize, bytes: &[u8]| {
         let mut file = file.clone();
         file[at..at + bytes.len()].copy_from_slice(bytes);
@@ -183,7 +183,7 @@ fn errors_say_what_is_wrong_and_how_to_mend_it() {
 
 #[test]
 fn zeros_between_containers_are_padding() {
-    let one = container(&[entry(SASS, 80, 0)]);
+    let one = build_container(&[build_entry(SASS, 80, 0)]);
     for zeros in [0, 4, 8, 511, 512, 513, 200_000] {
         let zeros = vec![0; zeros / 4 * 4];
         let code = fat(&[&zeros, &one[..], &zeros, &one, &zeros].concat());
@@ -199,24 +199,24 @@ fn zeros_between_containers_are_padding() {
 
 #[test]
 fn what_is_no_container_is_unread() {
-    let one = container(&[entry(SASS, 80, 0)]);
+    let one = build_container(&[build_entry(SASS, 80, 0)]);
     let noise = [7; 1000];
     let both = fat(&[&one[..], &noise, &one, &noise[..3]].concat());
-    assert_eq!((both.containers(), both.unread_bytes), (2, 1003));
+    assert_eq!((both.container_count(), both.unread_bytes), (2, 1003));
     // A container of another version, and one with a header that cannot be.
     for (place, value) in [(4, 2), (6, 8)] {
         let mut other = one.clone();
         other[place] = value;
         let code = fat(&[&other[..], &one].concat());
-        assert_eq!(code.containers(), 1);
+        assert_eq!(code.container_count(), 1);
         assert!(code.unread_bytes > 0);
     }
 }
 
 #[test]
 fn an_entry_that_cannot_be_ends_its_container() {
-    let (good, bad) = (entry(SASS, 80, 0), entry(SASS, 90, 0));
-    let next = container(&[entry(SASS, 75, 0)]);
+    let (good, bad) = (build_entry(SASS, 80, 0), build_entry(SASS, 90, 0));
+    let next = build_container(&[build_entry(SASS, 75, 0)]);
     // Header length and code length, too small and too large.
     for (place, bytes) in [
         (4, &0_u32.to_le_bytes()[..]),
@@ -228,7 +228,7 @@ fn an_entry_that_cannot_be_ends_its_container() {
     ] {
         let mut bad = bad.clone();
         bad[place..place + bytes.len()].copy_from_slice(bytes);
-        let code = fat(&[container(&[good.clone(), bad.clone()]), next.clone()].concat());
+        let code = fat(&[build_container(&[good.clone(), bad.clone()]), next.clone()].concat());
         let kinds = [coverage(1, &[sass(7, 5)]), coverage(1, &[sass(8, 0)])];
         assert_eq!(code.coverage, kinds, "{place} {bytes:?}");
         assert_eq!(code.unread_bytes, bad.len() as u64);
@@ -237,26 +237,30 @@ fn an_entry_that_cannot_be_ends_its_container() {
 
 #[test]
 fn code_of_an_unknown_kind_is_unread() {
-    let (known, unknown) = (entry(SASS, 80, 0), entry(8, 80, 0));
+    let (known, unknown) = (build_entry(SASS, 80, 0), build_entry(8, 80, 0));
     let size = unknown.len() as u64;
-    for other in [unknown.clone(), entry(SASS, 9, 0), entry(SASS, 1000, 0)] {
-        let code = fat(&container(&[other, known.clone()]));
+    for other in [
+        unknown.clone(),
+        build_entry(SASS, 9, 0),
+        build_entry(SASS, 1000, 0),
+    ] {
+        let code = fat(&build_container(&[other, known.clone()]));
         assert_eq!(code.coverage, [coverage(1, &[sass(8, 0)])]);
         assert_eq!(code.unread_bytes, size);
     }
     // A container without anything that could run is none.
-    let code = fat(&[container(&[unknown]), container(&[])].concat());
-    assert_eq!((code.containers(), code.unread_bytes), (0, size));
+    let code = fat(&[build_container(&[unknown]), build_container(&[])].concat());
+    assert_eq!((code.container_count(), code.unread_bytes), (0, size));
 }
 
 #[test]
 fn targets_are_those_of_the_headers() {
     let entries = [
-        entry(PTX, 120, 0),
-        entry(SASS, 121, FAMILY | EXACT),
-        entry(SASS, 103, FAMILY),
-        entry(SASS, 75, 0),
-        entry(SASS, 75, 0),
+        build_entry(PTX, 120, 0),
+        build_entry(SASS, 121, FAMILY | EXACT),
+        build_entry(SASS, 103, FAMILY),
+        build_entry(SASS, 75, 0),
+        build_entry(SASS, 75, 0),
     ];
     let wanted = [
         sass(7, 5),
@@ -264,12 +268,15 @@ fn targets_are_those_of_the_headers() {
         target(12, 0, PTX_93, CodeReach::Onward),
         target(12, 1, CodeKind::Sass, CodeReach::Exact),
     ];
-    assert_eq!(fat(&container(&entries)).coverage, [coverage(1, &wanted)]);
+    assert_eq!(
+        fat(&build_container(&entries)).coverage,
+        [coverage(1, &wanted)]
+    );
 }
 
 #[test]
 fn a_container_longer_than_its_section_is_read_as_far_as_it_goes() {
-    let mut one = container(&[entry(SASS, 80, 0), entry(SASS, 90, 0)]);
+    let mut one = build_container(&[build_entry(SASS, 80, 0), build_entry(SASS, 90, 0)]);
     one[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
     let code = fat(&one);
     assert_eq!(code.coverage, [coverage(1, &[sass(8, 0), sass(9, 0)])]);
@@ -278,7 +285,7 @@ fn a_container_longer_than_its_section_is_read_as_far_as_it_goes() {
     assert_eq!(cut.coverage, [coverage(1, &[sass(8, 0)])]);
     assert_eq!(cut.unread_bytes, 87);
     // A file that was cut off within its section.
-    let file = elf(&extension());
+    let file = build_elf(&extension_fixture());
     let mut cut = file.clone();
     let headers = u64::from_le_bytes(file[40..48].try_into().unwrap()) as usize;
     let size = headers + 2 * 64 + 32;
@@ -320,15 +327,15 @@ fn counted(bytes: &[u8]) -> Counted<'_> {
 
 #[test]
 fn only_headers_are_read() {
-    let mut big = entry(SASS, 80, 0);
+    let mut big = build_entry(SASS, 80, 0);
     let length = 1_usize << 20;
     big[8..16].copy_from_slice(&(length as u64).to_le_bytes());
     big.resize(64 + length, 1);
     let made = ElfFixture {
-        fat: vec![container(&[big.clone(), big]); 10].concat(),
-        ..extension()
+        fat: vec![build_container(&[big.clone(), big]); 10].concat(),
+        ..extension_fixture()
     };
-    let file = elf(&made);
+    let file = build_elf(&made);
     let source = counted(&file);
     assert!(matches!(read(&source), Ok(ParsedBinary::Library(_))));
     assert!(source.reads.into_inner() < 60);
@@ -338,7 +345,7 @@ fn only_headers_are_read() {
 #[test]
 fn hostile_device_code_costs_no_more_than_its_limits() {
     // Tiny containers, more than are read.
-    let tiny = container(&[]);
+    let tiny = build_container(&[]);
     let many = tiny.repeat((1 << 20) + 10);
     assert_eq!(fat(&many).unread_bytes, 10 * tiny.len() as u64);
     // Words that look like containers and are none.
@@ -349,9 +356,9 @@ fn hostile_device_code_costs_no_more_than_its_limits() {
     // Many sections that all are the same one.
     let made = ElfFixture {
         fat: tiny.repeat(1 << 14),
-        ..extension()
+        ..extension_fixture()
     };
-    let mut file = elf(&made);
+    let mut file = build_elf(&made);
     let headers = u64::from_le_bytes(file[40..48].try_into().unwrap()) as usize;
     let section = file[headers + 2 * 64..headers + 3 * 64].to_vec();
     let names = file[headers + 4 * 64..headers + 5 * 64].to_vec();
@@ -365,9 +372,9 @@ fn hostile_device_code_costs_no_more_than_its_limits() {
 
 #[test]
 fn an_archive_is_the_sum_of_its_members() {
-    let object = elf(&extension());
+    let object = build_elf(&extension_fixture());
     let long = "a_name_of_more_than_sixteen.o";
-    let file = archive(&[("a.o", &object), ("notes.txt", b"odd"), (long, &object)]);
+    let file = build_archive(&[("a.o", &object), ("notes.txt", b"odd"), (long, &object)]);
     let Ok(ParsedBinary::Archive(archive)) = read_bytes(&file) else {
         panic!("no archive");
     };
@@ -384,16 +391,16 @@ fn an_archive_is_the_sum_of_its_members() {
     ];
     assert_eq!(named, members);
     assert!(!archive.thin);
-    assert_eq!(archive.gpu.containers(), 8);
+    assert_eq!(archive.gpu.container_count(), 8);
     assert_eq!(archive.gpu.coverage[0].containers, 4);
 }
 
 #[test]
 fn names_of_bsd_and_thin_archives_are_read() {
-    let object = elf(&extension());
+    let object = build_elf(&extension_fixture());
     let mut bsd = b"!<arch>\n".to_vec();
-    member(&mut bsd, "#1/12", b"__.SYMDEF\0\0\0table");
-    member(
+    push_member(&mut bsd, "#1/12", b"__.SYMDEF\0\0\0table");
+    push_member(
         &mut bsd,
         "#1/16",
         &[b"long_name.o\0\0\0\0\0", &object[..]].concat(),
@@ -403,8 +410,8 @@ fn names_of_bsd_and_thin_archives_are_read() {
     assert_eq!(bsd.members[0].name, "long_name.o");
     assert_eq!(bsd.members[0].machine, Some(62));
     let mut thin = b"!<thin>\n".to_vec();
-    member(&mut thin, "/", &[0; 4]);
-    member(&mut thin, "//", b"folder/of/some/object.o/\n");
+    push_member(&mut thin, "/", &[0; 4]);
+    push_member(&mut thin, "//", b"folder/of/some/object.o/\n");
     member_header(&mut thin, "/0", 1 << 20);
     let thin = read_archive(&&thin[..]).unwrap();
     assert!(thin.thin);
@@ -419,7 +426,7 @@ fn names_of_bsd_and_thin_archives_are_read() {
 fn a_wrong_archive_is_an_error() {
     let said = |field: &str, bytes: &[u8], spoil: &dyn Fn(&mut Vec<u8>)| {
         let mut file = b"!<arch>\n".to_vec();
-        member(&mut file, field, bytes);
+        push_member(&mut file, field, bytes);
         spoil(&mut file);
         read_bytes(&file).unwrap_err().to_string()
     };
@@ -450,7 +457,7 @@ fn a_wrong_archive_is_an_error() {
     let end = |file: &mut Vec<u8>| file[66] = b'!';
     let malformed = "the members are malformed: the end of a header is `!\\n`";
     assert_eq!(said("a.o/", b"x", &end), malformed);
-    let object = elf(&extension());
+    let object = build_elf(&extension_fixture());
     assert_eq!(
         said("a.o/", &object[..500], &nothing),
         "could not read member a.o"
@@ -460,7 +467,7 @@ fn a_wrong_archive_is_an_error() {
 
 #[test]
 fn the_kept_form_reads_the_same() {
-    let library = library(&elf(&extension()));
+    let library = library(&build_elf(&extension_fixture()));
     let kept = serde_json::to_vec(&library).unwrap();
     assert_eq!(
         serde_json::from_slice::<ElfLibrary>(&kept).unwrap(),
@@ -479,7 +486,7 @@ fn holds(found: &ParsedBinary, size: u64) {
         ParsedBinary::NotABinary => return,
     };
     // A container takes 16 bytes, and may be in both sections.
-    assert!(u64::from(gpu.containers()) <= size);
+    assert!(u64::from(gpu.container_count()) <= size);
     for kind in &gpu.coverage {
         assert!(!kind.targets.is_empty() && kind.targets.is_sorted() && kind.containers > 0);
     }
@@ -492,10 +499,10 @@ proptest! {
         cut in any::<prop::sample::Index>(),
         form in 0..3,
     ) {
-        let object = ElfFixture { section_headers: form != 1, ..extension() };
-        let mut file = elf(&object);
+        let object = ElfFixture { section_headers: form != 1, ..extension_fixture() };
+        let mut file = build_elf(&object);
         if form == 2 {
-            file = archive(&[("a.o", &file), ("a_long_name_it_is.o", &file)]);
+            file = build_archive(&[("a.o", &file), ("a_long_name_it_is.o", &file)]);
         }
         for (at, byte) in changes {
             let at = at.index(file.len());
@@ -512,13 +519,17 @@ proptest! {
 #[test]
 fn what_was_emptied_is_no_device_code() {
     let made = testing::ElfFixture {
-        fat: container(&[entry(SASS, 75, 0), entry(SASS, 90, 0), entry(PTX, 90, 0)]),
-        relocatable_fat: container(&[entry(SASS, 80, 0)]),
-        ..testing::extension()
+        fat: build_container(&[
+            build_entry(SASS, 75, 0),
+            build_entry(SASS, 90, 0),
+            build_entry(PTX, 90, 0),
+        ]),
+        relocatable_fat: build_container(&[build_entry(SASS, 80, 0)]),
+        ..testing::extension_fixture()
     };
-    let mut file = testing::elf(&made);
+    let mut file = testing::build_elf(&made);
     let card = ComputeCapability::new(9, 0);
-    let parts = superfluous(&&file[..], &[card]).unwrap();
+    let parts = list_unused_code(&&file[..], &[card]).unwrap();
     assert_eq!(parts.len(), 3);
     for part in parts {
         let part = part.start as usize..part.end as usize;
@@ -538,6 +549,6 @@ fn what_was_emptied_is_no_device_code() {
     assert!(emptied(7, 5) && emptied(8, 6), "{:?}", library.gpu.emptied);
     // It has code, and only its PTX went; there never was any.
     assert!(emptied(9, 0) && !emptied(7, 0));
-    assert_eq!(superfluous(&&file[..], &[card]).unwrap(), []);
-    assert_eq!(superfluous(&&b"#!/bin/sh"[..], &[card]).unwrap(), []);
+    assert_eq!(list_unused_code(&&file[..], &[card]).unwrap(), []);
+    assert_eq!(list_unused_code(&&b"#!/bin/sh"[..], &[card]).unwrap(), []);
 }

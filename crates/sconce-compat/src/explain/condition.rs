@@ -145,9 +145,11 @@ pub enum FactCondition {
 
 impl FactCondition {
     /// The fact in words, where the condition holds.
-    pub(crate) fn seen(&self, known: &RuleContext) -> Option<String> {
+    pub(crate) fn describe_if_true(&self, known: &RuleContext) -> Option<String> {
         let text = |text: &str| {
-            super::rule::fill(text, |name| known.captures.get(name).map(String::as_str))
+            super::rule::fill_placeholders(text, |name| {
+                known.captures.get(name).map(String::as_str)
+            })
         };
         match self {
             Self::CpuTorch(is) => (known.environment.cpu_torch == *is

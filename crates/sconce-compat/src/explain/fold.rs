@@ -54,7 +54,7 @@ impl<'a> FoldedText<'a> {
     }
 
     /// Where the byte at `at` stood; the text's end for what is behind the last.
-    pub(crate) fn place(&self, at: usize) -> usize {
+    pub(crate) fn original_offset(&self, at: usize) -> usize {
         self.places
             .get(at)
             .map_or(self.text.len(), |&place| place as usize)
@@ -62,13 +62,14 @@ impl<'a> FoldedText<'a> {
 
     /// Where the text up to `end` ends in the original.
     pub(crate) fn place_of_end(&self, end: usize) -> usize {
-        end.checked_sub(1)
-            .map_or(0, |last| (self.place(last) + 1).min(self.text.len()))
+        end.checked_sub(1).map_or(0, |last| {
+            (self.original_offset(last) + 1).min(self.text.len())
+        })
     }
 
     /// Whether something was left out just before this byte.
     pub(crate) fn gap_before(&self, at: usize) -> bool {
-        at == 0 || self.place(at) != self.place(at - 1) + 1
+        at == 0 || self.original_offset(at) != self.original_offset(at - 1) + 1
     }
 
     /// Whether a line begins with this byte.
@@ -83,7 +84,7 @@ impl<'a> FoldedText<'a> {
 
     /// What was left out before this byte.
     fn between(&self, at: usize) -> &[u8] {
-        &self.text[self.place_of_end(at)..self.place(at)]
+        &self.text[self.place_of_end(at)..self.original_offset(at)]
     }
 
     /// The first byte of the next line.
@@ -97,11 +98,11 @@ impl<'a> FoldedText<'a> {
     }
 
     /// The original text, for people.
-    pub(crate) fn shown(&self, from: usize, to: usize) -> String {
+    pub(crate) fn printable_text(&self, from: usize, to: usize) -> String {
         if from >= to {
             return String::new();
         }
-        shown(&self.text[self.place(from)..self.place_of_end(to)])
+        printable_text(&self.text[self.original_offset(from)..self.place_of_end(to)])
     }
 }
 
@@ -109,7 +110,7 @@ impl<'a> FoldedText<'a> {
 const EXCERPT: usize = 600;
 
 /// Bytes of a log as text for people: without control characters, blanks joined, cut where long.
-pub(crate) fn shown(text: &[u8]) -> String {
+pub(crate) fn printable_text(text: &[u8]) -> String {
     let cut = &text[..text.len().min(EXCERPT)];
     let mut out = String::new();
     for word in String::from_utf8_lossy(cut).split_whitespace() {
@@ -133,14 +134,14 @@ mod tests {
         let text = "│ “CUDA” Out\n  of `memory` │".as_bytes();
         let folded = FoldedText::new(text);
         assert_eq!(folded.bytes, b"cudaoutofmemory");
-        assert_eq!(folded.shown(0, 7), "CUDA” Out");
+        assert_eq!(folded.printable_text(0, 7), "CUDA” Out");
         assert!(folded.gap_before(4) && !folded.gap_before(5));
         assert!(folded.begins_line(7) && !folded.begins_line(9));
     }
 
     #[test]
     fn excerpts_hold_nothing_that_a_terminal_obeys() {
-        assert_eq!(shown(b"a\x1b[31m\x07 \xff b"), "a[31m \u{fffd} b");
-        assert_eq!(shown(&[b'x'; 4000]).chars().count(), EXCERPT + 1);
+        assert_eq!(printable_text(b"a\x1b[31m\x07 \xff b"), "a[31m \u{fffd} b");
+        assert_eq!(printable_text(&[b'x'; 4000]).chars().count(), EXCERPT + 1);
     }
 }

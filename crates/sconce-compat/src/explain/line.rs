@@ -14,7 +14,7 @@ pub(crate) struct LinePrefix {
 }
 
 /// Appends a line's text to `out`, without its last line end.
-pub(crate) fn clean(raw: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn append_clean_text(raw: &[u8], out: &mut Vec<u8>) {
     let mut at = 0;
     while let Some(&byte) = raw.get(at) {
         let rest = &raw[at..];
@@ -90,7 +90,7 @@ fn backslashes(rest: &[u8]) -> (usize, &'static [u8]) {
 }
 
 /// Takes away what stands before a line's text.
-pub(crate) fn strip(mut line: &[u8]) -> (LinePrefix, &[u8]) {
+pub(crate) fn split_prefix(mut line: &[u8]) -> (LinePrefix, &[u8]) {
     let mut prefix = LinePrefix::default();
     // Launchers nest: a container engine's around a queue's around torchrun's.
     for _ in 0..8 {
@@ -275,7 +275,7 @@ mod tests {
 
     fn cleaned(raw: &str) -> String {
         let mut out = Vec::new();
-        clean(raw.as_bytes(), &mut out);
+        append_clean_text(raw.as_bytes(), &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -345,7 +345,7 @@ mod tests {
             ("Error 804: x", None, "Error 804: x"),
             ("", None, ""),
         ] {
-            let (prefix, rest) = strip(line.as_bytes());
+            let (prefix, rest) = split_prefix(line.as_bytes());
             assert_eq!(
                 (prefix.rank, std::str::from_utf8(rest).unwrap()),
                 (rank, text),

@@ -130,7 +130,7 @@ pub struct UnknownError {
 /// Explains a whole log by Sconce's own rules.
 #[must_use]
 pub fn explain(log: &[u8], host: Option<&HostFacts>, environment: &LogEnvironment) -> Explanation {
-    let mut explainer = Explainer::new(RuleSet::own());
+    let mut explainer = Explainer::new(RuleSet::builtin_rules());
     explainer.push(log);
     explainer.finish(host, environment)
 }
@@ -161,7 +161,7 @@ impl<'r> Explainer<'r> {
     #[must_use]
     pub fn finish(self, host: Option<&HostFacts>, environment: &LogEnvironment) -> Explanation {
         let noted = self.scanner.finish();
-        let (causes, raised) = rank::rank(self.rules, &noted, host, environment);
+        let (causes, raised) = rank::rank_causes(self.rules, &noted, host, environment);
         let oom = noted
             .hits
             .values()
@@ -181,14 +181,14 @@ impl<'r> Explainer<'r> {
                 // A long log that speaks of no error has none; a line by itself is asked about.
                 let only = noted.last_line.as_ref().filter(|_| noted.lines <= ASKED);
                 let last = noted.last_error.as_ref().or(only);
-                last.map(|(line, text)| (*line, fold::shown(text.as_bytes())))
+                last.map(|(line, text)| (*line, fold::printable_text(text.as_bytes())))
             }
             _ => None,
         };
         Explanation {
             unknown: unknown.map(|(line, text)| UnknownError {
                 line,
-                nearest: nearest::nearest(self.rules, &text),
+                nearest: nearest::rank_similar_rules(self.rules, &text),
                 text,
             }),
             causes,

@@ -26,7 +26,7 @@ pub struct SimilarRule {
 }
 
 /// The rules that are most like a text, the likest first.
-pub(crate) fn nearest(rules: &RuleSet, text: &str) -> Vec<SimilarRule> {
+pub(crate) fn rank_similar_rules(rules: &RuleSet, text: &str) -> Vec<SimilarRule> {
     // Rules without patterns of their own are found by those of another one.
     let own = rules.words.get_or_init(|| {
         rules
@@ -84,7 +84,7 @@ pub(crate) fn nearest(rules: &RuleSet, text: &str) -> Vec<SimilarRule> {
 /// The words of a rule's patterns and examples.
 fn own_words(rule: &ExplainRule) -> BTreeSet<String> {
     let patterns = rule.patterns.iter().chain(&rule.weak);
-    let texts = patterns.map(|text| Template::words(text));
+    let texts = patterns.map(|text| Template::literal_text(text));
     let texts = texts.chain(rule.examples.iter().cloned());
     texts.flat_map(|text| words(&text)).collect()
 }

@@ -11,7 +11,7 @@ use sconce_schema::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::fold::FoldedText;
-use super::template::{Template, position};
+use super::template::{Template, find_literal};
 
 /// The most of a log that belongs to one message, in bytes.
 pub(crate) const LONGEST: usize = 4096;
@@ -77,7 +77,7 @@ pub enum OomClass {
 }
 
 /// Below this a card is called small: what most examples on the web are written for does not fit.
-const SMALL: Bytes = Bytes::gib(12);
+const SMALL: Bytes = Bytes::from_gib(12);
 
 /// What CUDA itself takes of a card for one process, at most: its context and loaded kernels.
 const CONTEXT: u64 = 2 << 30;
@@ -208,7 +208,7 @@ pub fn parse(text: &[u8]) -> Option<OomMessage> {
 fn positions(text: &FoldedText, literal: &[u8]) -> Vec<usize> {
     let mut found = Vec::new();
     let mut from = 0;
-    while let Some(at) = position(&text.bytes[from..], literal)
+    while let Some(at) = find_literal(&text.bytes[from..], literal)
         && found.len() < PROCESSES
     {
         found.push(from + at);
@@ -414,7 +414,10 @@ mod tests {
         assert_eq!(oom.allocated, gib("46 GiB"));
         assert_eq!(oom.private_pools, gib("399 MiB"));
         assert_eq!(oom.unallocated, gib("64 MiB"));
-        assert_eq!(oom.others, [(123, Bytes::gib(30)), (124, Bytes(3 << 29))]);
+        assert_eq!(
+            oom.others,
+            [(123, Bytes::from_gib(30)), (124, Bytes(3 << 29))]
+        );
         assert_eq!(oom.class, Some(OomClass::OthersUseIt));
         assert!(
             oom.why.contains("2 other processes had 31.5 GiB"),

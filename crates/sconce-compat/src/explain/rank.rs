@@ -11,7 +11,7 @@ use sconce_schema::finding::{Certainty, Fix, FixAction};
 
 use super::condition::{LogEnvironment, RuleContext};
 use super::oom::{self, OomMessage};
-use super::rule::{ExplainRule, LikelihoodEffect, RuleSet, fill};
+use super::rule::{ExplainRule, LikelihoodEffect, RuleSet, fill_placeholders};
 use super::scan::{PatternMatch, RuleMatches, ScanSummary};
 use super::{Cause, FactEvidence, MatchedLine};
 use sconce_schema::HostFacts;
@@ -35,7 +35,7 @@ struct CauseScore {
 }
 
 /// The causes, the likeliest first, and whether an exception of the log says one of them.
-pub(crate) fn rank(
+pub(crate) fn rank_causes(
     rules: &RuleSet,
     noted: &ScanSummary,
     host: Option<&HostFacts>,
@@ -113,7 +113,7 @@ fn merge(known: &mut CauseScore, other: CauseScore) {
 /// Points for where a place stands.
 fn points(rules: &RuleSet, noted: &ScanSummary, rule: &ExplainRule, hit: &PatternMatch) -> i32 {
     let pattern = &rules.patterns[hit.pattern];
-    let length = i32::try_from(pattern.template.weight() / 4)
+    let length = i32::try_from(pattern.template.literal_len() / 4)
         .unwrap_or(15)
         .min(15);
     // What may mean a cause says little, however much the rule's own texts say.
@@ -180,7 +180,7 @@ fn judge(
     let mut seen = Vec::new();
     let mut raised = false;
     for check in &rule.checks {
-        let Some(fact) = check.when.seen(&known) else {
+        let Some(fact) = check.when.describe_if_true(&known) else {
             continue;
         };
         match check.then {
@@ -202,7 +202,7 @@ fn judge(
             LikelihoodEffect::Tell => {}
         }
         seen.push(FactEvidence {
-            what: fill(&check.say.replace("{seen}", &fact), value),
+            what: fill_placeholders(&check.say.replace("{seen}", &fact), value),
             speaks: check.then,
         });
     }
@@ -212,7 +212,7 @@ fn judge(
         .filter(|mend| {
             mend.when
                 .as_ref()
-                .is_none_or(|when| when.seen(&known).is_some())
+                .is_none_or(|when| when.describe_if_true(&known).is_some())
         })
         .map(|mend| filled(&mend.mend, &value))
         .collect();
@@ -235,8 +235,8 @@ fn judge(
             .any(|hit| hit.exception > 0 && !hit.warning && !rules.patterns[hit.pattern].weak),
         cause: Cause {
             code: rule.code.clone(),
-            title: fill(&rule.title, value),
-            why: fill(&rule.cause, value),
+            title: fill_placeholders(&rule.title, value),
+            why: fill_placeholders(&rule.cause, value),
             certainty,
             consequence_of: None,
             points: score,
@@ -261,7 +261,7 @@ pub(crate) fn oom_of(hits: &RuleMatches, noted: &ScanSummary) -> Option<OomMessa
 
 /// A mend with what was captured.
 fn filled<'a>(mend: &Fix, value: &impl Fn(&str) -> Option<&'a str>) -> Fix {
-    let text = |text: &str| fill(text, value);
+    let text = |text: &str| fill_placeholders(text, value);
     let action = mend.action.as_ref().map(|action| match action {
         FixAction::Command { line, root, safe } => FixAction::Command {
             line: command(line, value),
@@ -286,7 +286,7 @@ fn filled<'a>(mend: &Fix, value: &impl Fn(&str) -> Option<&'a str>) -> Fix {
 /// A command gets nothing of a log that a shell would act on.
 fn command<'a>(line: &str, value: &impl Fn(&str) -> Option<&'a str>) -> String {
     let harmless = |c: char| c.is_ascii_alphanumeric() || "._-+:/".contains(c);
-    fill(line, |name| {
+    fill_placeholders(line, |name| {
         value(name).filter(|text| text.chars().all(harmless) && !text.starts_with('-'))
     })
 }

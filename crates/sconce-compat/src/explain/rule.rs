@@ -218,7 +218,7 @@ impl RuleSet {
 
     /// Sconce's own rules, read once.
     #[must_use]
-    pub fn own() -> &'static Self {
+    pub fn builtin_rules() -> &'static Self {
         static OWN: OnceLock<RuleSet> = OnceLock::new();
         OWN.get_or_init(|| {
             let own = Self::parse(&FILES).expect("a test reads every rule");
@@ -229,7 +229,7 @@ impl RuleSet {
 
 /// Puts what was captured into a text of a rule. A `{name}` that was not captured becomes `…`: what
 /// to type there is for the reader to say. Other braces stay as they are.
-pub(crate) fn fill<'a>(text: &str, value: impl Fn(&str) -> Option<&'a str>) -> String {
+pub(crate) fn fill_placeholders<'a>(text: &str, value: impl Fn(&str) -> Option<&'a str>) -> String {
     let of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

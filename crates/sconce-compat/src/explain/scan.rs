@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::fold::{FoldedText, shown};
-use super::line::{LinePrefix, clean, is_exception, strip};
+use super::fold::{FoldedText, printable_text};
+use super::line::{LinePrefix, append_clean_text, is_exception, split_prefix};
 use super::oom;
 use super::rule::{Pattern, RuleSet};
 
@@ -180,7 +180,7 @@ impl<'r> Scanner<'r> {
         self.noted.lines += u64::from(!self.continued);
         let mut cleaned = std::mem::take(&mut self.cleaned);
         cleaned.clear();
-        clean(raw, &mut cleaned);
+        append_clean_text(raw, &mut cleaned);
         for (index, part) in cleaned.split(|&byte| byte == b'\n').enumerate() {
             self.take_line(part, self.continued && index == 0);
         }
@@ -196,7 +196,7 @@ impl<'r> Scanner<'r> {
             self.window.extend_from_slice(text);
             return;
         }
-        let (mut prefix, text) = strip(text);
+        let (mut prefix, text) = split_prefix(text);
         if text.is_empty() {
             self.in_warning = 0;
             return;
@@ -260,7 +260,7 @@ impl<'r> Scanner<'r> {
                 if !last.text.is_empty() {
                     last.text.push('\n');
                 }
-                last.text.push_str(&shown(text));
+                last.text.push_str(&printable_text(text));
             }
             return;
         }
@@ -297,7 +297,7 @@ impl<'r> Scanner<'r> {
             .find_overlapping_iter(text.bytes.as_slice())
         {
             let pattern = found.pattern().as_usize();
-            let place = text.place(found.start());
+            let place = text.original_offset(found.start());
             if place >= limit {
                 continue;
             }
@@ -312,15 +312,15 @@ impl<'r> Scanner<'r> {
             // A line says a thing once, however often it says it.
             if let Some(known) = known
                 && Some(known.line) == line
-                && weight(self.rules, known) >= (!weak, template.weight())
+                && weight(self.rules, known) >= (!weak, template.literal_len())
             {
                 continue;
             }
             let Some(place) = template.match_at(&text, found.start()) else {
                 continue;
             };
-            let rule = self.rules.of(*rule, &place.captures);
-            let start = text.place(place.start);
+            let rule = self.rules.rule_for_match(*rule, &place.captures);
+            let start = text.original_offset(place.start);
             let end = text.place_of_end(place.end);
             let at = self.lines.partition_point(|line| line.start <= start);
             let Some(line) = at.checked_sub(1).and_then(|at| self.lines.get(at)) else {
@@ -336,7 +336,7 @@ impl<'r> Scanner<'r> {
             let hit = PatternMatch {
                 pattern,
                 line: line.number,
-                text: shown(&self.window[line_start..until]),
+                text: printable_text(&self.window[line_start..until]),
                 rank: line.prefix.rank,
                 warning: line.prefix.warning,
                 exception: line.exception,
@@ -372,7 +372,7 @@ impl<'r> Scanner<'r> {
 /// How much a hit's pattern says.
 fn weight(rules: &RuleSet, hit: &PatternMatch) -> (bool, usize) {
     let pattern = &rules.patterns[hit.pattern];
-    (!pattern.weak, pattern.template.weight())
+    (!pattern.weak, pattern.template.literal_len())
 }
 
 /// Keeps a hit with its rule's; of one line only the longest pattern.

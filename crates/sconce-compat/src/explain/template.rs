@@ -159,7 +159,7 @@ impl Template {
     }
 
     /// How much of it is fixed text, in bytes: a longer pattern says more.
-    pub(crate) fn weight(&self) -> usize {
+    pub(crate) fn literal_len(&self) -> usize {
         let length = |part: &Part| match part {
             Part::Literal(literal) => literal.len(),
             _ => 0,
@@ -168,7 +168,7 @@ impl Template {
     }
 
     /// All fixed text with blanks between its parts, for [`super::nearest`].
-    pub(crate) fn words(text: &str) -> String {
+    pub(crate) fn literal_text(text: &str) -> String {
         let mut out = String::new();
         let mut depth = 0;
         for c in text.chars() {
@@ -277,11 +277,11 @@ fn parse_hole(hole: &str, text: &str) -> Result<Part, TemplateError> {
 fn find(text: &FoldedText, from: usize, most: usize, literal: &[u8]) -> Option<usize> {
     let end = (from + most + literal.len()).min(text.bytes.len());
     let within = text.bytes.get(from..end)?;
-    position(within, literal).map(|at| from + at)
+    find_literal(within, literal).map(|at| from + at)
 }
 
 /// Where a literal first stands.
-pub(crate) fn position(text: &[u8], literal: &[u8]) -> Option<usize> {
+pub(crate) fn find_literal(text: &[u8], literal: &[u8]) -> Option<usize> {
     let (&first, tail) = literal.split_first()?;
     let mut at = 0;
     while let Some(step) = text[at..].iter().position(|&byte| byte == first) {
@@ -399,7 +399,7 @@ fn backwards(text: &FoldedText, to: usize, kind: PlaceholderKind) -> Option<usiz
 
 /// A value as it is kept.
 fn value(text: &FoldedText, from: usize, to: usize, kind: PlaceholderKind) -> String {
-    let shown = text.shown(from, to);
+    let shown = text.printable_text(from, to);
     match kind {
         PlaceholderKind::Cuda => shown.parse::<u32>().map_or(shown, |number| {
             format!("{}.{}", number / 1000, number % 1000 / 10)

@@ -24,7 +24,7 @@ fn codes(explanation: &Explanation) -> Vec<&str> {
 
 /// Every example with its rule.
 fn examples() -> impl Iterator<Item = (&'static ExplainRule, &'static str)> {
-    let rules = &RuleSet::own().rules;
+    let rules = &RuleSet::builtin_rules().rules;
     rules.iter().flat_map(|rule| {
         rule.examples
             .iter()
@@ -79,12 +79,12 @@ fn the_list_names_every_file() {
 
 #[test]
 fn rules_are_whole() {
-    let known: BTreeSet<&str> = RuleSet::own()
+    let known: BTreeSet<&str> = RuleSet::builtin_rules()
         .rules
         .iter()
         .map(|rule| rule.code.as_str())
         .collect();
-    for rule in &RuleSet::own().rules {
+    for rule in &RuleSet::builtin_rules().rules {
         let code = &rule.code;
         let kebab = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         assert!(code.chars().all(kebab), "{code}");
@@ -158,7 +158,7 @@ fn a_cut_anywhere_changes_nothing() {
     }
     let whole = plain(&log);
     for size in [1, 7, 4096] {
-        let mut explainer = Explainer::new(RuleSet::own());
+        let mut explainer = Explainer::new(RuleSet::builtin_rules());
         for piece in log.as_bytes().chunks(size) {
             explainer.push(piece);
         }
@@ -465,7 +465,7 @@ fn environments_are_judged_too() {
 fn limits_and_cards_are_looked_up() {
     let host = HostFacts {
         shm: Some(Shm {
-            size: Some(Bytes::mib(64)),
+            size: Some(Bytes::from_mib(64)),
             ..Shm::default()
         }),
         limits: Some(RlimitFacts {
@@ -482,8 +482,8 @@ fn limits_and_cards_are_looked_up() {
         cards: vec![GpuFacts {
             name: Some("Tesla P100-PCIE-16GB".to_owned()),
             capability: "6.0".parse().ok(),
-            memory_used: Some(Bytes::gib(9)),
-            memory_by_pid: Some(BTreeMap::from([(7, Bytes::gib(1))])),
+            memory_used: Some(Bytes::from_gib(9)),
+            memory_by_pid: Some(BTreeMap::from([(7, Bytes::from_gib(1))])),
             ..GpuFacts::default()
         }],
         ..HostFacts::default()
@@ -626,7 +626,7 @@ fn what_was_not_captured_is_left_to_the_reader() {
             _ => None,
         });
     assert_eq!(variable, Some(("TORCH_CUDA_ARCH_LIST", Some("…"))));
-    let filled = rule::fill("{a} {b} {} { c } {{.X}} {d", |name| {
+    let filled = rule::fill_placeholders("{a} {b} {} { c } {{.X}} {d", |name| {
         (name == "a").then_some("1")
     });
     assert_eq!(filled, "1 … {} { c } {{.X}} {d");
@@ -659,7 +659,7 @@ fn of_xid(number: u32) -> Explanation {
 
 #[test]
 fn each_xid_has_the_mend_of_the_catalogue() {
-    for row in crate::tables::xids() {
+    for row in crate::tables::xid_entries() {
         let said = of_xid(row.code);
         let cause = &said.causes[0];
         let code = match row.code {

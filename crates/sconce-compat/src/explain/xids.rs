@@ -20,7 +20,7 @@ impl RuleSet {
         if let Some(found_by) = found_by {
             let sources = self.rules[found_by].sources.clone();
             self.xids.found_by = Some(found_by);
-            for row in tables::xids() {
+            for row in tables::xid_entries() {
                 self.xids.rules.insert(row.code, self.rules.len());
                 self.rules.push(rule(row, sources.clone()));
             }
@@ -29,7 +29,7 @@ impl RuleSet {
     }
 
     /// The rule that a place is of: its pattern's, or that of the number that was captured.
-    pub(super) fn of(&self, rule: usize, captures: &[(String, String)]) -> usize {
+    pub(super) fn rule_for_match(&self, rule: usize, captures: &[(String, String)]) -> usize {
         if self.xids.found_by != Some(rule) {
             return rule;
         }
@@ -69,7 +69,7 @@ fn rule(row: &XidEntry, sources: Vec<String>) -> ExplainRule {
             XidResolution::Unused => Certainty::Possible,
             _ => Certainty::Likely,
         },
-        weight: match row.weight() {
+        weight: match row.fault_severity() {
             Severity::Fails => 80,
             Severity::Warns => 60,
             Severity::Notes => 40,
@@ -80,7 +80,7 @@ fn rule(row: &XidEntry, sources: Vec<String>) -> ExplainRule {
         weak: Vec::new(),
         cause: format!("Xid {number} in the kernel log: {}.{bucket}", row.meaning),
         checks: Vec::new(),
-        mends: row.mends().into_iter().map(ended).collect(),
+        mends: row.catalog_fixes().into_iter().map(ended).collect(),
         sources,
         examples: vec![format!(
             "NVRM: Xid (PCI:0000:65:00): {number}, pid=4242, name=python"

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sconce_schema::finding::{Certainty, Finding, Severity};
 
-use super::gather::{LoadPoint, LoadedLibraryUse, below, package};
-use super::mismatch::unsteer;
+use super::gather::{LoadPoint, LoadedLibraryUse, package_of_path, strip_dir_prefix};
+use super::mismatch::fix_for_origin;
 use super::missing::MissingLibraryContext;
 use super::names;
 
@@ -15,7 +15,7 @@ const MOST_NAMED: usize = 12;
 
 /// Libraries that come from elsewhere though the packages bring them; copies; CUDA of several
 /// majors in one process.
-pub(super) fn judge(
+pub(super) fn check_duplicates(
     loaded: &[LoadedLibraryUse],
     known: &MissingLibraryContext<'_>,
 ) -> Vec<Finding> {
@@ -56,7 +56,7 @@ fn together(folder: &str, mut all: Vec<Finding>) -> Option<Finding> {
         first.join(", ")
     );
     let mut finding =
-        Finding::new(SHADOWED, Severity::Warns, Certainty::Likely, what).about(folder);
+        Finding::new(SHADOWED, Severity::Warns, Certainty::Likely, what).with_subject(folder);
     let evidence = all.iter_mut().flat_map(|one| one.evidence.drain(..));
     finding.evidence = evidence.collect();
     finding.mends = all.swap_remove(0).mends;
@@ -73,7 +73,7 @@ fn shadowed(
         known
             .site_packages
             .iter()
-            .any(|site| below(path, site).is_some())
+            .any(|site| strip_dir_prefix(path, site).is_some())
     };
     let taken = all
         .iter()
@@ -89,11 +89,11 @@ fn shadowed(
         taken.real
     );
     let finding = Finding::new(SHADOWED, Severity::Warns, Certainty::Likely, what)
-        .about(name)
-        .seen(&taken.real, None, format!("found by {}", taken.how))
-        .seen(*own, None, "what the packages bring");
-    let finding = match unsteer(&taken.found) {
-        Some((what, action)) => finding.mend(what, action),
+        .with_subject(name)
+        .with_evidence(&taken.real, None, format!("found by {}", taken.how))
+        .with_evidence(*own, None, "what the packages bring");
+    let finding = match fix_for_origin(&taken.found) {
+        Some((what, action)) => finding.with_fix(what, action),
         None => finding,
     };
     let folder = taken.real.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -118,7 +118,7 @@ fn copies(
         known
             .site_packages
             .iter()
-            .all(|site| below(path, site).is_none())
+            .all(|site| strip_dir_prefix(path, site).is_none())
     };
     if loaded.len() < 2 && (files.len() < 2 || !files.iter().any(outside)) {
         return None;
@@ -133,7 +133,8 @@ fn copies(
         }
     );
     let code = "library-copies";
-    let mut finding = Finding::new(code, Severity::Notes, Certainty::Certain, what).about(name);
+    let mut finding =
+        Finding::new(code, Severity::Notes, Certainty::Certain, what).with_subject(name);
     for file in files.iter().take(MOST_NAMED) {
         let whose: BTreeSet<&str> = wins
             .iter()
@@ -151,7 +152,7 @@ fn copies(
             Some(one) => format!("loaded for {one}"),
             None => "not loaded".to_owned(),
         };
-        finding = finding.seen(*file, None, value);
+        finding = finding.with_evidence(*file, None, value);
     }
     Some(finding)
 }
@@ -166,14 +167,14 @@ fn majors(
     let mut others: BTreeSet<&str> = BTreeSet::new();
     for (name, all) in by_name {
         let all = all.iter().filter(|one| one.stage != LoadPoint::Optional);
-        let major = names::cuda_major(name).filter(|_| names::stem(name) == "libcudart");
+        let major = names::cuda_major(name).filter(|_| names::library_stem(name) == "libcudart");
         if major.is_some() && major != known.cuda_major {
             let loaders = all
                 .clone()
                 .map(|one| one.loader.as_ref().unwrap_or(&one.root));
-            others.extend(loaders.filter_map(|path| package(path, known.site_packages)));
+            others.extend(loaders.filter_map(|path| package_of_path(path, known.site_packages)));
         }
-        if names::stem(name) == "libcudart"
+        if names::library_stem(name) == "libcudart"
             && let Some(major) = names::cuda_major(name)
             && let Some(one) = all.min_by_key(|one| one.stage)
         {
@@ -192,13 +193,13 @@ fn majors(
     let mut finding = Finding::new(code, Severity::Warns, Certainty::Likely, what);
     if !others.is_empty() {
         let others: Vec<&str> = others.into_iter().collect();
-        finding = finding.about(others.join(", "));
+        finding = finding.with_subject(others.join(", "));
     }
     for one in found.values() {
         let whom = one.loader.as_deref().unwrap_or(&one.root);
-        finding = finding.seen(&one.real, None, format!("loaded for {whom}"));
+        finding = finding.with_evidence(&one.real, None, format!("loaded for {whom}"));
     }
-    Some(finding.mend(
+    Some(finding.with_fix(
         "Install builds of all packages for the CUDA of torch.",
         None,
     ))
@@ -212,9 +213,9 @@ mod tests {
     fn what_one_folder_shadows_is_one_finding() {
         let one = |name: &str| {
             Finding::new(SHADOWED, Severity::Warns, Certainty::Likely, name)
-                .about(name)
-                .seen(name, None, "found")
-                .mend("Take it out.", None)
+                .with_subject(name)
+                .with_evidence(name, None, "found")
+                .with_fix("Take it out.", None)
         };
         let names = [
             "libcudnn_adv.so.9",

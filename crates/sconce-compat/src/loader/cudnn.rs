@@ -2,12 +2,14 @@
 
 use sconce_schema::finding::{Certainty, Finding, Severity};
 
-use super::gather::{LoadAttempt, LoadPoint, LoadResults, MissingLibraryUse, how, package};
-use super::mismatch::unsteer;
+use super::gather::{
+    LoadAttempt, LoadPoint, LoadResults, MissingLibraryUse, describe_origin, package_of_path,
+};
+use super::mismatch::fix_for_origin;
 use super::missing::MissingLibraryContext;
 use super::names;
 use super::process::LoaderProcess;
-use super::tree::{directory, file_name};
+use super::tree::{file_name, parent_dir};
 
 /// The parts of a major version: who opens it (empty: `libcudnn` itself) and its name up to `.so`;
 /// those that are false came with a later minor version, and may be absent.
@@ -51,7 +53,7 @@ fn first_call(stem: &str) -> Option<&'static str> {
 }
 
 /// Opens cuDNN's parts as it does itself, in a process that has loaded it.
-pub(super) fn judge(
+pub(super) fn check_sublibraries(
     process: &mut LoaderProcess<'_, '_>,
     gathered: &mut LoadResults,
     known: &MissingLibraryContext<'_>,
@@ -59,12 +61,12 @@ pub(super) fn judge(
     let names = ["libcudnn.so.9", "libcudnn.so.8"];
     let Some((name, cudnn)) = names
         .iter()
-        .find_map(|name| Some((*name, process.named(name)?)))
+        .find_map(|name| Some((*name, process.find_object(name)?)))
     else {
         return Vec::new();
     };
     let major = name.rsplit('.').next().unwrap_or_default();
-    let home = directory(&process.objects()[cudnn].real).to_owned();
+    let home = parent_dir(&process.objects()[cudnn].real).to_owned();
     let mut missing: Vec<String> = Vec::new();
     let mut astray: Vec<usize> = Vec::new();
     for (opener, stem, always) in parts(major) {
@@ -74,7 +76,7 @@ pub(super) fn judge(
         }
         let caller = match *opener {
             "" => cudnn,
-            opener => match process.named(&format!("{opener}.so.{major}")) {
+            opener => match process.find_object(&format!("{opener}.so.{major}")) {
                 Some(opener) => opener,
                 None => continue,
             },
@@ -90,21 +92,26 @@ pub(super) fn judge(
             path: &path,
             error_kind: "",
         };
-        gathered.add(process, &opened, opening);
-        if directory(&path) != home {
+        gathered.add_result(process, &opened, opening);
+        if parent_dir(&path) != home {
             astray.push(root);
         }
     }
     let mut findings = Vec::new();
-    let wheel = known.cuda_major.and_then(|major| names::wheel(name, major));
+    let wheel = known
+        .cuda_major
+        .and_then(|major| names::cuda_wheel(name, major));
     let again = |finding: Finding| match &wheel {
-        Some(wheel) => finding.mend(format!("Install {wheel} again."), known.reinstall(wheel)),
+        Some(wheel) => finding.with_fix(
+            format!("Install {wheel} again."),
+            known.reinstall_action(wheel),
+        ),
         None => finding,
     };
     let cudnn = &process.objects()[cudnn];
     if let Some(first) = missing.first() {
         let what = format!("cuDNN in {home} lacks {}", missing.join(", "));
-        let stem = names::stem(first);
+        let stem = names::library_stem(first);
         let text = match first_call(stem) {
             Some(symbol) if major == "9" => format!("Invalid handle. Cannot load symbol {symbol}"),
             // It tries the name with more of the version's numbers first, which are not known here.
@@ -115,10 +122,10 @@ pub(super) fn judge(
         gathered.missing.retain(|one| !same(one));
         let code = "cudnn-sublibrary-missing";
         let mut finding = Finding::new(code, Severity::Fails, Certainty::Likely, what)
-            .about(name)
+            .with_subject(name)
             .would_say(text);
         for part in &missing {
-            finding = finding.seen(&cudnn.real, Some("dlopen"), part);
+            finding = finding.with_evidence(&cudnn.real, Some("dlopen"), part);
         }
         findings.push(again(finding));
     }
@@ -126,24 +133,32 @@ pub(super) fn judge(
         let what = format!("cuDNN's parts come from several folders: {home} and others");
         let code = "cudnn-sublibraries-mixed";
         let mut finding = Finding::new(code, Severity::Fails, Certainty::Likely, what)
-            .about(name)
+            .with_subject(name)
             .would_say("CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH")
-            .seen(&cudnn.real, None, how(process.objects(), &cudnn.found));
+            .with_evidence(
+                &cudnn.real,
+                None,
+                describe_origin(process.objects(), &cudnn.found),
+            );
         for &part in &astray {
             let part = &process.objects()[part];
-            finding = finding.seen(&part.real, None, how(process.objects(), &part.found));
+            finding = finding.with_evidence(
+                &part.real,
+                None,
+                describe_origin(process.objects(), &part.found),
+            );
         }
         let first = &process.objects()[first];
-        if let Some((what, action)) = unsteer(&first.found) {
-            finding = finding.mend(what, action);
+        if let Some((what, action)) = fix_for_origin(&first.found) {
+            finding = finding.with_fix(what, action);
         }
         // Not when the stray part is a package's own and only libcudnn itself comes from outside.
-        let stray = package(&first.real, known.site_packages);
+        let stray = package_of_path(&first.real, known.site_packages);
         if stray.is_some()
-            && let Some((_, action)) = unsteer(&cudnn.found)
+            && let Some((_, action)) = fix_for_origin(&cudnn.found)
         {
             let what = format!("Let {} not be found first.", file_name(&cudnn.path));
-            finding = finding.mend(what, action);
+            finding = finding.with_fix(what, action);
         }
         findings.push(again(finding));
     }

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, HashSet};
 
 use sconce_schema::finding::{self, Certainty, Finding, FixAction, Severity};
 
-use super::gather::{LibraryIndex, LoadAttempt, LoadPoint, LoadResults, below, how};
+use super::gather::{
+    LibraryIndex, LoadAttempt, LoadPoint, LoadResults, describe_origin, strip_dir_prefix,
+};
 use super::missing::{MissingLibraryContext, uses_torch};
 use super::process::LoaderProcess;
 use super::torch::{self, TorchVersion};
-use super::tree::{LibraryTree, directory, file_name};
+use super::tree::{LibraryTree, file_name, parent_dir};
 use super::{copies, cudnn, mismatch, missing};
 
 /// Files named in one finding.
@@ -53,7 +55,7 @@ pub struct LibraryResolution {
 /// Simulates a Python process: the program, `import torch`, what torch and cuDNN open later, every
 /// other extension module on its own, and says what fails.
 #[must_use]
-pub fn judge(environment: &LoaderInput<'_, '_>) -> LoaderReport {
+pub fn check_imports(environment: &LoaderInput<'_, '_>) -> LoaderReport {
     let tree = environment.tree;
     // Objects have paths without links, so folders must too.
     let resolved = environment
@@ -61,7 +63,7 @@ pub fn judge(environment: &LoaderInput<'_, '_>) -> LoaderReport {
         .iter()
         .filter_map(|site| tree.resolve(site));
     let site_packages: Vec<String> = resolved.collect();
-    let index = LibraryIndex::of(tree);
+    let index = LibraryIndex::from_tree(tree);
     let mut gathered = LoadResults::default();
     let (fresh, started) = LoaderProcess::start(tree);
     let program = tree.program.as_deref().unwrap_or("the program");
@@ -70,12 +72,12 @@ pub fn judge(environment: &LoaderInput<'_, '_>) -> LoaderReport {
         path: program,
         error_kind: "python: error while loading shared libraries",
     };
-    gathered.add(&fresh, &started, opening);
+    gathered.add_result(&fresh, &started, opening);
 
     let mut judgement = LoaderReport::default();
     let mut process = fresh.clone();
     let version = environment.torch.unwrap_or((u32::MAX, 0));
-    let import = torch::import(&mut process, &environment.site_packages, version);
+    let import = torch::simulate_import(&mut process, &environment.site_packages, version);
     let import = import.unwrap_or_default();
     for step in &import.steps {
         let opening = LoadAttempt {
@@ -83,7 +85,7 @@ pub fn judge(environment: &LoaderInput<'_, '_>) -> LoaderReport {
             path: &step.path,
             error_kind: step.error_kind,
         };
-        gathered.add(&process, &step.opened, opening);
+        gathered.add_result(&process, &step.opened, opening);
     }
     judgement.torch = resolutions(&process, fresh.objects().len());
     let known = MissingLibraryContext {
@@ -95,7 +97,7 @@ pub fn judge(environment: &LoaderInput<'_, '_>) -> LoaderReport {
         versions: &environment.versions,
     };
     let after_torch = process.clone();
-    let lazy = cudnn::judge(&mut process, &mut gathered, &known);
+    let lazy = cudnn::check_sublibraries(&mut process, &mut gathered, &known);
     open_linalg(&mut process, &mut gathered);
     let mut opened: HashSet<String> = gathered.loaded.iter().map(|one| one.real.clone()).collect();
 
@@ -114,18 +116,18 @@ pub fn judge(environment: &LoaderInput<'_, '_>) -> LoaderReport {
     opened.extend(gathered.loaded.iter().map(|one| one.real.clone()));
     open_rest(&mut process, &mut gathered, &site_packages, &opened);
 
-    let mut findings = missing::judge(&gathered.missing, &known);
+    let mut findings = missing::check_missing_libraries(&gathered.missing, &known);
     findings.extend(preloads(&gathered));
     findings.extend(lazy);
-    findings.extend(mismatch::versions(&gathered.versions, &known));
-    findings.extend(mismatch::symbols(
+    findings.extend(mismatch::check_missing_versions(&gathered.versions, &known));
+    findings.extend(mismatch::check_undefined_symbols(
         &gathered.symbols,
         &gathered.loaded,
         &known,
     ));
-    findings.extend(copies::judge(&gathered.loaded, &known));
+    findings.extend(copies::check_duplicates(&gathered.loaded, &known));
     findings.extend(relative(&gathered));
-    finding::sort(&mut findings);
+    finding::sort_by_severity(&mut findings);
     judgement.findings = findings;
     judgement
 }
@@ -133,7 +135,10 @@ pub fn judge(environment: &LoaderInput<'_, '_>) -> LoaderReport {
 /// An extension module: Python imports it, or a package opens it as one. Names in `lib` are left to
 /// those that need them: a package may ship one for every CUDA and open one of them.
 fn is_module(path: &str, site_packages: &[String]) -> bool {
-    let Some(inner) = site_packages.iter().find_map(|site| below(path, site)) else {
+    let Some(inner) = site_packages
+        .iter()
+        .find_map(|site| strip_dir_prefix(path, site))
+    else {
         return false;
     };
     let name = file_name(path);
@@ -141,7 +146,7 @@ fn is_module(path: &str, site_packages: &[String]) -> bool {
     let foreign = ["torch/", "nvidia/"]
         .iter()
         .any(|own| inner.starts_with(own));
-    let vendored = directory(inner).ends_with(".libs");
+    let vendored = parent_dir(inner).ends_with(".libs");
     name.ends_with(".so") && !foreign && !vendored && (tagged || !name.starts_with("lib"))
 }
 
@@ -162,22 +167,22 @@ fn open_module(
         let opened = alone.open(path, None, false);
         let whole = opened.missing.is_empty();
         if whole {
-            gathered.add(alone, &opened, opening);
+            gathered.add_result(alone, &opened, opening);
         }
-        alone.forget(&opened);
+        alone.unload_new_objects(&opened);
         if whole {
             return;
         }
     }
     let opened = with_torch.open(path, None, false);
-    gathered.add(with_torch, &opened, opening);
-    with_torch.forget(&opened);
+    gathered.add_result(with_torch, &opened, opening);
+    with_torch.unload_new_objects(&opened);
 }
 
 /// Torch opens its part for linear algebra by name, from libtorch_cuda.
 fn open_linalg(process: &mut LoaderProcess<'_, '_>, gathered: &mut LoadResults) {
     let name = "libtorch_cuda_linalg.so";
-    let Some(caller) = process.named("libtorch_cuda.so") else {
+    let Some(caller) = process.find_object("libtorch_cuda.so") else {
         return;
     };
     let opened = process.open(name, Some(caller), false);
@@ -188,10 +193,10 @@ fn open_linalg(process: &mut LoaderProcess<'_, '_>, gathered: &mut LoadResults) 
             path: name,
             error_kind: "RuntimeError: Error in dlopen",
         };
-        gathered.add(process, &opened, opening);
+        gathered.add_result(process, &opened, opening);
     }
     if !opened.missing.is_empty() {
-        process.forget(&opened);
+        process.unload_new_objects(&opened);
     }
 }
 
@@ -203,7 +208,11 @@ fn open_rest(
     opened: &HashSet<String>,
 ) {
     let tree = process.tree;
-    let mine = |path: &str| site_packages.iter().any(|site| below(path, site).is_some());
+    let mine = |path: &str| {
+        site_packages
+            .iter()
+            .any(|site| strip_dir_prefix(path, site).is_some())
+    };
     for (path, _) in tree
         .libraries()
         .filter(|(path, _)| mine(path) && !opened.contains(*path))
@@ -218,7 +227,7 @@ fn open_rest(
             };
             gathered.add_missing(missing.clone(), opening);
         }
-        process.forget(&came);
+        process.unload_new_objects(&came);
     }
 }
 
@@ -229,7 +238,7 @@ fn resolutions(process: &LoaderProcess<'_, '_>, from: usize) -> Vec<LibraryResol
         .map(|object| LibraryResolution {
             path: object.real.clone(),
             needed_by: object.loader.map(|loader| objects[loader].real.clone()),
-            how: how(objects, &object.found),
+            how: describe_origin(objects, &object.found),
         })
         .collect()
 }
@@ -254,10 +263,10 @@ fn preloads(gathered: &LoadResults) -> Vec<Finding> {
                 Certainty::Certain,
                 what,
             )
-            .about(name)
+            .with_subject(name)
             .would_say(text)
-            .seen("LD_PRELOAD", None, name)
-            .mend(
+            .with_evidence("LD_PRELOAD", None, name)
+            .with_fix(
                 "Take it out of LD_PRELOAD.",
                 Some(FixAction::Variable {
                     name: "LD_PRELOAD".to_owned(),
@@ -280,9 +289,9 @@ fn relative(gathered: &LoadResults) -> Vec<Finding> {
         let what = "LD_LIBRARY_PATH has an entry that means the working directory: a library that \
                     lies there is taken, which was not judged";
         let finding = Finding::new(code, Severity::Warns, Certainty::Certain, what)
-            .about(VARIABLE)
-            .seen(VARIABLE, None, shown(entry))
-            .mend(
+            .with_subject(VARIABLE)
+            .with_evidence(VARIABLE, None, shown(entry))
+            .with_fix(
                 "Take the empty or relative entry out of LD_LIBRARY_PATH.",
                 None,
             );
@@ -302,7 +311,7 @@ fn relative(gathered: &LoadResults) -> Vec<Finding> {
         );
         let mut finding = Finding::new(code, Severity::Notes, Certainty::Certain, what);
         for (source, entry) in libraries.iter().take(MOST_NAMED) {
-            finding = finding.seen(source.as_str(), None, shown(entry));
+            finding = finding.with_evidence(source.as_str(), None, shown(entry));
         }
         findings.push(finding);
     }

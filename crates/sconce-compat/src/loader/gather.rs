@@ -103,7 +103,7 @@ pub(super) struct LoadResults {
 
 impl LoadResults {
     /// Adds what one opening came to.
-    pub(super) fn add(
+    pub(super) fn add_result(
         &mut self,
         process: &LoaderProcess<'_, '_>,
         opened: &DlopenResult,
@@ -168,12 +168,12 @@ impl LoadResults {
                 soname: soname.unwrap_or(own).to_owned(),
                 loader: object.loader.map(|loader| objects[loader].real.clone()),
                 found: object.found.clone(),
-                how: how(objects, &object.found),
+                how: describe_origin(objects, &object.found),
                 root: root.clone(),
                 stage,
             });
         }
-        for (source, entry) in process.relative() {
+        for (source, entry) in process.relative_search_paths() {
             self.relative.insert(source.clone(), entry.clone());
         }
     }
@@ -193,7 +193,7 @@ impl LoadResults {
 }
 
 /// How a library was found, for people.
-pub(super) fn how(objects: &[LoadedObject<'_>], found: &LookupOrigin) -> String {
+pub(super) fn describe_origin(objects: &[LoadedObject<'_>], found: &LookupOrigin) -> String {
     match found {
         LookupOrigin::Program => "the program".to_owned(),
         LookupOrigin::Path => "by its path".to_owned(),
@@ -214,7 +214,7 @@ pub(super) struct LibraryIndex<'t> {
 }
 
 impl<'t> LibraryIndex<'t> {
-    pub(super) fn of(tree: &'t LibraryTree<'_>) -> Self {
+    pub(super) fn from_tree(tree: &'t LibraryTree<'_>) -> Self {
         let mut by_name: HashMap<&str, Vec<&str>> = HashMap::new();
         for (path, library) in tree.libraries() {
             let file = file_name(path);
@@ -235,7 +235,7 @@ impl<'t> LibraryIndex<'t> {
     pub(super) fn with_stem(&self, stem: &str) -> Vec<&'t str> {
         let names = self.by_name.keys().copied();
         let mut names: Vec<_> = names
-            .filter(|name| super::names::stem(name) == stem)
+            .filter(|name| super::names::library_stem(name) == stem)
             .collect();
         names.sort_unstable();
         names
@@ -244,14 +244,16 @@ impl<'t> LibraryIndex<'t> {
 
 /// What a path below a site-packages folder is of: `torchvision` for `torchvision.libs/libz.so` and
 /// `torchvision/_C.so`.
-pub(super) fn package<'p>(path: &'p str, site_packages: &[String]) -> Option<&'p str> {
-    let inner = site_packages.iter().find_map(|site| below(path, site))?;
+pub(super) fn package_of_path<'p>(path: &'p str, site_packages: &[String]) -> Option<&'p str> {
+    let inner = site_packages
+        .iter()
+        .find_map(|site| strip_dir_prefix(path, site))?;
     let first = inner.split('/').next().unwrap_or(inner);
     let first = first.strip_suffix(".libs").unwrap_or(first);
     Some(first.split('.').next().unwrap_or(first))
 }
 
 /// The rest of a path below a folder.
-pub(super) fn below<'p>(path: &'p str, folder: &str) -> Option<&'p str> {
+pub(super) fn strip_dir_prefix<'p>(path: &'p str, folder: &str) -> Option<&'p str> {
     path.strip_prefix(folder)?.strip_prefix('/')
 }

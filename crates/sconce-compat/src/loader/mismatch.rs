@@ -4,8 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sconce_schema::finding::{Certainty, Finding, FixAction, Severity};
 
-use super::gather::{LoadPoint, LoadedLibraryUse, MissingVersionUse, UndefinedSymbolsUse, package};
-use super::missing::{MissingLibraryContext, VISION_ERROR, is_vision, pip, uses_torch};
+use super::gather::{
+    LoadPoint, LoadedLibraryUse, MissingVersionUse, UndefinedSymbolsUse, package_of_path,
+};
+use super::missing::{
+    MissingLibraryContext, VISION_ERROR, is_vision, pip_install_action, uses_torch,
+};
 use super::names;
 use super::process::LookupOrigin;
 use super::symbols::other_string_abi;
@@ -15,7 +19,7 @@ use crate::library::symbol_hash;
 const MOST_NAMED: usize = 12;
 
 /// One finding for each library that lacks versions.
-pub(super) fn versions(
+pub(super) fn check_missing_versions(
     misses: &[MissingVersionUse],
     known: &MissingLibraryContext<'_>,
 ) -> Vec<Finding> {
@@ -36,7 +40,7 @@ fn lacking(mut all: Vec<&MissingVersionUse>, known: &MissingLibraryContext<'_>) 
     let highest = versions
         .max_by_key(|version| numbers(version))
         .unwrap_or_default();
-    let defined = match known.tree.at(&first.provider) {
+    let defined = match known.tree.entry_at(&first.provider) {
         Some(TreeEntry::Library(library)) => {
             let prefix = highest.split('_').next().unwrap_or_default();
             let same = library.defines_versions.iter();
@@ -63,34 +67,34 @@ fn lacking(mut all: Vec<&MissingVersionUse>, known: &MissingLibraryContext<'_>) 
         all.iter().any(|miss| uses_torch(&miss.needer, known.tree)),
     );
     let mut finding = Finding::new(code, weight, certainty, what)
-        .about(&first.provider_name)
+        .with_subject(&first.provider_name)
         .would_say(&first.error_text);
     for miss in all.iter().take(MOST_NAMED) {
-        finding = finding.seen(&miss.needer, Some(".gnu.version_r"), &miss.version);
+        finding = finding.with_evidence(&miss.needer, Some(".gnu.version_r"), &miss.version);
     }
     if let Some(defined) = defined {
-        finding = finding.seen(&first.provider, Some(".gnu.version_d"), defined);
+        finding = finding.with_evidence(&first.provider, Some(".gnu.version_d"), defined);
     }
-    let package = package(&first.needer, known.site_packages);
+    let package = package_of_path(&first.needer, known.site_packages);
     match (code, package) {
         ("glibc-too-old", Some(package)) => finding
-            .mend("Use a newer release of the system.", newer_system(highest))
-            .mend(
+            .with_fix("Use a newer release of the system.", newer_system(highest))
+            .with_fix(
                 format!("Use an older build of {package}, for an older glibc."),
                 None,
             ),
         ("glibc-too-old", None) => {
-            finding.mend("Use a newer release of the system.", newer_system(highest))
+            finding.with_fix("Use a newer release of the system.", newer_system(highest))
         }
         // Conda and some wheels bring their own, which is then in the system's place.
-        ("libstdcxx-too-old", _) if !first.provider.starts_with("/usr/lib/") => finding.mend(
+        ("libstdcxx-too-old", _) if !first.provider.starts_with("/usr/lib/") => finding.with_fix(
             "Update libstdc++ there, or let the system's be loaded.",
             None,
         ),
         ("libstdcxx-too-old", _) => {
-            finding.mend("Use a newer release of the system.", newer_system(highest))
+            finding.with_fix("Use a newer release of the system.", newer_system(highest))
         }
-        _ => finding.mend(
+        _ => finding.with_fix(
             format!(
                 "Let {} be loaded from where its needer expects it.",
                 first.provider_name
@@ -130,7 +134,7 @@ fn weigh(stage: LoadPoint, with_torch: bool) -> (Severity, Certainty) {
 
 /// One finding for each package whose libraries are built for another torch, and one for each library
 /// that lacks symbols of CUDA.
-pub(super) fn symbols(
+pub(super) fn check_undefined_symbols(
     all: &[UndefinedSymbolsUse],
     loaded: &[LoadedLibraryUse],
     known: &MissingLibraryContext<'_>,
@@ -148,7 +152,7 @@ pub(super) fn symbols(
             of_cuda.push(cuda_symbol(first, cuda.len(), one, loaded, known));
         }
         if !torch.is_empty() {
-            let package = package(&one.needer, known.site_packages);
+            let package = package_of_path(&one.needer, known.site_packages);
             let of_package = by_package
                 .entry(package.unwrap_or(&one.needer))
                 .or_default();
@@ -182,7 +186,7 @@ fn torch_symbols(
         .flat_map(|one| one.torch.iter().copied())
         .collect();
     let count = names.len();
-    let package = package(&one.needer, known.site_packages);
+    let package = package_of_path(&one.needer, known.site_packages);
     let (who, are, they) = match all.len() {
         1 => (one.needer.clone(), "is", "it needs"),
         several => (
@@ -203,12 +207,12 @@ fn torch_symbols(
     };
     let (weight, certainty) = weigh(one.stage, true);
     let mut finding = Finding::new("torch-abi-mismatch", weight, certainty, what)
-        .about(subject)
+        .with_subject(subject)
         .would_say(undefined(symbol, one, None))
-        .seen(&one.needer, Some(".dynsym, undefined"), symbol);
+        .with_evidence(&one.needer, Some(".dynsym, undefined"), symbol);
     for other in all.iter().skip(1).take(MOST_NAMED) {
         let first = other.torch.first().map_or("", |symbol| symbol.as_str());
-        finding = finding.seen(&other.of.needer, Some(".dynsym, undefined"), first);
+        finding = finding.with_evidence(&other.of.needer, Some(".dynsym, undefined"), first);
     }
     if is_vision(&one.needer, known) {
         finding = finding.would_say(VISION_ERROR);
@@ -220,30 +224,33 @@ fn torch_symbols(
     };
     if let Some((path, _)) = defines(symbol) {
         let value = "defines it, and is not among what the library is linked to";
-        finding = finding.seen(path, Some(".dynsym"), value);
+        finding = finding.with_evidence(path, Some(".dynsym"), value);
     }
     let other = names.iter().filter_map(|symbol| other_string_abi(symbol));
     for other in other.take(MOST_NAMED) {
         if let Some((path, _)) = defines(&other) {
             let value = format!("defines {other}: the same with the other ABI of std::string");
-            finding = finding.seen(path, Some(".dynsym"), value);
+            finding = finding.with_evidence(path, Some(".dynsym"), value);
             break;
         }
     }
     Some(match package {
-        Some("torch") => finding.mend("Install torch again.", known.reinstall("torch")),
-        Some(package @ ("torchvision" | "torchaudio")) => finding.mend(
+        Some("torch") => finding.with_fix("Install torch again.", known.reinstall_action("torch")),
+        Some(package @ ("torchvision" | "torchaudio")) => finding.with_fix(
             format!("Install the {package} that goes with this torch."),
             known
-                .installed("torch")
-                .map(|torch| pip(&format!("--upgrade {torch} {package}"))),
+                .installed_requirement("torch")
+                .map(|torch| pip_install_action(&format!("--upgrade {torch} {package}"))),
         ),
         Some(package) => finding
-            .mend(
+            .with_fix(
                 format!("Install a build of {package} for this torch."),
                 None,
             )
-            .mend(format!("Build {package} here."), known.rebuild(package)),
+            .with_fix(
+                format!("Build {package} here."),
+                known.rebuild_action(package),
+            ),
         None => finding,
     })
 }
@@ -256,7 +263,10 @@ fn cuda_symbol(
     known: &MissingLibraryContext<'_>,
 ) -> Finding {
     let stem = names::library_of(symbol).unwrap_or_default();
-    let got = one.got.iter().find(|(name, _)| names::stem(name) == stem);
+    let got = one
+        .got
+        .iter()
+        .find(|(name, _)| names::library_stem(name) == stem);
     let name = got.map_or(stem, |(name, _)| name.as_str());
     let file = got.and_then(|(_, file)| file.as_deref());
     let source = file.and_then(|file| loaded.iter().find(|one| one.real == file));
@@ -271,7 +281,7 @@ fn cuda_symbol(
         ),
         None => format!("{} needs {symbol}, and is not linked to {stem}", one.needer),
     };
-    let version = match known.tree.at(&one.needer) {
+    let version = match known.tree.entry_at(&one.needer) {
         Some(TreeEntry::Library(library)) => {
             let needs = library.needs_versions.iter().find(|needs| needs.of == name);
             needs
@@ -282,21 +292,21 @@ fn cuda_symbol(
     };
     let (weight, certainty) = weigh(one.stage, true);
     let mut finding = Finding::new("cuda-symbol-undefined", weight, certainty, what)
-        .about(name)
+        .with_subject(name)
         .would_say(undefined(symbol, one, version))
-        .seen(&one.needer, Some(".dynsym, undefined"), symbol);
+        .with_evidence(&one.needer, Some(".dynsym, undefined"), symbol);
     if let (Some(file), Some(source)) = (file, source) {
-        finding = finding.seen(file, None, &source.how);
+        finding = finding.with_evidence(file, None, &source.how);
     }
-    if let Some(mend) = source.and_then(|source| unsteer(&source.found)) {
+    if let Some(mend) = source.and_then(|source| fix_for_origin(&source.found)) {
         let (what, action) = mend;
-        return finding.mend(what, action);
+        return finding.with_fix(what, action);
     }
     let major = names::cuda_major(name).or(known.cuda_major);
-    match major.and_then(|major| names::wheel(name, major)) {
-        Some(wheel) => finding.mend(
+    match major.and_then(|major| names::cuda_wheel(name, major)) {
+        Some(wheel) => finding.with_fix(
             format!("Install the version of {wheel} that torch asks for."),
-            Some(pip(&format!("--upgrade --no-deps {wheel}"))),
+            Some(pip_install_action(&format!("--upgrade --no-deps {wheel}"))),
         ),
         None => finding,
     }
@@ -314,7 +324,7 @@ fn undefined(symbol: &str, one: &UndefinedSymbolsUse, version: Option<&str>) -> 
 }
 
 /// How to keep the loader from a library that it found like this.
-pub(super) fn unsteer(found: &LookupOrigin) -> Option<(String, Option<FixAction>)> {
+pub(super) fn fix_for_origin(found: &LookupOrigin) -> Option<(String, Option<FixAction>)> {
     let unset = |name: &str| FixAction::Variable {
         name: name.to_owned(),
         value: None,

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use sconce_schema::finding::{Certainty, Finding, FixAction, Severity};
 
-use super::gather::{LibraryIndex, LoadPoint, MissingLibraryUse, package};
+use super::gather::{LibraryIndex, LoadPoint, MissingLibraryUse, package_of_path};
 use super::names;
 use super::process::UnresolvedReason;
 use super::together;
-use super::tree::{DRIVER_NAMES, LibraryTree, directory, file_name};
+use super::tree::{DRIVER_NAMES, LibraryTree, file_name, parent_dir};
 
 /// Files named in one finding.
 const MOST_NAMED: usize = 12;
@@ -31,7 +31,7 @@ pub(super) struct MissingLibraryContext<'k> {
 impl MissingLibraryContext<'_> {
     /// A package as it is installed, `nvidia-cublas==13.4.1.3`; without a version where none are
     /// known. None: there is no such package, and the name is only that of a folder, such as `cv2`.
-    pub(super) fn installed(&self, package: &str) -> Option<String> {
+    pub(super) fn installed_requirement(&self, package: &str) -> Option<String> {
         if self.versions.is_empty() {
             return Some(package.to_owned());
         }
@@ -41,23 +41,27 @@ impl MissingLibraryContext<'_> {
     }
 
     /// Installs a Python package again as it is.
-    pub(super) fn reinstall(&self, package: &str) -> Option<FixAction> {
-        let package = self.installed(package)?;
-        Some(pip(&format!("--force-reinstall --no-deps {package}")))
+    pub(super) fn reinstall_action(&self, package: &str) -> Option<FixAction> {
+        let package = self.installed_requirement(package)?;
+        Some(pip_install_action(&format!(
+            "--force-reinstall --no-deps {package}"
+        )))
     }
 
     /// Builds a Python package against the torch that is here.
-    pub(super) fn rebuild(&self, package: &str) -> Option<FixAction> {
-        let installed = self.installed(package)?;
+    pub(super) fn rebuild_action(&self, package: &str) -> Option<FixAction> {
+        let installed = self.installed_requirement(package)?;
         let name = installed.split("==").next()?;
         let flags = "--force-reinstall --no-deps --no-cache-dir --no-build-isolation";
-        Some(pip(&format!("{flags} --no-binary {name} {name}")))
+        Some(pip_install_action(&format!(
+            "{flags} --no-binary {name} {name}"
+        )))
     }
 }
 
 /// One finding for each cause: libraries that one command brings back are one. One for all that nothing
 /// here opens.
-pub(super) fn judge(
+pub(super) fn check_missing_libraries(
     missing: &[MissingLibraryUse],
     known: &MissingLibraryContext<'_>,
 ) -> Vec<Finding> {
@@ -91,10 +95,11 @@ fn opened_otherwise(one: &MissingLibraryUse, known: &MissingLibraryContext<'_>) 
     if one.stage != LoadPoint::Module || one.absent != UnresolvedReason::NotFound {
         return false;
     }
-    let own = package(needer, known.site_packages);
+    let own = package_of_path(needer, known.site_packages);
     let mut copies = known.index.paths(&one.name).iter();
     let is_own = |path: &&str| {
-        package(path, known.site_packages) == own && wrong_machine(path, known.tree).is_none()
+        package_of_path(path, known.site_packages) == own
+            && wrong_machine(path, known.tree).is_none()
     };
     own.is_some() && (copies.any(is_own) || is_one_of_several(needer, known.tree))
 }
@@ -109,7 +114,7 @@ fn is_one_of_several(path: &str, tree: &LibraryTree<'_>) -> bool {
     let Some(own) = unnumbered(path) else {
         return false;
     };
-    let mut beside = tree.files(directory(path)).filter(|other| *other != path);
+    let mut beside = tree.files(parent_dir(path)).filter(|other| *other != path);
     beside.any(|other| unnumbered(other).as_ref() == Some(&own))
 }
 
@@ -159,14 +164,15 @@ fn missing_one(
         Some(_) => first
             .needer
             .as_deref()
-            .and_then(|needer| package(needer, known.site_packages)),
+            .and_then(|needer| package_of_path(needer, known.site_packages)),
         None => None,
     };
-    let mut finding = Finding::new(code, weight, certainty, what).about(subject.unwrap_or(name));
+    let mut finding =
+        Finding::new(code, weight, certainty, what).with_subject(subject.unwrap_or(name));
     for needer in needers.iter().take(MOST_NAMED) {
-        finding = finding.seen(*needer, Some("DT_NEEDED"), name);
+        finding = finding.with_evidence(*needer, Some("DT_NEEDED"), name);
     }
-    for like in known.index.with_stem(names::stem(name)) {
+    for like in known.index.with_stem(names::library_stem(name)) {
         for path in known.index.paths(like).iter().take(MOST_NAMED) {
             if like == name {
                 let value = match wrong_machine(path, known.tree) {
@@ -175,9 +181,9 @@ fn missing_one(
                     }
                     None => "lies here, where the loader does not look for it".to_owned(),
                 };
-                finding = finding.seen(*path, None, value);
+                finding = finding.with_evidence(*path, None, value);
             } else if names::is_cuda(name) && file_name(path) == like {
-                finding = finding.seen(*path, Some("DT_SONAME"), like);
+                finding = finding.with_evidence(*path, Some("DT_SONAME"), like);
             }
         }
     }
@@ -185,7 +191,7 @@ fn missing_one(
     // need not be this one.
     let text = match known.preload_error {
         Some(error) if first.root.ends_with("/libtorch_global_deps.so") => {
-            finding = finding.seen("torch/__init__.py", Some("_load_global_deps"), error);
+            finding = finding.with_evidence("torch/__init__.py", Some("_load_global_deps"), error);
             error
         }
         // It passes over a library that it cannot open.
@@ -217,7 +223,7 @@ fn weigh(all: &[&MissingLibraryUse], known: &MissingLibraryContext<'_>) -> (Seve
 
 /// Whether a library is linked to torch or CUDA.
 pub(super) fn uses_torch(path: &str, tree: &LibraryTree<'_>) -> bool {
-    let Some(super::tree::TreeEntry::Library(library)) = tree.at(path) else {
+    let Some(super::tree::TreeEntry::Library(library)) = tree.entry_at(path) else {
         return false;
     };
     let mut needed = library.needed.iter();
@@ -233,17 +239,18 @@ fn wrong_major(
     let needs = names::cuda_major(name)?;
     let has = known.cuda_major?;
     let needer = first.needer.as_deref()?;
-    let package = package(needer, known.site_packages);
+    let package = package_of_path(needer, known.site_packages);
     (needs != has && !matches!(package, Some("torch" | "nvidia"))).then_some((needs, has))
 }
 
 /// The library of torchvision's operators, which it opens without a word when that fails.
 pub(super) fn is_vision(path: &str, known: &MissingLibraryContext<'_>) -> bool {
-    package(path, known.site_packages) == Some("torchvision") && file_name(path).starts_with("_C")
+    package_of_path(path, known.site_packages) == Some("torchvision")
+        && file_name(path).starts_with("_C")
 }
 
 fn wrong_machine(path: &str, tree: &LibraryTree<'_>) -> Option<u16> {
-    match tree.at(path) {
+    match tree.entry_at(path) {
         Some(super::tree::TreeEntry::Library(library)) if library.machine != tree.machine => {
             Some(library.machine)
         }
@@ -260,18 +267,18 @@ fn mends(
     known: &MissingLibraryContext<'_>,
 ) -> Finding {
     let needer = first.needer.as_deref().unwrap_or(&first.root);
-    let package = package(needer, known.site_packages);
+    let package = package_of_path(needer, known.site_packages);
     match code {
         "driver-library-not-found" => {
-            return finding.mend(
+            return finding.with_fix(
                 "Run it with a card, so that the driver's libraries are there.",
                 None,
             );
         }
         "torch-without-cuda" => {
-            return finding.mend(
+            return finding.with_fix(
                 "Install the build of torch with CUDA.",
-                known.reinstall("torch"),
+                known.reinstall_action("torch"),
             );
         }
         _ => {}
@@ -279,21 +286,21 @@ fn mends(
     if let Some((_, has)) = wrong_major {
         let package = package.unwrap_or("the package");
         return finding
-            .mend(
+            .with_fix(
                 format!("Install a build of {package} for CUDA {has} and this torch."),
                 None,
             )
-            .mend(
+            .with_fix(
                 format!("Build {package} here, with the compiler of CUDA {has}."),
-                known.rebuild(package),
+                known.rebuild_action(package),
             );
     }
     let cuda = names::cuda_major(name).or(known.cuda_major);
-    let wheel = cuda.and_then(|major| names::wheel(name, major));
+    let wheel = cuda.and_then(|major| names::cuda_wheel(name, major));
     let elsewhere = known.index.paths(name).iter();
     // Another package's copy for itself, such as Triton's of CUPTI, is not for torch.
     let is_private = |path: &str| {
-        let whose = self::package(path, known.site_packages);
+        let whose = self::package_of_path(path, known.site_packages);
         wheel.is_some() && whose.is_some_and(|whose| whose != "nvidia" && Some(whose) != package)
     };
     let mut elsewhere = elsewhere.filter(|path| {
@@ -302,45 +309,45 @@ fn mends(
     });
     if let Some(path) = elsewhere.next() {
         let finding = match wheel.as_deref().or(package) {
-            Some(package) => finding.mend(
+            Some(package) => finding.with_fix(
                 format!("Install {package} again."),
-                known.reinstall(package),
+                known.reinstall_action(package),
             ),
-            None => finding.mend(format!("Install what ships {needer} again."), None),
+            None => finding.with_fix(format!("Install what ships {needer} again."), None),
         };
-        return finding.mend(
+        return finding.with_fix(
             format!("Let the loader look in the folder of {name} too."),
             Some(FixAction::Variable {
                 name: "LD_LIBRARY_PATH".to_owned(),
-                value: Some(directory(path).to_owned()),
+                value: Some(parent_dir(path).to_owned()),
             }),
         );
     }
     if let Some(wheel) = wheel {
-        if let Some(again) = known.reinstall(&wheel) {
+        if let Some(again) = known.reinstall_action(&wheel) {
             let what = format!("Install {wheel} again: it ships {name}.");
-            return finding.mend(what, Some(again));
+            return finding.with_fix(what, Some(again));
         }
         // What torch pins is not known here, and the newest may be of another CUDA.
         let value = format!("[\"{wheel}\"]");
-        let torch = known.installed("torch");
+        let torch = known.installed_requirement("torch");
         return finding
-            .mend(
+            .with_fix(
                 format!("Install what torch asks for: {wheel} ships {name}."),
-                torch.map(|torch| pip(&torch)),
+                torch.map(|torch| pip_install_action(&torch)),
             )
-            .mend(
+            .with_fix(
                 format!("Add {wheel} to the packages, in the version that torch asks for."),
                 Some(spec("python.packages", value)),
             );
     }
-    if let Some(debian) = names::debian(name) {
+    if let Some(debian) = names::debian_package(name) {
         return finding
-            .mend(
+            .with_fix(
                 format!("Add {debian} to the system's packages: it ships {name}."),
                 Some(spec("system.packages", format!("[\"{debian}\"]"))),
             )
-            .mend(
+            .with_fix(
                 format!("Install {debian}."),
                 Some(FixAction::Command {
                     line: format!("apt-get install {debian}"),
@@ -350,9 +357,9 @@ fn mends(
             );
     }
     match package {
-        Some(package) => finding.mend(
+        Some(package) => finding.with_fix(
             format!("Install {package} again: a part of it is missing."),
-            known.reinstall(package),
+            known.reinstall_action(package),
         ),
         None => finding,
     }
@@ -367,20 +374,20 @@ fn refused(
     let (weight, certainty) = weigh(&[first], known);
     let what = format!("{path} is not a library ({text}), and the loader looks no further");
     let mut finding = Finding::new("library-unreadable", weight, certainty, what)
-        .about(path)
+        .with_subject(path)
         .would_say(&first.error_text);
     if let Some(needer) = &first.needer {
-        finding = finding.seen(needer, Some("DT_NEEDED"), &first.name);
+        finding = finding.with_evidence(needer, Some("DT_NEEDED"), &first.name);
     }
-    let finding = finding.seen(path, Some("ELF header"), text);
+    let finding = finding.with_evidence(path, Some("ELF header"), text);
     let wheel = known
         .cuda_major
-        .and_then(|major| names::wheel(&first.name, major));
-    let package = package(path, known.site_packages).map(str::to_owned);
+        .and_then(|major| names::cuda_wheel(&first.name, major));
+    let package = package_of_path(path, known.site_packages).map(str::to_owned);
     match wheel.or(package) {
-        Some(package) => finding.mend(
+        Some(package) => finding.with_fix(
             format!("Install {package} again."),
-            known.reinstall(&package),
+            known.reinstall_action(&package),
         ),
         None => finding,
     }
@@ -414,12 +421,12 @@ fn missing_optional(optional: &[&MissingLibraryUse]) -> Option<Finding> {
     let code = "optional-library-not-found";
     let mut finding = Finding::new(code, Severity::Notes, Certainty::Possible, what);
     for (needer, name) in lines.iter().take(MOST_NAMED) {
-        finding = finding.seen(*needer, Some("DT_NEEDED"), *name);
+        finding = finding.with_evidence(*needer, Some("DT_NEEDED"), *name);
     }
     Some(finding)
 }
 
-pub(super) fn pip(arguments: &str) -> FixAction {
+pub(super) fn pip_install_action(arguments: &str) -> FixAction {
     FixAction::Command {
         line: format!("python -m pip install {arguments}"),
         root: false,

@@ -2,7 +2,7 @@
 //!
 //! - [`LibraryTree`]: the libraries of an environment and what steers the search for them.
 //! - [`LoaderProcess`]: the loader at work in one process: what is loaded, from where, and why from there.
-//! - [`judge`]: a Python process that imports torch and the other extension modules, to findings.
+//! - [`check_imports`]: a Python process that imports torch and the other extension modules, to findings.
 //!
 //! Rules are those of ld.so(8), dlopen(3) and of glibc's `elf/dl-load.c`, `dl-deps.c` and
 //! `dl-version.c`; `tests/it/ld_so.rs` compares them with the real loader on random trees.
@@ -20,7 +20,7 @@ mod together;
 mod torch;
 mod tree;
 
-pub use findings::{LibraryResolution, LoaderInput, LoaderReport, judge};
+pub use findings::{LibraryResolution, LoaderInput, LoaderReport, check_imports};
 pub use names::is_cuda_symbol;
 pub use process::{
     DlopenResult, LoadedObject, LoaderProcess, LookupOrigin, UnresolvedLibrary, UnresolvedReason,

@@ -86,18 +86,18 @@ const DEBIAN: &[(&str, &str)] = &[
 ];
 
 /// `libcublas` of `libcublas.so.12`.
-pub(super) fn stem(name: &str) -> &str {
+pub(super) fn library_stem(name: &str) -> &str {
     name.split_once(".so").map_or(name, |(stem, _)| stem)
 }
 
 /// Whether it is a library of CUDA, cuDNN or NCCL.
 pub(super) fn is_cuda(name: &str) -> bool {
-    wheel(name, 12).is_some()
+    cuda_wheel(name, 12).is_some()
 }
 
 /// The wheel that ships a CUDA library for a major version of CUDA.
-pub(super) fn wheel(name: &str, cuda_major: u32) -> Option<String> {
-    let stem = stem(name);
+pub(super) fn cuda_wheel(name: &str, cuda_major: u32) -> Option<String> {
+    let stem = library_stem(name);
     let (base, bare) = match WHEELS.iter().find(|(own, ..)| *own == stem) {
         Some((_, base, bare)) => (*base, *bare),
         None if stem == "libcudnn" || stem.starts_with("libcudnn_") => ("nvidia-cudnn", false),
@@ -127,7 +127,7 @@ pub(super) fn library_of(symbol: &str) -> Option<&'static str> {
 }
 
 /// The Debian package of a system library.
-pub(super) fn debian(name: &str) -> Option<&'static str> {
+pub(super) fn debian_package(name: &str) -> Option<&'static str> {
     let own = DEBIAN.iter().find(|(library, _)| *library == name);
     own.map(|(_, package)| *package)
 }
@@ -143,7 +143,7 @@ pub fn is_cuda_symbol(symbol: &[u8]) -> bool {
 
 /// Whether it is one of torch's own libraries.
 pub(super) fn is_torch(name: &str) -> bool {
-    let stem = stem(name);
+    let stem = library_stem(name);
     stem.starts_with("libtorch") || matches!(stem, "libc10" | "libc10_cuda" | "libshm")
 }
 
@@ -162,7 +162,7 @@ mod tests {
             ("libcudnnx.so.9", 12, None),
             ("libz.so.1", 12, None),
         ] {
-            assert_eq!(wheel(name, major).as_deref(), wheel_name, "{name}");
+            assert_eq!(cuda_wheel(name, major).as_deref(), wheel_name, "{name}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::tree::{LibraryTree, TreeEntry, directory};
+use super::tree::{LibraryTree, TreeEntry, parent_dir};
 use crate::library::ElfLibrary;
 
 /// A process as the loader sees it: what is loaded, in order.
@@ -150,7 +150,7 @@ impl<'t, 'a> LoaderProcess<'t, 'a> {
         let program = tree.program.as_ref();
         // `$ORIGIN` of the program is where the file is, of a library the path that led to it.
         let program = program.and_then(|path| tree.resolve(path));
-        let origin = program.as_deref().map(directory);
+        let origin = program.as_deref().map(parent_dir);
         // An empty variable is as none; an empty entry is the working directory.
         if !tree.library_path.is_empty() {
             let entries = tree.library_path.split([':', ';']);
@@ -163,7 +163,7 @@ impl<'t, 'a> LoaderProcess<'t, 'a> {
             );
         }
         if let Some(real) = program
-            && let Some(TreeEntry::Library(library)) = tree.at(&real)
+            && let Some(TreeEntry::Library(library)) = tree.entry_at(&real)
         {
             let hit = Hit {
                 path: real.clone(),
@@ -230,7 +230,7 @@ impl<'t, 'a> LoaderProcess<'t, 'a> {
 
     /// Unloads what a call has loaded, the last one of those that are not yet forgotten, as the
     /// loader does when a `dlopen` fails.
-    pub fn forget(&mut self, opened: &DlopenResult) {
+    pub fn unload_new_objects(&mut self, opened: &DlopenResult) {
         self.objects.truncate(opened.first_new);
         self.names.retain(|_, object| *object < opened.first_new);
         for name in &opened.late {
@@ -246,14 +246,14 @@ impl<'t, 'a> LoaderProcess<'t, 'a> {
 
     /// The loaded object that answers to a name.
     #[must_use]
-    pub fn named(&self, name: &str) -> Option<usize> {
+    pub fn find_object(&self, name: &str) -> Option<usize> {
         self.names.get(name).copied()
     }
 
     /// Search entries that mean the working directory, which is not searched here: where each
     /// stands, and its text.
     #[must_use]
-    pub fn relative(&self) -> &[(String, String)] {
+    pub fn relative_search_paths(&self) -> &[(String, String)] {
         &self.relative
     }
 
@@ -270,12 +270,12 @@ impl<'t, 'a> LoaderProcess<'t, 'a> {
                 let library = self.objects[object].library;
                 for name in &library.needed {
                     // Here tokens are put in before the name is looked for among what is loaded.
-                    let origin = directory(&self.objects[object].path);
+                    let origin = parent_dir(&self.objects[object].path);
                     let expanded = name
                         .contains(['$', '/'])
-                        .then(|| self.tree.expand(name, Some(origin)));
+                        .then(|| self.tree.expand_tokens(name, Some(origin)));
                     let name = expanded.as_ref().and_then(Option::as_ref).unwrap_or(name);
-                    let new_name = !opened.missing.is_empty() && self.named(name).is_none();
+                    let new_name = !opened.missing.is_empty() && self.find_object(name).is_none();
                     let came = self.map(name, Some(object), None);
                     if new_name && came.is_ok() {
                         opened.late.push(name.clone());
@@ -307,12 +307,12 @@ impl<'t, 'a> LoaderProcess<'t, 'a> {
         loader: Option<usize>,
         asked: Option<LookupOrigin>,
     ) -> Result<Option<usize>, UnresolvedReason> {
-        if let Some(loaded) = self.named(name) {
+        if let Some(loaded) = self.find_object(name) {
             return Ok(Some(loaded));
         }
         let (search, found) = if name.contains('/') {
-            let origin = loader.map(|loader| directory(&self.objects[loader].path));
-            let search = match self.tree.expand(name, origin) {
+            let origin = loader.map(|loader| parent_dir(&self.objects[loader].path));
+            let search = match self.tree.expand_tokens(name, origin) {
                 Some(path) => at(self.tree, &path, self.tree.resolve(&path)),
                 None => Search::Nothing,
             };
@@ -334,7 +334,7 @@ impl<'t, 'a> LoaderProcess<'t, 'a> {
                 Ok(Some(object))
             }
             Search::Refused { path, text } => Err(UnresolvedReason::Refused { path, text }),
-            Search::Nothing if self.tree.provides(name) => Ok(None),
+            Search::Nothing if self.tree.is_provided(name) => Ok(None),
             Search::Nothing => Err(UnresolvedReason::NotFound),
         }
     }
@@ -387,7 +387,7 @@ impl<'t, 'a> LoaderProcess<'t, 'a> {
         // and looks at no other if there is no such file.
         for path in tree.in_cache(name) {
             let real = tree.resolve(path);
-            let entry = real.as_deref().and_then(|real| tree.at(real));
+            let entry = real.as_deref().and_then(|real| tree.entry_at(real));
             if matches!(entry, Some(TreeEntry::Library(library)) if library.machine != tree.machine)
             {
                 continue;
@@ -421,7 +421,7 @@ impl<'t, 'a> LoaderProcess<'t, 'a> {
             directories(
                 self.tree,
                 entries,
-                Some(directory(&path)),
+                Some(parent_dir(&path)),
                 &source,
                 &mut self.relative,
             )
@@ -459,7 +459,7 @@ fn directories<'e>(
 ) -> Vec<String> {
     let mut kept = Vec::new();
     for entry in entries {
-        match tree.expand(entry, origin) {
+        match tree.expand_tokens(entry, origin) {
             Some(directory) if directory.starts_with('/') => kept.push(directory),
             // A token without a value leaves nothing to search.
             Some(directory) if directory.is_empty() && !entry.is_empty() => {}
@@ -491,7 +491,7 @@ fn probe<'a>(
                 continue;
             };
             let real = format!("{}/{name}", real.trim_end_matches('/'));
-            let real = match tree.at(&real) {
+            let real = match tree.entry_at(&real) {
                 Some(TreeEntry::Link(_)) => tree.resolve(&real),
                 Some(_) => Some(real),
                 None => continue,
@@ -511,7 +511,7 @@ fn at<'a>(tree: &LibraryTree<'a>, path: &str, real: Option<String>) -> Search<'a
     let Some(real) = real else {
         return Search::Nothing;
     };
-    match tree.at(&real) {
+    match tree.entry_at(&real) {
         Some(TreeEntry::Library(library)) if library.machine == tree.machine => Search::Hit(Hit {
             path: path.to_owned(),
             real,

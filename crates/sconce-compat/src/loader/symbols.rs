@@ -31,7 +31,7 @@ impl LoaderProcess<'_, '_> {
         let mut misses = Vec::new();
         for needer in new_objects(opened) {
             for needs in &self.objects()[needer].library.needs_versions {
-                let Some(provider) = self.named(&needs.of) else {
+                let Some(provider) = self.find_object(&needs.of) else {
                     continue;
                 };
                 let library = self.objects()[provider].library;
@@ -181,9 +181,9 @@ mod tests {
             ..ElfLibrary::default()
         };
         let mut tree = LibraryTree::new(62);
-        tree.library("/lib/libc.so.6", &libc);
-        tree.library("/lib/libplain.so", &plain);
-        tree.library("/m.so", &module);
+        tree.add_library("/lib/libc.so.6", &libc);
+        tree.add_library("/lib/libplain.so", &plain);
+        tree.add_library("/m.so", &module);
         let (mut process, _) = LoaderProcess::start(&tree);
         let opened = process.open("/m.so", None, false);
         let misses = process.version_misses(&opened);
@@ -216,7 +216,7 @@ mod tests {
             ("/lib/libother.so", &other),
             ("/m.so", &module),
         ] {
-            tree.library(path, library);
+            tree.add_library(path, library);
         }
         let (mut process, _) = LoaderProcess::start(&tree);
         process.open("libglobal.so", None, true);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use sconce_schema::finding::{Finding, Fix, FixAction};
 
-use super::missing::pip;
+use super::missing::pip_install_action;
 
 /// What installs NVIDIA's packages again as they are.
 const AGAIN: &str = "python -m pip install --force-reinstall --no-deps nvidia-";
@@ -62,14 +62,14 @@ fn joined(mut all: Vec<Finding>) -> Option<Finding> {
     }
     if let Some(line) = together(&first, &all) {
         first.mends.clear();
-        first = first.mend(
+        first = first.with_fix(
             "Install the packages again that ship them.",
-            Some(pip(&line)),
+            Some(pip_install_action(&line)),
         );
     }
     if let Some(packages) = in_spec(&first, &all) {
         first.mends.retain(|mend| wanted(mend).is_none());
-        first = first.mend(
+        first = first.with_fix(
             "Add them to the packages, in the versions that torch asks for.",
             Some(FixAction::Spec {
                 key: PACKAGES.to_owned(),

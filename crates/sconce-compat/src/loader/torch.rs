@@ -1,6 +1,6 @@
 //! What `import torch` asks the loader for.
 
-use super::names::stem;
+use super::names::library_stem;
 use super::process::{DlopenResult, LoaderProcess, UnresolvedLibrary, UnresolvedReason};
 use super::tree::{LibraryTree, file_name};
 
@@ -135,7 +135,7 @@ fn recipe(version: TorchVersion) -> Recipe {
 
 /// Imports torch as Python would, and goes on where it would stop, so that what comes later can be
 /// judged too.
-pub(super) fn import(
+pub(super) fn simulate_import(
     process: &mut LoaderProcess<'_, '_>,
     site_packages: &[String],
     version: TorchVersion,
@@ -155,7 +155,7 @@ pub(super) fn import(
     let global_deps = format!("{torch}/lib/libtorch_global_deps.so");
     let there = tree
         .resolve(&global_deps)
-        .is_some_and(|real| tree.at(&real).is_some());
+        .is_some_and(|real| tree.entry_at(&real).is_some());
     if there {
         let mut opened = process.open(&global_deps, None, true);
         let rescue = opened.missing.first().is_some_and(|first| {
@@ -163,7 +163,7 @@ pub(super) fn import(
             recipe.rescue.iter().any(|(_, stem)| text.contains(stem))
         });
         if rescue {
-            process.forget(&opened);
+            process.unload_new_objects(&opened);
             import.preload_error =
                 open_wheels(process, site_packages, &recipe, true, &mut import.steps);
             opened = process.open(&global_deps, None, true);
@@ -224,7 +224,7 @@ fn open_wheels(
         if !opened.missing.is_empty() {
             // Ahead of the import this is caught, and what was not opened is not loaded.
             if !rescue {
-                process.forget(&opened);
+                process.unload_new_objects(&opened);
                 return None;
             }
         }
@@ -273,13 +273,13 @@ pub(super) fn cuda_major(tree: &LibraryTree<'_>, site_packages: &[String]) -> Op
     site_packages.iter().find_map(|site| {
         libraries.iter().find_map(|name| {
             let real = tree.resolve(&format!("{site}/torch/lib/{name}"))?;
-            let Some(super::tree::TreeEntry::Library(library)) = tree.at(&real) else {
+            let Some(super::tree::TreeEntry::Library(library)) = tree.entry_at(&real) else {
                 return None;
             };
             let cudart = library
                 .needed
                 .iter()
-                .find(|name| stem(name) == "libcudart")?;
+                .find(|name| library_stem(name) == "libcudart")?;
             super::names::cuda_major(cudart)
         })
     })

@@ -10,7 +10,7 @@ const PATH_MAX: usize = 4096;
 const MAX_LINKS: u32 = 40;
 
 /// Libraries of the C and C++ runtimes, which every system that runs manylinux wheels has: for
-/// [`LibraryTree::provide`] where only the Python packages of an environment are known.
+/// [`LibraryTree::add_provided_name`] where only the Python packages of an environment are known.
 pub const BASE_NAMES: &[&str] = &[
     "ld-linux-x86-64.so.2",
     "ld-linux-aarch64.so.1",
@@ -27,7 +27,7 @@ pub const BASE_NAMES: &[&str] = &[
 ];
 
 /// Libraries that come with NVIDIA's driver into the environment when it runs: for
-/// [`LibraryTree::provide`] where the run will have a card.
+/// [`LibraryTree::add_provided_name`] where the run will have a card.
 pub const DRIVER_NAMES: &[&str] = &[
     "libcuda.so.1",
     "libcudadebugger.so.1",
@@ -111,13 +111,13 @@ impl<'a> LibraryTree<'a> {
     }
 
     /// A library lies at this path.
-    pub fn library(&mut self, path: &str, library: &'a ElfLibrary) {
+    pub fn add_library(&mut self, path: &str, library: &'a ElfLibrary) {
         self.put(path, TreeEntry::Library(library));
     }
 
     /// A file that is no library lies at this path. The loader does not look further when it comes
     /// upon it; `short`: it is too short for an ELF header.
-    pub fn refused(&mut self, path: &str, short: bool) {
+    pub fn add_refused_file(&mut self, path: &str, short: bool) {
         let text = match short {
             true => "file too short",
             false => "invalid ELF header",
@@ -126,18 +126,18 @@ impl<'a> LibraryTree<'a> {
     }
 
     /// A symbolic link lies at this path, to a file or a directory.
-    pub fn link(&mut self, path: &str, target: &str) {
+    pub fn add_link(&mut self, path: &str, target: &str) {
         self.put(path, TreeEntry::Link(target.to_owned()));
     }
 
     /// The next line of `ld.so.cache` gives this path for this name.
-    pub fn cached(&mut self, name: &str, path: &str) {
+    pub fn add_cache_entry(&mut self, name: &str, path: &str) {
         let paths = self.cache.entry(name.to_owned()).or_default();
         paths.push(path.to_owned());
     }
 
     /// A library of this name will be there when it runs, though it is not in the tree.
-    pub fn provide(&mut self, name: &str) {
+    pub fn add_provided_name(&mut self, name: &str) {
         self.provided.insert(name.to_owned());
     }
 
@@ -190,7 +190,7 @@ impl<'a> LibraryTree<'a> {
             .map(|(path, _)| path.as_str())
     }
 
-    pub(super) fn at(&self, real: &str) -> Option<&TreeEntry<'a>> {
+    pub(super) fn entry_at(&self, real: &str) -> Option<&TreeEntry<'a>> {
         self.entries.get(real)
     }
 
@@ -198,13 +198,13 @@ impl<'a> LibraryTree<'a> {
         self.cache.get(name).map_or(&[], Vec::as_slice)
     }
 
-    pub(super) fn provides(&self, name: &str) -> bool {
+    pub(super) fn is_provided(&self, name: &str) -> bool {
         self.provided.contains(name)
     }
 
     /// One entry of a search path with `$ORIGIN`, `$LIB` and `$PLATFORM` put in, without slashes at
     /// its end. None: it stands for nothing that can be searched.
-    pub(super) fn expand(&self, entry: &str, origin: Option<&str>) -> Option<String> {
+    pub(super) fn expand_tokens(&self, entry: &str, origin: Option<&str>) -> Option<String> {
         let mut out = String::with_capacity(entry.len());
         let mut rest = entry;
         while let Some(at) = rest.find('$') {
@@ -262,7 +262,7 @@ fn token<'t>(text: &'t str, name: &str) -> Option<&'t str> {
 }
 
 /// The directory of a path, as text.
-pub(super) fn directory(path: &str) -> &str {
+pub(super) fn parent_dir(path: &str) -> &str {
     match path.rfind('/') {
         Some(0) => "/",
         Some(at) => &path[..at],
@@ -282,11 +282,11 @@ mod tests {
     #[test]
     fn links_are_followed_as_the_kernel_does() {
         let mut tree = LibraryTree::new(62);
-        tree.link("/lib", "usr/lib");
-        tree.link("/usr/lib/a.so", "deep/a.so.1");
-        tree.link("/opt/env", "/srv/../srv/env-1");
-        tree.link("/loop", "/loop");
-        tree.link("/grow", "grow/grow");
+        tree.add_link("/lib", "usr/lib");
+        tree.add_link("/usr/lib/a.so", "deep/a.so.1");
+        tree.add_link("/opt/env", "/srv/../srv/env-1");
+        tree.add_link("/loop", "/loop");
+        tree.add_link("/grow", "grow/grow");
         for (path, real) in [
             ("/lib/x.so", Some("/usr/lib/x.so")),
             ("/lib/../x", Some("/usr/x")),
@@ -317,17 +317,23 @@ mod tests {
             ("", ""),
             ("é$ORIGIN", "é/o"),
         ] {
-            assert_eq!(tree.expand(entry, Some("/o")).as_deref(), Some(value));
+            assert_eq!(
+                tree.expand_tokens(entry, Some("/o")).as_deref(),
+                Some(value)
+            );
         }
-        assert_eq!(tree.expand("$ORIGIN/x", None), None);
-        assert_eq!(tree.expand(&"$ORIGIN".repeat(9000), Some("/o")), None);
+        assert_eq!(tree.expand_tokens("$ORIGIN/x", None), None);
+        assert_eq!(
+            tree.expand_tokens(&"$ORIGIN".repeat(9000), Some("/o")),
+            None
+        );
     }
 
     #[test]
     fn files_of_a_directory_are_its_own() {
         let mut tree = LibraryTree::new(62);
         for path in ["/a/b.so", "/a/c/d.so", "/a/e.so", "/ab/f.so", "relative.so"] {
-            tree.refused(path, true);
+            tree.add_refused_file(path, true);
         }
         let files: Vec<_> = tree.files("/a").collect();
         assert_eq!(files, ["/a/b.so", "/a/e.so"]);

@@ -101,7 +101,7 @@ impl Matrix {
         Self {
             machines: machines.iter().map(name).collect(),
             rows,
-            newest: newest(&judged),
+            newest: newest_torch_for(&judged),
             left_out: others.iter().map(name).collect(),
             alike: kinds.iter().map(first).collect(),
         }
@@ -151,7 +151,7 @@ impl TorchChoice {
 
     /// `torch 2.14.1 built with CUDA 12.6, from PyTorch's own index cu126`.
     #[must_use]
-    pub fn sentence(&self) -> String {
+    pub fn to_sentence(&self) -> String {
         let from = self.index.as_ref().map_or(String::new(), |index| {
             format!(", from PyTorch's own index {index} (python.extra-index)")
         });
@@ -160,21 +160,21 @@ impl TorchChoice {
 
     /// What the spec's `python.packages` says for it.
     #[must_use]
-    pub fn spec(&self) -> String {
+    pub fn spec_value(&self) -> String {
         format!("[\"{}\"]", self.requirement)
     }
 }
 
 /// Torches on machines, each by the build that its name says, or else by the wheel of the default index.
 #[must_use]
-pub fn torches(wanted: &[NamedTorch], machines: &[HostFacts]) -> Matrix {
-    let rows = wanted.iter().map(|torch| named::row(torch, machines));
+pub fn build_torch_matrix(wanted: &[NamedTorch], machines: &[HostFacts]) -> Matrix {
+    let rows = wanted.iter().map(|torch| named::torch_row(torch, machines));
     Matrix::new(rows.collect(), machines)
 }
 
 /// One environment on machines.
 #[must_use]
-pub fn environment(
+pub fn environment_row(
     name: &str,
     environment: &EnvironmentVersions,
     files: &[(&str, &GpuCode)],
@@ -183,7 +183,7 @@ pub fn environment(
     let build = || environment.known_build();
     let read = files
         .iter()
-        .any(|(path, code)| path.ends_with("libtorch_cuda.so") && code.containers() > 0);
+        .any(|(path, code)| path.ends_with("libtorch_cuda.so") && code.container_count() > 0);
     let basis = match (read, build()) {
         (true, _) => CompatibilityBasis::Bytes,
         (false, Some(build)) => CompatibilityBasis::Table(build.source.sure),
@@ -197,20 +197,20 @@ pub fn environment(
         };
         // What is wrong with a machine whatever runs on it is not the environment's, but for its
         // driver and cards.
-        let mut findings = rules::environment(&case);
-        let of_machine = rules::machine(machine);
+        let mut findings = rules::check_environment(&case);
+        let of_machine = rules::check_host(machine);
         let cards = ["no-driver", "card-too-new", "card-dropped"];
         findings.extend(
             of_machine
                 .into_iter()
                 .filter(|one| cards.contains(&one.code.as_str())),
         );
-        sconce_schema::finding::sort(&mut findings);
+        sconce_schema::finding::sort_by_severity(&mut findings);
         cell_of(&findings, basis)
     };
     MatrixRow {
         name: name.to_owned(),
-        cuda: environment.cuda(),
+        cuda: environment.torch_cuda(),
         cells: machines.iter().map(cell).collect(),
     }
 }
@@ -252,7 +252,7 @@ fn name(machine: &HostFacts) -> String {
 }
 
 fn default_cell(torch: &'static TorchRelease, machine: &HostFacts) -> MatrixCell {
-    let Some(build) = torch.build(torch.cuda) else {
+    let Some(build) = torch.find_build(torch.cuda) else {
         return unknown("no wheel of this release is known");
     };
     let mut cell = on(torch, build, machine);
@@ -278,7 +278,7 @@ fn unjudged(machine: &HostFacts) -> Option<&'static str> {
     if architecture.is_some_and(|machine| machine != "x86_64") {
         return Some("only wheels for x86-64 are known");
     }
-    let nothing = rules::kinds(machine).is_empty();
+    let nothing = rules::group_gpus(machine).is_empty();
     nothing.then_some("the machine has no card whose capability is known")
 }
 
@@ -287,7 +287,7 @@ fn on(torch: &TorchRelease, build: &TorchBuild, machine: &HostFacts) -> MatrixCe
     if let Some(why) = unjudged(machine) {
         return unknown(why);
     }
-    let kinds = rules::kinds(machine);
+    let kinds = rules::group_gpus(machine);
     let basis = CompatibilityBasis::Table(build.source.sure);
     let cell = |verdict, reason: String| MatrixCell {
         verdict,
@@ -321,7 +321,7 @@ fn on_card(
     cell: &dyn Fn(Compatibility, String) -> MatrixCell,
 ) -> MatrixCell {
     let capability = kind.capability;
-    let known = tables::architecture(capability);
+    let known = tables::gpu_architecture(capability);
     if let (Some(driver), Some(known)) = (rules::kernel_driver(machine), known) {
         if let Some(first) = known.first_branch.filter(|first| driver.major < *first) {
             return cell(
@@ -337,9 +337,9 @@ fn on_card(
         }
     }
     let driver = rules::driver_cuda(machine);
-    let reached = rules::reached(&build.code, capability, driver, Some(build.cuda));
-    if reached.running() == 0 && reached.too_new == 0 {
-        let has = build.capabilities();
+    let reached = rules::runnable_code(&build.code, capability, driver, Some(build.cuda));
+    if reached.runnable_count() == 0 && reached.too_new == 0 {
+        let has = build.sass_capabilities();
         // Which side of what it has the card lies on says more than the list.
         let reason = match (has.first(), has.last()) {
             (Some(first), _) if capability < *first => {
@@ -353,7 +353,7 @@ fn on_card(
         return cell(Compatibility::Fails, reason);
     }
     let needs = reached.needs.map_or(String::new(), |cuda| cuda.to_string());
-    if reached.running() == 0 {
+    if reached.runnable_count() == 0 {
         return cell(
             Compatibility::Fails,
             format!("PTX needs a driver of CUDA {needs}"),
@@ -369,11 +369,11 @@ fn on_card(
         cell.basis = CompatibilityBasis::Table(gap.source.sure);
         return cell;
     }
-    let triton = rules::release(torch.triton).and_then(tables::triton);
+    let triton = rules::parse_release(torch.triton).and_then(tables::find_triton_release);
     let first = known.and_then(|known| known.first_cuda);
     if let (Some(triton), Some(first)) = (triton, first)
         && triton.ptxas < first
-        && rules::release(torch.triton) == Some(triton.release)
+        && rules::parse_release(torch.triton) == Some(triton.release)
     {
         return cell(
             Compatibility::Warns,
@@ -415,13 +415,13 @@ pub fn build_for(torch: &TorchRelease, machines: &[HostFacts]) -> Option<TorchCh
 /// A lead about what a build has code for is no doubt of its being published, but for the newest
 /// release, whose other builds nobody has seen.
 fn published(torch: &TorchRelease, build: &TorchBuild) -> bool {
-    let newest = tables::torches().last().map(|last| last.release);
+    let newest = tables::torch_releases().last().map(|last| last.release);
     build.cuda == torch.cuda || Some(torch.release) != newest
 }
 
 /// The newest torch that runs on all of these machines, and with which CUDA.
 #[must_use]
-pub fn newest(machines: &[HostFacts]) -> Option<TorchChoice> {
-    let mut newest_first = tables::torches().iter().rev();
+pub fn newest_torch_for(machines: &[HostFacts]) -> Option<TorchChoice> {
+    let mut newest_first = tables::torch_releases().iter().rev();
     newest_first.find_map(|torch| build_for(torch, machines))
 }

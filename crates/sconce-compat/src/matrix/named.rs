@@ -93,7 +93,7 @@ impl NamedTorch {
     /// What is known of its release.
     #[must_use]
     fn known(&self) -> Option<&'static TorchRelease> {
-        tables::torch(self.release)
+        tables::find_torch_release(self.release)
     }
 }
 
@@ -120,7 +120,7 @@ fn build_of(local: &str) -> NamedBuild {
 
 /// One named torch on machines. `None` where nothing is known of its release and of its build.
 #[must_use]
-pub(super) fn row(named: &NamedTorch, machines: &[HostFacts]) -> MatrixRow {
+pub(super) fn torch_row(named: &NamedTorch, machines: &[HostFacts]) -> MatrixRow {
     let torch = named.known();
     let as_released = torch.filter(|_| !named.is_other);
     let cuda = match &named.build {
@@ -161,7 +161,7 @@ fn cell(
     }) else {
         return unknown("the builds of releases alone are known");
     };
-    if let Some((torch, build)) = torch.and_then(|torch| Some((torch, torch.build(cuda)?))) {
+    if let Some((torch, build)) = torch.and_then(|torch| Some((torch, torch.find_build(cuda)?))) {
         let mut cell = on(torch, build, machine);
         if cell.verdict == Compatibility::Fails {
             let other = build_for(torch, std::slice::from_ref(machine));
@@ -203,9 +203,9 @@ fn never(cuda: CudaVersion, machine: &HostFacts) -> Option<String> {
     {
         return Some(format!("CUDA {cuda} needs driver {floor}"));
     }
-    let kinds = rules::kinds(machine);
+    let kinds = rules::group_gpus(machine);
     let mut of_cards = kinds.iter().filter_map(|kind| {
-        let last = tables::architecture(kind.capability)?.last_cuda?;
+        let last = tables::gpu_architecture(kind.capability)?.last_cuda?;
         let said = format!(
             "CUDA {cuda} makes no code for {}, {last} is its last",
             kind.capability

@@ -2,7 +2,7 @@
 
 use sconce_schema::finding::{Finding, Severity};
 
-use super::{CheckInput, kernel_driver, kinds};
+use super::{CheckInput, group_gpus, kernel_driver};
 use crate::tables;
 
 /// Cards that are newer than the driver, or that its branch dropped.
@@ -11,8 +11,8 @@ pub(super) fn unknown_to_driver(case: &CheckInput<'_>) -> Vec<Finding> {
         return Vec::new();
     };
     let finding = |kind: super::SameGpus<'_>| {
-        let known = tables::architecture(kind.capability)?;
-        let (name, all) = (kind.name(), kind.all());
+        let known = tables::gpu_architecture(kind.capability)?;
+        let (name, all) = (kind.name(), kind.name_with_count());
         if let Some(first) = known.first_branch.filter(|first| driver.major < *first) {
             let what = format!(
                 "driver {driver} is older than the {name}: branch {first} was the first to know it"
@@ -23,7 +23,7 @@ pub(super) fn unknown_to_driver(case: &CheckInput<'_>) -> Vec<Finding> {
                 known.source.sure.certainty(),
                 what,
             )
-            .mend(format!("Install driver {first} or newer"), None);
+            .with_fix(format!("Install driver {first} or newer"), None);
             return Some((finding, all, known));
         }
         let last = known.last_branch.filter(|last| driver.major > *last)?;
@@ -35,16 +35,16 @@ pub(super) fn unknown_to_driver(case: &CheckInput<'_>) -> Vec<Finding> {
             known.source.sure.certainty(),
             what,
         )
-        .mend(format!("Install a driver of branch {last}"), None);
+        .with_fix(format!("Install a driver of branch {last}"), None);
         Some((finding, all, known))
     };
-    let found = kinds(case.host).into_iter().filter_map(finding);
+    let found = group_gpus(case.host).into_iter().filter_map(finding);
     found
         .map(|(finding, name, known)| {
             finding
-                .about(name)
-                .seen("/proc/driver/nvidia/version", None, driver.to_string())
-                .seen(
+                .with_subject(name)
+                .with_evidence("/proc/driver/nvidia/version", None, driver.to_string())
+                .with_evidence(
                     known.source.what,
                     Some(known.name),
                     format!("{}", known.from),

@@ -4,10 +4,10 @@ use sconce_schema::ComputeCapability;
 use sconce_schema::facts::GpuFacts;
 use sconce_schema::finding::{Certainty, Finding, Severity};
 
-use super::reach::{RunnableCode, driver_cuda, reached};
+use super::reach::{RunnableCode, driver_cuda, runnable_code};
 use super::{
-    CheckInput, EnvironmentVersions, SameGpus, TorchBackend, as_user, capability, card_number,
-    in_spec, kinds, listed, variable,
+    CheckInput, EnvironmentVersions, SameGpus, TorchBackend, as_user, card_number,
+    format_capabilities, gpu_capability, group_gpus, in_spec, variable_action,
 };
 use crate::library::{CodeKind, GpuCode};
 use crate::matrix;
@@ -31,7 +31,7 @@ pub(super) fn file_name(path: &str) -> &str {
 }
 
 /// torch's own code: every kernel's container must have an entry that the card can run.
-pub(super) fn torch(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_torch_code(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(environment) = case.environment else {
         return Vec::new();
     };
@@ -39,11 +39,11 @@ pub(super) fn torch(case: &CheckInput<'_>) -> Vec<Finding> {
         return Vec::new();
     };
     let mut findings = unknown_cards(case, environment, version);
-    let cuda = environment.cuda();
+    let cuda = environment.torch_cuda();
     let build = environment.known_build();
     let own = case.files.iter().find(|(path, _)| is_torch(path));
     let (code, certainty, source, place) = match (own, build) {
-        (Some((path, code)), _) if code.containers() > 0 => {
+        (Some((path, code)), _) if code.container_count() > 0 => {
             (*code, Certainty::Certain, *path, Some(".nv_fatbin"))
         }
         // The tables know wheels for x86-64 alone.
@@ -57,18 +57,21 @@ pub(super) fn torch(case: &CheckInput<'_>) -> Vec<Finding> {
         }
     };
     let driver = driver_cuda(case.host);
-    for kind in kinds(case.host) {
-        let reached = reached(code, kind.capability, driver, cuda);
+    for kind in group_gpus(case.host) {
+        let reached = runnable_code(code, kind.capability, driver, cuda);
         let seen = match place {
             Some(_) => format!(
                 "{} of {} containers run on {}",
-                reached.running(),
+                reached.runnable_count(),
                 reached.containers,
                 kind.capability
             ),
-            None => format!("machine code for {}", listed(&capabilities(code))),
+            None => format!(
+                "machine code for {}",
+                format_capabilities(&sass_capabilities(code))
+            ),
         };
-        let nothing = reached.running() == 0 && reached.too_new == 0;
+        let nothing = reached.runnable_count() == 0 && reached.too_new == 0;
         if place.is_some() && nothing && code.is_emptied_for(kind.capability) {
             let finding = Finding::new(
                 "no-kernel-image",
@@ -81,7 +84,7 @@ pub(super) fn torch(case: &CheckInput<'_>) -> Vec<Finding> {
                     kind.capability
                 ),
             );
-            let finding = finding.would_say(NO_KERNEL).mend(
+            let finding = finding.would_say(NO_KERNEL).with_fix(
                 format!(
                     "Add the card to `build.cards` in sconce.toml (\"{}\"), or leave `build.cards` \
                      out so that the image is for every card; then build again",
@@ -89,11 +92,17 @@ pub(super) fn torch(case: &CheckInput<'_>) -> Vec<Finding> {
                 ),
                 None,
             );
-            findings.push(finding.about(kind.all()).seen(source, place, seen));
+            findings.push(
+                finding
+                    .with_subject(kind.name_with_count())
+                    .with_evidence(source, place, seen),
+            );
         } else if place.is_some() && nothing && index_has(case, &kind) {
-            findings.push(built_for_others(version, &kind).seen(source, place, seen));
+            findings.push(built_for_others(version, &kind).with_evidence(source, place, seen));
         } else if let Some(finding) = judged(case, version, &kind, reached, certainty) {
-            let finding = finding.about(kind.all()).seen(source, place, seen);
+            let finding = finding
+                .with_subject(kind.name_with_count())
+                .with_evidence(source, place, seen);
             findings.push(mended(finding, case, &kind));
         }
         if own.is_none() {
@@ -107,7 +116,7 @@ pub(super) fn torch(case: &CheckInput<'_>) -> Vec<Finding> {
 /// Whether it is a build that uses no CUDA: those have a finding of their own.
 fn is_without_cuda(environment: &EnvironmentVersions) -> bool {
     matches!(
-        environment.build(),
+        environment.torch_backend(),
         Some(TorchBackend::Cpu | TorchBackend::Rocm)
     )
 }
@@ -115,7 +124,7 @@ fn is_without_cuda(environment: &EnvironmentVersions) -> bool {
 /// Whether nothing tells for which capability a card needs code; one that the driver lost tells nothing at all, and has
 /// a finding of its own.
 pub(crate) fn is_unknown(card: &GpuFacts) -> bool {
-    card.lost.is_none() && capability(card).is_none()
+    card.lost.is_none() && gpu_capability(card).is_none()
 }
 
 /// Of a card that tells no compute capability, and whose name is in no table, nobody can tell whether torch has code
@@ -136,9 +145,9 @@ fn unknown_cards(
              and is in no table"
         );
         Finding::new(NOT_JUDGED, Severity::Notes, Certainty::Certain, what)
-            .about(name)
-            .seen("NVML", None, "no compute capability")
-            .mend(
+            .with_subject(name)
+            .with_evidence("NVML", None, "no compute capability")
+            .with_fix(
                 "Let the driver tell it",
                 as_user("nvidia-smi --query-gpu=name,compute_cap --format=csv"),
             )
@@ -156,7 +165,7 @@ fn unjudged(
     if is_without_cuda(environment) {
         return Vec::new();
     }
-    let of_build = match environment.cuda() {
+    let of_build = match environment.torch_cuda() {
         _ if !is_x86(case) => " (only wheels for x86-64 are in the tables)".to_owned(),
         Some(cuda) => format!(" (its build for CUDA {cuda} is in no table)"),
         None => " (its build is in no table)".to_owned(),
@@ -169,14 +178,14 @@ fn unjudged(
             kind.capability
         );
         Finding::new(NOT_JUDGED, Severity::Notes, Certainty::Certain, what)
-            .about(kind.all())
-            .seen("package", Some("torch"), version)
-            .mend(
+            .with_subject(kind.name_with_count())
+            .with_evidence("package", Some("torch"), version)
+            .with_fix(
                 "Install it, and check the folder that it is installed in",
                 None,
             )
     };
-    kinds(case.host).iter().map(finding).collect()
+    group_gpus(case.host).iter().map(finding).collect()
 }
 
 fn is_x86(case: &CheckInput<'_>) -> bool {
@@ -193,16 +202,16 @@ fn built_for_others(version: &str, kind: &SameGpus<'_>) -> Finding {
          PyTorch's own build of it has: it was built for other cards"
     );
     let finding = Finding::new("no-kernel-image", Severity::Fails, Certainty::Certain, what);
-    let list = variable("TORCH_CUDA_ARCH_LIST", Some(&capability.to_string()));
+    let list = variable_action("TORCH_CUDA_ARCH_LIST", Some(&capability.to_string()));
     let public = version.split('+').next().unwrap_or(version);
     finding
-        .about(kind.all())
+        .with_subject(kind.name_with_count())
         .would_say(NO_KERNEL)
-        .mend(
+        .with_fix(
             format!("Take PyTorch's own build of torch {public}"),
             in_spec("python.packages", &format!("[\"torch=={public}\"]")),
         )
-        .mend("Build it for this card too", list)
+        .with_fix("Build it for this card too", list)
 }
 
 /// Whether PyTorch's own build of this torch has code for a card, by the tables.
@@ -210,7 +219,7 @@ fn index_has(case: &CheckInput<'_>, kind: &SameGpus<'_>) -> bool {
     let environment = case.environment.filter(|_| is_x86(case));
     let build = environment.and_then(EnvironmentVersions::known_build);
     build.is_some_and(|build| {
-        let reached = reached(&build.code, kind.capability, None, Some(build.cuda));
+        let reached = runnable_code(&build.code, kind.capability, None, Some(build.cuda));
         reached.machine_code > 0
     })
 }
@@ -224,7 +233,7 @@ fn judged(
 ) -> Option<Finding> {
     let (name, capability) = (kind.name(), kind.capability);
     let needs = reached.needs.map_or(String::new(), |cuda| cuda.to_string());
-    if reached.running() == 0 && reached.too_new > 0 {
+    if reached.runnable_count() == 0 && reached.too_new > 0 {
         let what = format!(
             "torch {version} has only PTX for the {name} ({capability}), and this driver is too old \
              to compile it: it must serve CUDA {needs}"
@@ -232,13 +241,13 @@ fn judged(
         let finding = Finding::new("ptx-too-new", Severity::Fails, certainty, what);
         return Some(finding.would_say(BAD_PTX));
     }
-    if reached.running() == 0 {
+    if reached.runnable_count() == 0 {
         let what =
             format!("torch {version} has no code for the {name} (compute capability {capability})");
         let finding = Finding::new("no-kernel-image", Severity::Fails, certainty, what);
         return Some(finding.would_say(NO_KERNEL));
     }
-    let without = reached.containers - reached.running();
+    let without = reached.containers - reached.runnable_count();
     if without > 0 {
         let (text, why) = match reached.too_new {
             0 => (NO_KERNEL, String::new()),
@@ -275,7 +284,7 @@ fn judged(
     ))
 }
 
-pub(super) fn capabilities(code: &GpuCode) -> Vec<ComputeCapability> {
+pub(super) fn sass_capabilities(code: &GpuCode) -> Vec<ComputeCapability> {
     let targets = code.coverage.iter().flat_map(|kind| &kind.targets);
     let sass = targets.filter(|target| target.code == CodeKind::Sass);
     let mut all: Vec<ComputeCapability> = sass.map(|target| target.capability).collect();
@@ -289,25 +298,25 @@ fn mended(mut finding: Finding, case: &CheckInput<'_>, kind: &SameGpus<'_>) -> F
     let machine = std::slice::from_ref(case.host);
     let environment = case.environment;
     let same = environment
-        .and_then(EnvironmentVersions::torch)
+        .and_then(EnvironmentVersions::torch_release)
         .and_then(|torch| matrix::build_for(torch, machine));
-    if let Some(choice) =
-        same.filter(|choice| Some(choice.cuda) != environment.and_then(EnvironmentVersions::cuda))
+    if let Some(choice) = same
+        .filter(|choice| Some(choice.cuda) != environment.and_then(EnvironmentVersions::torch_cuda))
     {
-        finding = finding.mend(
-            format!("Take {}", choice.sentence()),
-            in_spec("python.packages", &choice.spec()),
+        finding = finding.with_fix(
+            format!("Take {}", choice.to_sentence()),
+            in_spec("python.packages", &choice.spec_value()),
         );
     }
-    match matrix::newest(machine) {
-        Some(choice) => finding.mend(
+    match matrix::newest_torch_for(machine) {
+        Some(choice) => finding.with_fix(
             format!(
                 "Take the newest that runs on this machine: {}",
-                choice.sentence()
+                choice.to_sentence()
             ),
-            in_spec("python.packages", &choice.spec()),
+            in_spec("python.packages", &choice.spec_value()),
         ),
-        None => finding.mend(
+        None => finding.with_fix(
             format!(
                 "No wheel of PyTorch 2 is known to run here on {}; build it from source",
                 kind.capability
@@ -332,8 +341,8 @@ fn gaps(build: Option<&tables::TorchBuild>, version: &str, kind: &SameGpus<'_>) 
             gap.source.sure.certainty().max(Certainty::Likely),
             what,
         )
-        .about(kind.all())
-        .seen(gap.source.what, None, gap.what)
+        .with_subject(kind.name_with_count())
+        .with_evidence(gap.source.what, None, gap.what)
         .would_say(NO_KERNEL)
     };
     of_card.map(finding).collect()
@@ -341,7 +350,7 @@ fn gaps(build: Option<&tables::TorchBuild>, version: &str, kind: &SameGpus<'_>) 
 
 /// torch's libraries beside the main one.
 fn beside(case: &CheckInput<'_>, version: &str) -> Vec<Finding> {
-    let cuda = case.environment.and_then(EnvironmentVersions::cuda);
+    let cuda = case.environment.and_then(EnvironmentVersions::torch_cuda);
     let driver = driver_cuda(case.host);
     let mut findings = Vec::new();
     for (path, code) in case.files {
@@ -350,9 +359,9 @@ fn beside(case: &CheckInput<'_>, version: &str) -> Vec<Finding> {
         if !own || is_torch(path) {
             continue;
         }
-        for kind in kinds(case.host) {
-            let reached = reached(code, kind.capability, driver, cuda);
-            if reached.running() == reached.containers || whole_torch_fails(case, &kind) {
+        for kind in group_gpus(case.host) {
+            let reached = runnable_code(code, kind.capability, driver, cuda);
+            if reached.runnable_count() == reached.containers || whole_torch_fails(case, &kind) {
                 continue;
             }
             let fails = match name.contains("linalg") {
@@ -362,15 +371,19 @@ fn beside(case: &CheckInput<'_>, version: &str) -> Vec<Finding> {
             let what = format!(
                 "{name} of torch {version} has code for the {} in {} of {} files: {fails}",
                 kind.name(),
-                reached.running(),
+                reached.runnable_count(),
                 reached.containers
             );
             let finding = Finding::new("no-kernel-image", Severity::Warns, Certainty::Likely, what)
-                .about(kind.all())
-                .seen(
+                .with_subject(kind.name_with_count())
+                .with_evidence(
                     *path,
                     Some(".nv_fatbin"),
-                    format!("{} of {} containers", reached.running(), reached.containers),
+                    format!(
+                        "{} of {} containers",
+                        reached.runnable_count(),
+                        reached.containers
+                    ),
                 )
                 .would_say(NO_KERNEL);
             findings.push(finding);
@@ -382,10 +395,10 @@ fn beside(case: &CheckInput<'_>, version: &str) -> Vec<Finding> {
 /// Whether torch itself has nothing for a card: what comes with it has nothing either, and is mended
 /// with it.
 pub(super) fn whole_torch_fails(case: &CheckInput<'_>, kind: &SameGpus<'_>) -> bool {
-    let cuda = case.environment.and_then(EnvironmentVersions::cuda);
+    let cuda = case.environment.and_then(EnvironmentVersions::torch_cuda);
     let own = case.files.iter().find(|(path, _)| is_torch(path));
     own.is_some_and(|(_, code)| {
-        let reached = reached(code, kind.capability, driver_cuda(case.host), cuda);
-        reached.running() == 0
+        let reached = runnable_code(code, kind.capability, driver_cuda(case.host), cuda);
+        reached.runnable_count() == 0
     })
 }

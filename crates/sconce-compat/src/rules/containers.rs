@@ -3,10 +3,10 @@
 use sconce_schema::facts::CdiFileFacts;
 use sconce_schema::finding::{Certainty, Finding, Severity};
 
-use super::{CheckInput, as_root, as_root_safely, kernel_driver, quoted};
+use super::{CheckInput, as_root, as_root_safely, kernel_driver, quote_for_shell};
 
 /// Docker runs, and nothing hands it the cards.
-pub(super) fn runtime(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_docker_runtime(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
     let docker = host
         .services
@@ -23,7 +23,7 @@ pub(super) fn runtime(case: &CheckInput<'_>) -> Vec<Finding> {
             Certainty::Likely,
             what,
         )
-        .seen("systemctl is-active docker.service", None, "active")
+        .with_evidence("systemctl is-active docker.service", None, "active")
         .would_say("could not select device driver \"\" with capabilities: [[gpu]]")
     };
     let configure = "nvidia-ctk runtime configure --runtime=docker && systemctl restart docker";
@@ -32,8 +32,8 @@ pub(super) fn runtime(case: &CheckInput<'_>) -> Vec<Finding> {
             "Docker runs here, and the NVIDIA container toolkit, which gives it the cards, is not \
              installed",
         )
-        .mend("Install nvidia-container-toolkit", None)
-        .mend("Then tell Docker of it", as_root(configure));
+        .with_fix("Install nvidia-container-toolkit", None)
+        .with_fix("Then tell Docker of it", as_root(configure));
         return vec![finding];
     };
     let runtimes = toolkit.docker_runtimes.as_deref();
@@ -44,8 +44,8 @@ pub(super) fn runtime(case: &CheckInput<'_>) -> Vec<Finding> {
     }
     let finding =
         start("the NVIDIA container toolkit is installed, but Docker does not know of it")
-            .seen("/etc/docker/daemon.json", Some("runtimes"), "no nvidia")
-            .mend("Tell Docker of it", as_root(configure));
+            .with_evidence("/etc/docker/daemon.json", Some("runtimes"), "no nvidia")
+            .with_fix("Tell Docker of it", as_root(configure));
     vec![finding]
 }
 
@@ -79,21 +79,25 @@ pub(super) fn stale_cdi(case: &CheckInput<'_>) -> Vec<Finding> {
             (None, None, []) => format!("{}: {}", file.path, file.stale.first()?),
         };
         let mut finding = Finding::new("cdi-stale", Severity::Warns, Certainty::Certain, what)
-            .about(file.path.as_str());
+            .with_subject(file.path.as_str());
         if let Some(driver) = file.driver {
-            finding = finding.seen(file.path.as_str(), Some("mounts"), driver.to_string());
+            finding = finding.with_evidence(file.path.as_str(), Some("mounts"), driver.to_string());
         }
         for path in file.missing.iter().take(8) {
-            finding = finding.seen(path.as_str(), None, "no such file");
+            finding = finding.with_evidence(path.as_str(), None, "no such file");
         }
         for what in file.stale.iter().take(8) {
-            finding = finding.seen(file.path.as_str(), None, what.as_str());
+            finding = finding.with_evidence(file.path.as_str(), None, what.as_str());
         }
         let finding = finding
             .would_say("failed to stat CDI host device: no such file or directory")
-            .mend(
+            .with_fix(
                 "Write it anew",
-                as_root_safely(&format!("{}{}", again(&file.path), quoted(&file.path))),
+                as_root_safely(&format!(
+                    "{}{}",
+                    again(&file.path),
+                    quote_for_shell(&file.path)
+                )),
             );
         Some(finding)
     };

@@ -6,7 +6,7 @@ use sconce_schema::{CudaVersion, HostFacts};
 
 use super::{
     CheckInput, as_root, card_name, forward_compatible as card_forward_compatible, in_spec, is_wsl,
-    kernel_driver, user_driver, variable,
+    kernel_driver, user_driver, variable_action,
 };
 use crate::matrix;
 use crate::tables;
@@ -22,7 +22,7 @@ fn has_nouveau(host: &HostFacts) -> bool {
 }
 
 /// No driver, or no card.
-pub(super) fn absent(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_driver_missing(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
     // CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: the library met a kernel module, only not its own.
     let met = host.cuda_init.as_ref().and_then(|init| init.result) == Some(803);
@@ -37,14 +37,14 @@ pub(super) fn absent(case: &CheckInput<'_>) -> Vec<Finding> {
             Certainty::Certain,
             "this machine has no NVIDIA card on its PCI bus",
         )
-        .seen("/sys/bus/pci/devices", Some("vendor 0x10de"), "no device")
-        .mend("Run it on a machine with an NVIDIA card", None),
+        .with_evidence("/sys/bus/pci/devices", Some("vendor 0x10de"), "no device")
+        .with_fix("Run it on a machine with an NVIDIA card", None),
         (_, Some(container)) if container != "wsl" => found(
             Certainty::Certain,
             &format!("this is a {container} container that was started without the cards"),
         )
-        .seen("/proc/driver/nvidia/version", None, "no such file")
-        .mend(
+        .with_evidence("/proc/driver/nvidia/version", None, "no such file")
+        .with_fix(
             "Start the container with the cards: `--gpus all` with Docker, `--device \
              nvidia.com/gpu=all` with Podman, `runtimeClassName: nvidia` with Kubernetes",
             None,
@@ -59,23 +59,23 @@ pub(super) fn absent(case: &CheckInput<'_>) -> Vec<Finding> {
                 }
             ),
         )
-        .seen("/proc/driver/nvidia/version", None, "no such file")
-        .mend(
+        .with_evidence("/proc/driver/nvidia/version", None, "no such file")
+        .with_fix(
             "Install NVIDIA's driver, then start the machine again",
             None,
         )
-        .mend(
+        .with_fix(
             "If it is installed, load it; an error here says why it is not",
             as_root("modprobe nvidia"),
         ),
         (None, _) => found(Certainty::Likely, "no NVIDIA driver is loaded")
-            .mend("Install NVIDIA's driver", None),
+            .with_fix("Install NVIDIA's driver", None),
     };
     vec![finding]
 }
 
 /// The kernel's own driver has the card.
-pub(super) fn nouveau(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_nouveau(case: &CheckInput<'_>) -> Vec<Finding> {
     if !has_nouveau(case.host) {
         return Vec::new();
     }
@@ -85,9 +85,9 @@ pub(super) fn nouveau(case: &CheckInput<'_>) -> Vec<Finding> {
         Certainty::Certain,
         "the kernel's own driver nouveau has the card; it has no CUDA",
     )
-    .seen("/sys/bus/pci/devices", Some("driver"), "nouveau")
+    .with_evidence("/sys/bus/pci/devices", Some("driver"), "nouveau")
     .would_say(NO_DRIVER)
-    .mend(
+    .with_fix(
         "Install NVIDIA's driver and keep nouveau from being loaded, then start the machine again",
         as_root(
             "printf \"blacklist nouveau\\noptions nouveau modeset=0\\n\" > \
@@ -98,7 +98,7 @@ pub(super) fn nouveau(case: &CheckInput<'_>) -> Vec<Finding> {
 }
 
 /// The driver's library and the kernel module have different versions.
-pub(super) fn mismatched(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_driver_mismatch(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(driver) = &case.host.driver else {
         return Vec::new();
     };
@@ -131,18 +131,18 @@ pub(super) fn mismatched(case: &CheckInput<'_>) -> Vec<Finding> {
             first.name
         ),
     )
-    .seen("/proc/driver/nvidia/version", None, kernel.to_string())
+    .with_evidence("/proc/driver/nvidia/version", None, kernel.to_string())
     .would_say(text);
     for library in &others {
-        finding = finding.seen(library.path.as_str(), Some("its name"), version.as_str());
+        finding = finding.with_evidence(library.path.as_str(), Some("its name"), version.as_str());
     }
     let finding = finding
-        .mend(
+        .with_fix(
             "Start the machine again, if the driver was just updated: the new kernel module is \
              loaded then",
             as_root("systemctl reboot"),
         )
-        .mend(
+        .with_fix(
             "Otherwise remove the library that does not belong to the driver, or the folder in \
              LD_LIBRARY_PATH that it is found in",
             None,
@@ -163,15 +163,15 @@ pub(super) fn forward_compatible(case: &CheckInput<'_>) -> Vec<Finding> {
         .map_or("of unknown version".into(), |v| v.to_string());
     let start = |weight, certainty, what: String| {
         Finding::new("forward-compat", weight, certainty, what)
-            .seen(library.path.as_str(), None, version.clone())
-            .seen("/proc/driver/nvidia/version", None, kernel.to_string())
+            .with_evidence(library.path.as_str(), None, version.clone())
+            .with_evidence("/proc/driver/nvidia/version", None, kernel.to_string())
             .would_say("Error 804: forward compatibility was attempted on non supported HW")
-            .mend(
+            .with_fix(
                 "Take the folder of the compatibility library out of LD_LIBRARY_PATH and of \
                  /etc/ld.so.conf.d, so that the driver's own is found",
-                variable("LD_LIBRARY_PATH", None),
+                variable_action("LD_LIBRARY_PATH", None),
             )
-            .mend("Update the driver instead", None)
+            .with_fix("Update the driver instead", None)
     };
     let barred = host
         .cards
@@ -192,7 +192,7 @@ pub(super) fn forward_compatible(case: &CheckInput<'_>) -> Vec<Finding> {
         return vec![start(Severity::Warns, Certainty::Likely, what)];
     }
     let cuda = library.version.and_then(tables::driver_cuda);
-    let row = cuda.and_then(tables::forward);
+    let row = cuda.and_then(tables::forward_compatibility);
     let known = row.is_some_and(|row| row.branches.contains(&kernel.major));
     let same_branch = library
         .version
@@ -218,7 +218,7 @@ pub(super) fn forward_compatible(case: &CheckInput<'_>) -> Vec<Finding> {
 }
 
 /// Windows' Linux.
-pub(super) fn wsl(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_wsl(case: &CheckInput<'_>) -> Vec<Finding> {
     if !is_wsl(case.host) || case.host.driver.is_none() {
         return Vec::new();
     }
@@ -229,8 +229,8 @@ pub(super) fn wsl(case: &CheckInput<'_>) -> Vec<Finding> {
         "this is Windows' Linux: the driver is Windows' own, memory by process is not shown, \
          cards do not reach each other directly, and little memory can be pinned",
     )
-    .seen("/dev/dxg", None, "is there")
-    .mend(
+    .with_evidence("/dev/dxg", None, "is there")
+    .with_fix(
         "Update the driver in Windows; never install a Linux driver here",
         None,
     );
@@ -242,7 +242,7 @@ pub(super) fn too_old(case: &CheckInput<'_>) -> Vec<Finding> {
     let (Some(environment), Some(driver)) = (case.environment, user_driver(case.host)) else {
         return Vec::new();
     };
-    let Some(cuda) = environment.cuda() else {
+    let Some(cuda) = environment.torch_cuda() else {
         return Vec::new();
     };
     let Some(floor) = cuda.lowest_driver().filter(|floor| driver < *floor) else {
@@ -259,9 +259,9 @@ pub(super) fn too_old(case: &CheckInput<'_>) -> Vec<Finding> {
             "torch was built with CUDA {cuda}, which needs driver {floor}; this one is {driver}"
         ),
     )
-    .about("torch")
-    .seen("/proc/driver/nvidia/version", None, driver.to_string())
-    .seen(
+    .with_subject("torch")
+    .with_evidence("/proc/driver/nvidia/version", None, driver.to_string())
+    .with_evidence(
         "NVIDIA, CUDA compatibility",
         Some("minor version compatibility"),
         format!("CUDA {}.x needs {floor}", cuda.major),
@@ -270,12 +270,12 @@ pub(super) fn too_old(case: &CheckInput<'_>) -> Vec<Finding> {
         "The NVIDIA driver on your system is too old{number}"
     ));
     // Cards that newer drivers dropped may have no driver for this CUDA at all.
-    let last = super::kinds(case.host).into_iter().filter_map(|kind| {
-        let last = tables::architecture(kind.capability)?.last_branch?;
+    let last = super::group_gpus(case.host).into_iter().filter_map(|kind| {
+        let last = tables::gpu_architecture(kind.capability)?.last_branch?;
         Some((last, kind.name()))
     });
     finding = match last.min() {
-        Some((last, name)) if last < floor.major => finding.seen(
+        Some((last, name)) if last < floor.major => finding.with_evidence(
             "NVIDIA, Unix graphics feature deprecation schedule",
             Some(name.as_str()),
             format!(
@@ -283,18 +283,18 @@ pub(super) fn too_old(case: &CheckInput<'_>) -> Vec<Finding> {
                 cuda.major
             ),
         ),
-        Some((last, name)) => finding.mend(
+        Some((last, name)) => finding.with_fix(
             format!(
                 "Install driver {floor} or newer, up to branch {last}, the last for the {name}"
             ),
             None,
         ),
-        None => finding.mend(format!("Install driver {floor} or newer"), None),
+        None => finding.with_fix(format!("Install driver {floor} or newer"), None),
     };
-    if let Some(choice) = matrix::newest(std::slice::from_ref(case.host)) {
-        finding = finding.mend(
-            format!("Take {}", choice.sentence()),
-            in_spec("python.packages", &choice.spec()),
+    if let Some(choice) = matrix::newest_torch_for(std::slice::from_ref(case.host)) {
+        finding = finding.with_fix(
+            format!("Take {}", choice.to_sentence()),
+            in_spec("python.packages", &choice.spec_value()),
         );
     }
     let all_server = !case.host.cards.is_empty()
@@ -303,9 +303,10 @@ pub(super) fn too_old(case: &CheckInput<'_>) -> Vec<Finding> {
             .cards
             .iter()
             .all(|card| card_forward_compatible(card) == Some(true));
-    let forward = tables::forward(cuda).filter(|row| row.branches.contains(&driver.major));
+    let forward =
+        tables::forward_compatibility(cuda).filter(|row| row.branches.contains(&driver.major));
     if let (true, Some(_)) = (all_server, forward) {
-        finding = finding.mend(
+        finding = finding.with_fix(
             format!(
                 "As this is a data-centre card, add NVIDIA's forward-compatibility library \
                  (cuda-compat-{}-{}) to the image",
@@ -324,7 +325,7 @@ fn number(cuda: CudaVersion) -> u32 {
 }
 
 /// What CUDA itself said when it was started in a process of its own.
-pub(super) fn init(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_cuda_init(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(init) = &case.host.cuda_init else {
         return Vec::new();
     };
@@ -338,7 +339,7 @@ pub(super) fn init(case: &CheckInput<'_>) -> Vec<Finding> {
             "the driver shows no card to this process",
             "No CUDA GPUs are available",
         )
-        .mend(
+        .with_fix(
             "See which cards are visible: CUDA_VISIBLE_DEVICES, and the container's cards",
             None,
         ),
@@ -347,7 +348,7 @@ pub(super) fn init(case: &CheckInput<'_>) -> Vec<Finding> {
             "the NVLink fabric of this machine is not set up",
             "Error 802: system not yet initialized",
         )
-        .mend(
+        .with_fix(
             "Start the fabric manager",
             as_root("systemctl start nvidia-fabricmanager"),
         ),
@@ -356,22 +357,22 @@ pub(super) fn init(case: &CheckInput<'_>) -> Vec<Finding> {
             "the driver's library does not belong to the loaded kernel module",
             "Error 803: system has unsupported display driver / cuda driver combination",
         )
-        .mend("Start the machine again", as_root("systemctl reboot")),
+        .with_fix("Start the machine again", as_root("systemctl reboot")),
         (Some(804), _) => found(
             "forward-compat",
             "a forward-compatibility library is in use on a card that it does not work on",
             "Error 804: forward compatibility was attempted on non supported HW",
         )
-        .mend(
+        .with_fix(
             "Take its folder out of the loader's search",
-            variable("LD_LIBRARY_PATH", None),
+            variable_action("LD_LIBRARY_PATH", None),
         ),
         (Some(999), _) => found(
             "uvm-broken",
             "CUDA does not start: mostly the nvidia-uvm module, after the machine slept",
             "CUDA unknown error - this may be due to an incorrectly set up environment",
         )
-        .mend(
+        .with_fix(
             "Load the module anew",
             as_root("modprobe -r nvidia_uvm && modprobe nvidia_uvm"),
         ),
@@ -385,7 +386,7 @@ pub(super) fn init(case: &CheckInput<'_>) -> Vec<Finding> {
             "the driver's library libcuda.so.1 is not found",
             "libcuda.so.1: cannot open shared object file: No such file or directory",
         )
-        .mend(
+        .with_fix(
             "Install the driver's user libraries, or start the container with them",
             None,
         ),
@@ -399,7 +400,7 @@ pub(super) fn init(case: &CheckInput<'_>) -> Vec<Finding> {
         (Some(code), _) => code.to_string(),
         (None, error) => error.clone().unwrap_or_default(),
     };
-    vec![finding.seen(INIT, None, said)]
+    vec![finding.with_evidence(INIT, None, said)]
 }
 
 const INIT: &str = "cuInit(0)";

@@ -66,7 +66,7 @@ impl TorchBackend {
 impl EnvironmentVersions {
     /// The environment of a lock.
     #[must_use]
-    pub fn locked(lock: &Lock) -> Self {
+    pub fn from_lock(lock: &Lock) -> Self {
         let package = |wheel: &sconce_schema::lock::Wheel| {
             let package = InstalledPackage {
                 version: wheel.version.clone(),
@@ -91,7 +91,7 @@ impl EnvironmentVersions {
 
     /// An environment of installed packages, by name as their metadata have it, and version.
     #[must_use]
-    pub fn installed<'a>(packages: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+    pub fn from_packages<'a>(packages: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let package = |(name, version): (&str, &str)| {
             let package = InstalledPackage {
                 version: version.to_owned(),
@@ -113,7 +113,7 @@ impl EnvironmentVersions {
 
     /// The first of these packages that there is, as name and version.
     #[must_use]
-    pub fn first<'a>(&'a self, names: &[&'a str]) -> Option<(&'a str, &'a str)> {
+    pub fn find_first_package<'a>(&'a self, names: &[&'a str]) -> Option<(&'a str, &'a str)> {
         let found = |name: &&'a str| self.version(name).map(|version| (*name, version));
         names.iter().find_map(found)
     }
@@ -130,19 +130,19 @@ impl EnvironmentVersions {
         if !is_release(self.version("torch")?) {
             return None;
         }
-        self.torch()?.build(self.cuda()?)
+        self.torch_release()?.find_build(self.torch_cuda()?)
     }
 
     /// What the tables know of this release of torch.
     #[must_use]
-    pub fn torch(&self) -> Option<&'static TorchRelease> {
-        tables::torch(release(self.torch_version()?)?)
+    pub fn torch_release(&self) -> Option<&'static TorchRelease> {
+        tables::find_torch_release(parse_release(self.torch_version()?)?)
     }
 
     /// What torch was built for: as it was told, by its version's local part, by the CUDA runtime
     /// among the packages, by the default index's build of this release. In this order.
     #[must_use]
-    pub fn build(&self) -> Option<TorchBackend> {
+    pub fn torch_backend(&self) -> Option<TorchBackend> {
         const RUNTIMES: [&str; 8] = [
             "nvidia-cuda-nvrtc",
             "nvidia-cuda-nvrtc-cu13",
@@ -161,7 +161,7 @@ impl EnvironmentVersions {
             _ => local_cuda(local).map(TorchBackend::Cuda),
         });
         let of_runtime = || {
-            let (_, version) = self.first(&RUNTIMES)?;
+            let (_, version) = self.find_first_package(&RUNTIMES)?;
             version.parse().ok().map(TorchBackend::Cuda)
         };
         // Wheels on the default index ask for the CUDA libraries as packages; without any of them, and
@@ -169,7 +169,7 @@ impl EnvironmentVersions {
         let whole = self.packages.len() > 1;
         // Somebody's own build, or one from before or after a release, is none of the tables'.
         let is_other = local.is_some() || !is_release(version);
-        let of_table = || match (whole, self.torch()) {
+        let of_table = || match (whole, self.torch_release()) {
             _ if is_other => None,
             (true, _) => Some(TorchBackend::Cpu),
             (false, Some(torch)) => Some(TorchBackend::Cuda(torch.cuda)),
@@ -183,8 +183,8 @@ impl EnvironmentVersions {
 
     /// The CUDA that torch was built with.
     #[must_use]
-    pub fn cuda(&self) -> Option<CudaVersion> {
-        match self.build()? {
+    pub fn torch_cuda(&self) -> Option<CudaVersion> {
+        match self.torch_backend()? {
             TorchBackend::Cuda(cuda) => Some(cuda),
             TorchBackend::Cpu | TorchBackend::Rocm => None,
         }
@@ -222,14 +222,14 @@ fn normalised(name: &str) -> String {
 
 /// Major and minor of a version.
 #[must_use]
-pub(crate) fn release(version: &str) -> Option<(u32, u32)> {
-    let numbers = numbers(version);
+pub(crate) fn parse_release(version: &str) -> Option<(u32, u32)> {
+    let numbers = parse_version_numbers(version);
     let number = |at: usize| u32::try_from(*numbers.get(at)?).ok();
     Some((number(0)?, number(1)?))
 }
 
 /// A version's numbers: what can be compared of `13.4.1.3` or `9.1.0.post1`.
-pub(crate) fn numbers(version: &str) -> Vec<u64> {
+pub(crate) fn parse_version_numbers(version: &str) -> Vec<u64> {
     let public = version.split('+').next().unwrap_or_default();
     let mut out = Vec::new();
     for part in public.split('.').take(8) {
@@ -246,7 +246,7 @@ pub(crate) fn numbers(version: &str) -> Vec<u64> {
 }
 
 /// `7.5, 8.0 and 9.0`.
-pub(crate) fn listed(capabilities: &[ComputeCapability]) -> String {
+pub(crate) fn format_capabilities(capabilities: &[ComputeCapability]) -> String {
     let texts: Vec<String> = capabilities.iter().map(ToString::to_string).collect();
     match texts.split_last() {
         None => String::new(),
@@ -261,7 +261,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn build(packages: &[(&str, &str)]) -> Option<TorchBackend> {
-        EnvironmentVersions::installed(packages.iter().copied()).build()
+        EnvironmentVersions::from_packages(packages.iter().copied()).torch_backend()
     }
 
     #[test]
@@ -325,17 +325,17 @@ mod tests {
 
     #[test]
     fn versions_are_numbers() {
-        assert_eq!(numbers("13.4.1.3"), [13, 4, 1, 3]);
-        assert_eq!(numbers("2.9.0rc1+cu130"), [2, 9, 0]);
-        assert!(numbers("abc").is_empty());
-        assert_eq!(release("2.15.0+cu132"), Some((2, 15)));
+        assert_eq!(parse_version_numbers("13.4.1.3"), [13, 4, 1, 3]);
+        assert_eq!(parse_version_numbers("2.9.0rc1+cu130"), [2, 9, 0]);
+        assert!(parse_version_numbers("abc").is_empty());
+        assert_eq!(parse_release("2.15.0+cu132"), Some((2, 15)));
         assert_eq!(normalised("NVIDIA_cuDNN.cu13"), "nvidia-cudnn-cu13");
     }
 
     proptest! {
         #[test]
         fn no_version_panics(version in "\\PC{0,40}", name in "\\PC{0,40}") {
-            let _ = numbers(&version);
+            let _ = parse_version_numbers(&version);
             let _ = local_cuda(&version);
             let _ = build(&[("torch", &version), (&name, &version)]);
         }

@@ -3,8 +3,8 @@
 use sconce_schema::finding::{Certainty, Finding, Severity};
 use sconce_schema::{Bytes, ComputeCapability};
 
-use super::environment::release;
-use super::{CheckInput, kinds, variable};
+use super::environment::parse_release;
+use super::{CheckInput, group_gpus, variable_action};
 use crate::tables;
 
 const VOLTA: ComputeCapability = ComputeCapability::new(7, 0);
@@ -14,16 +14,16 @@ const ADA: ComputeCapability = ComputeCapability::new(8, 9);
 /// Whether torch of the environment uses cards at all.
 fn has_cuda(case: &CheckInput<'_>) -> bool {
     case.environment
-        .is_some_and(|environment| environment.cuda().is_some())
+        .is_some_and(|environment| environment.torch_cuda().is_some())
 }
 
 /// torch.compile: torch refuses cards below 7.0 (torch/_dynamo/device_interface.py, read in 2.4 to
 /// 2.15); Triton is tested on 8.0 and newer since 3.3 (triton-lang/triton#5066).
-pub(super) fn compile(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_torch_compile(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(environment) = case.environment.filter(|_| has_cuda(case)) else {
         return Vec::new();
     };
-    let triton = environment.version("triton").and_then(release);
+    let triton = environment.version("triton").and_then(parse_release);
     let finding = |kind: super::SameGpus<'_>| {
         let (name, capability) = (kind.name(), kind.capability);
         if capability < VOLTA {
@@ -33,14 +33,14 @@ pub(super) fn compile(case: &CheckInput<'_>) -> Vec<Finding> {
                 Certainty::Certain,
                 format!("torch.compile does not work on the {name}: it needs compute capability 7.0"),
             )
-            .about(kind.all())
-            .seen(kind.name(), Some("compute capability"), capability.to_string())
+            .with_subject(kind.name_with_count())
+            .with_evidence(kind.name(), Some("compute capability"), capability.to_string())
             .would_say(format!(
                 "Found {name} which is too old to be supported by the triton GPU compiler, which is \
                  used as the backend. Triton only supports devices of CUDA Capability >= 7.0, but \
                  your device is of CUDA capability {capability}"
             ))
-            .mend("Run without it", variable("TORCHDYNAMO_DISABLE", Some("1")));
+            .with_fix("Run without it", variable_action("TORCHDYNAMO_DISABLE", Some("1")));
             return Some(finding);
         }
         let (major, minor) = triton.filter(|triton| *triton >= (3, 3) && capability < AMPERE)?;
@@ -53,31 +53,34 @@ pub(super) fn compile(case: &CheckInput<'_>) -> Vec<Finding> {
                  ({capability}) torch.compile may fail or be slow"
             ),
         )
-        .about(kind.all())
-        .seen("triton-lang/triton#5066", None, "tensor cores before 8.0 were given up with 3.3");
+        .with_subject(kind.name_with_count())
+        .with_evidence("triton-lang/triton#5066", None, "tensor cores before 8.0 were given up with 3.3");
         Some(finding)
     };
-    kinds(case.host).into_iter().filter_map(finding).collect()
+    group_gpus(case.host)
+        .into_iter()
+        .filter_map(finding)
+        .collect()
 }
 
 /// Triton's own ptxas must know the card.
-pub(super) fn ptxas(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_ptxas(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(environment) = case.environment else {
         return Vec::new();
     };
     let Some(version) = environment.version("triton") else {
         return Vec::new();
     };
-    let Some(row) = release(version).and_then(tables::triton) else {
+    let Some(row) = parse_release(version).and_then(tables::find_triton_release) else {
         return Vec::new();
     };
     let finding = |kind: super::SameGpus<'_>| {
-        let first = tables::architecture(kind.capability)?.first_cuda?;
+        let first = tables::gpu_architecture(kind.capability)?.first_cuda?;
         if row.ptxas >= first {
             return None;
         }
         // A release between two rows has this ptxas or a newer one.
-        let exact = release(version) == Some(row.release);
+        let exact = parse_release(version) == Some(row.release);
         let (weight, certainty, may) = match exact {
             true => (Severity::Warns, row.source.sure.certainty(), "fails"),
             false => (Severity::Notes, Certainty::Possible, "may fail"),
@@ -95,29 +98,32 @@ pub(super) fn ptxas(case: &CheckInput<'_>) -> Vec<Finding> {
                 if exact { "" } else { " or little newer" }
             ),
         )
-        .about("triton")
-        .seen(row.source.what, None, format!("ptxas {}", row.ptxas))
+        .with_subject("triton")
+        .with_evidence(row.source.what, None, format!("ptxas {}", row.ptxas))
         .would_say(format!(
             "ptxas fatal   : Value '{sm}a' is not defined for option 'gpu-name'"
         ))
-        .mend(
+        .with_fix(
             format!("Use the ptxas of a CUDA toolkit from {first} on"),
-            variable("TRITON_PTXAS_PATH", Some("/usr/local/cuda/bin/ptxas")),
+            variable_action("TRITON_PTXAS_PATH", Some("/usr/local/cuda/bin/ptxas")),
         );
         Some(finding)
     };
-    kinds(case.host).into_iter().filter_map(finding).collect()
+    group_gpus(case.host)
+        .into_iter()
+        .filter_map(finding)
+        .collect()
 }
 
 /// FlashAttention 2 and 3.
-pub(super) fn flash(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_flash_attention(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(environment) = case.environment else {
         return Vec::new();
     };
-    let Some((package, version)) = environment.first(&["flash-attn"]) else {
+    let Some((package, version)) = environment.find_first_package(&["flash-attn"]) else {
         return Vec::new();
     };
-    let old = kinds(case.host)
+    let old = group_gpus(case.host)
         .into_iter()
         .filter(|kind| kind.capability < AMPERE);
     old.map(|kind| {
@@ -131,10 +137,10 @@ pub(super) fn flash(case: &CheckInput<'_>) -> Vec<Finding> {
                 kind.capability
             ),
         )
-        .about(package)
-        .seen("package", Some(package), version)
+        .with_subject(package)
+        .with_evidence("package", Some(package), version)
         .would_say("RuntimeError: FlashAttention only supports Ampere GPUs or newer.")
-        .mend(
+        .with_fix(
             "Let torch choose: torch.nn.functional.scaled_dot_product_attention, or \
              attn_implementation=\"sdpa\" with transformers",
             None,
@@ -144,13 +150,13 @@ pub(super) fn flash(case: &CheckInput<'_>) -> Vec<Finding> {
 }
 
 /// bfloat16 and float8 in hardware.
-pub(super) fn half(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_reduced_precision(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(environment) = case.environment.filter(|_| has_cuda(case)) else {
         return Vec::new();
     };
-    let eight = environment.first(&["transformer-engine", "torchao"]);
+    let eight = environment.find_first_package(&["transformer-engine", "torchao"]);
     let mut findings = Vec::new();
-    for kind in kinds(case.host) {
+    for kind in group_gpus(case.host) {
         let (name, capability) = (kind.name(), kind.capability);
         if capability < AMPERE {
             let finding = Finding::new(
@@ -167,7 +173,7 @@ pub(super) fn half(case: &CheckInput<'_>) -> Vec<Finding> {
                     }
                 ),
             );
-            findings.push(finding.about(kind.all()).seen(
+            findings.push(finding.with_subject(kind.name_with_count()).with_evidence(
                 "NVML",
                 Some("compute capability"),
                 capability.to_string(),
@@ -180,8 +186,8 @@ pub(super) fn half(case: &CheckInput<'_>) -> Vec<Finding> {
                 Certainty::Certain,
                 format!("the {name} ({capability}) has no float8: {package} cannot use it there"),
             )
-            .about(kind.all())
-            .seen("package", Some(package), version);
+            .with_subject(kind.name_with_count())
+            .with_evidence("package", Some(package), version);
             findings.push(finding);
         }
     }
@@ -189,13 +195,13 @@ pub(super) fn half(case: &CheckInput<'_>) -> Vec<Finding> {
 }
 
 /// Little memory.
-pub(super) fn memory(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_gpu_memory(case: &CheckInput<'_>) -> Vec<Finding> {
     if !has_cuda(case) {
         return Vec::new();
     }
     let finding = |kind: super::SameGpus<'_>| {
         let least = kind.cards.iter().filter_map(|card| card.memory).min()?;
-        if least >= Bytes::gib(6) {
+        if least >= Bytes::from_gib(6) {
             return None;
         }
         let finding = Finding::new(
@@ -207,11 +213,14 @@ pub(super) fn memory(case: &CheckInput<'_>) -> Vec<Finding> {
                 kind.name()
             ),
         );
-        Some(
-            finding
-                .about(kind.all())
-                .seen(kind.name(), Some("memory"), least.to_string()),
-        )
+        Some(finding.with_subject(kind.name_with_count()).with_evidence(
+            kind.name(),
+            Some("memory"),
+            least.to_string(),
+        ))
     };
-    kinds(case.host).into_iter().filter_map(finding).collect()
+    group_gpus(case.host)
+        .into_iter()
+        .filter_map(finding)
+        .collect()
 }

@@ -10,7 +10,7 @@ use super::{CheckInput, as_root, as_user, card_number};
 use crate::tables;
 
 /// Cards that the driver lost.
-pub(super) fn lost(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_lost_gpus(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
     let starts = host
         .cuda_init
@@ -29,11 +29,11 @@ pub(super) fn lost(case: &CheckInput<'_>) -> Vec<Finding> {
         };
         let finding = Finding::new("card-lost", weight, Certainty::Certain, what);
         let finding = finding
-            .about(card_number(host, card))
-            .seen("NVML", card.bus_id.as_deref(), said)
+            .with_subject(card_number(host, card))
+            .with_evidence("NVML", card.bus_id.as_deref(), said)
             .would_say("CUDA error: unspecified launch failure")
-            .mend("Start the machine again", as_root("systemctl reboot"))
-            .mend(
+            .with_fix("Start the machine again", as_root("systemctl reboot"))
+            .with_fix(
                 "If it is lost again: look at the card's power, its heat and its seat in the slot",
                 None,
             );
@@ -56,9 +56,9 @@ pub(super) fn memory_errors(case: &CheckInput<'_>) -> Vec<Finding> {
                 Certainty::Certain,
                 format!("a faulty row in the memory of {name} could not be replaced"),
             )
-            .seen("NVML", Some("remapped rows, failure"), "yes")
-            .mend("Have the card exchanged", None);
-            findings.push(finding.about(name.as_str()));
+            .with_evidence("NVML", Some("remapped rows, failure"), "yes")
+            .with_fix("Have the card exchanged", None);
+            findings.push(finding.with_subject(name.as_str()));
         } else if card.remap_pending == Some(true) {
             let finding = Finding::new(
                 "remap-pending",
@@ -66,10 +66,10 @@ pub(super) fn memory_errors(case: &CheckInput<'_>) -> Vec<Finding> {
                 Certainty::Certain,
                 format!("a faulty row in the memory of {name} waits for a reset to be replaced"),
             )
-            .seen("NVML", Some("remapped rows, pending"), "yes")
+            .with_evidence("NVML", Some("remapped rows, pending"), "yes")
             .would_say("CUDA error: uncorrectable ECC error encountered")
-            .mend("Stop what runs on it and reset it", as_root(&reset));
-            findings.push(finding.about(name.as_str()));
+            .with_fix("Stop what runs on it and reset it", as_root(&reset));
+            findings.push(finding.with_subject(name.as_str()));
         }
         let errors = card.ecc_uncorrected.filter(|errors| *errors > 0);
         if let Some(errors) = errors {
@@ -82,27 +82,27 @@ pub(super) fn memory_errors(case: &CheckInput<'_>) -> Vec<Finding> {
                      was loaded"
                 ),
             )
-            .seen("NVML", Some("uncorrected ECC errors, volatile"), errors.to_string())
+            .with_evidence("NVML", Some("uncorrected ECC errors, volatile"), errors.to_string())
             .would_say("CUDA error: uncorrectable ECC error encountered")
-            .mend("Stop what runs on the card and reset it", as_root(&reset))
-            .mend("If they come back, test it", as_user("dcgmi diag -r 3"));
-            findings.push(finding.about(name.as_str()));
+            .with_fix("Stop what runs on the card and reset it", as_root(&reset))
+            .with_fix("If they come back, test it", as_user("dcgmi diag -r 3"));
+            findings.push(finding.with_subject(name.as_str()));
         }
     }
     findings
 }
 
 /// Faults in the kernel log.
-pub(super) fn xids(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_xids(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
     let mut by_code: BTreeMap<u32, Vec<_>> = BTreeMap::new();
     for fault in host.xids.iter().flatten() {
         by_code.entry(fault.code).or_default().push(fault);
     }
     let finding = |(code, faults): (u32, Vec<&sconce_schema::facts::Xid>)| {
-        let known = tables::xid(code);
+        let known = tables::find_xid(code);
         let meaning = known.map_or("it is not in our table", |known| known.meaning);
-        let weight = known.map_or(Severity::Warns, tables::XidEntry::weight);
+        let weight = known.map_or(Severity::Warns, tables::XidEntry::fault_severity);
         // The log holds what was; a reset since then may have mended it.
         let certainty = match known {
             Some(_) => Certainty::Likely,
@@ -124,20 +124,23 @@ pub(super) fn xids(case: &CheckInput<'_>) -> Vec<Finding> {
         places.sort_unstable();
         places.dedup();
         if !places.is_empty() {
-            finding = finding.about(format!("Xid {code} at {}", places.join(", ")));
+            finding = finding.with_subject(format!("Xid {code} at {}", places.join(", ")));
         }
         if let Some(last) = faults.last() {
-            finding = finding.seen("kernel log", None, last.text.as_str());
+            finding = finding.with_evidence("kernel log", None, last.text.as_str());
         }
-        let mends = known.map_or_else(|| vec![tables::unknown_xid()], tables::XidEntry::mends);
-        let add = |finding: Finding, mend: Fix| finding.mend(&mend.what, mend.action);
+        let mends = known.map_or_else(
+            || vec![tables::unknown_xid()],
+            tables::XidEntry::catalog_fixes,
+        );
+        let add = |finding: Finding, mend: Fix| finding.with_fix(&mend.what, mend.action);
         mends.into_iter().fold(finding, add)
     };
     by_code.into_iter().map(finding).collect()
 }
 
 /// Cards whose clocks are held down.
-pub(super) fn slowed(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_throttling(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
     let finding = |card: &GpuFacts| {
         let reasons = card.throttle.as_ref()?;
@@ -170,9 +173,9 @@ pub(super) fn slowed(case: &CheckInput<'_>) -> Vec<Finding> {
             return None;
         };
         let finding = Finding::new("throttled", weight, Certainty::Certain, what)
-            .about(name)
-            .seen("NVML", Some("clocks event reasons"), reasons.join(", "))
-            .mend(mend, None);
+            .with_subject(name)
+            .with_evidence("NVML", Some("clocks event reasons"), reasons.join(", "))
+            .with_fix(mend, None);
         Some(finding)
     };
     let low = |card: &GpuFacts| {
@@ -190,9 +193,9 @@ pub(super) fn slowed(case: &CheckInput<'_>) -> Vec<Finding> {
                     usual / 1000
                 ),
             )
-            .about(name)
-            .seen("NVML", Some("power limit"), format!("{now} mW"))
-            .mend(
+            .with_subject(name)
+            .with_evidence("NVML", Some("power limit"), format!("{now} mW"))
+            .with_fix(
                 "Set the usual limit, if it was not lowered on purpose",
                 as_root(&format!(
                     "nvidia-smi -i {} -pl {}",
@@ -210,12 +213,12 @@ pub(super) fn slowed(case: &CheckInput<'_>) -> Vec<Finding> {
 }
 
 /// Cards whose memory is taken before the run.
-pub(super) fn taken(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_memory_in_use(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
     let finding = |card: &GpuFacts| {
         let (all, used) = (card.memory?, card.memory_used?);
         // The driver itself keeps some hundred MiB.
-        if used.0 < all.0 / 4 || used < Bytes::gib(1) {
+        if used.0 < all.0 / 4 || used < Bytes::from_gib(1) {
             return None;
         }
         let by_pid = card.memory_by_pid.as_ref();
@@ -228,20 +231,21 @@ pub(super) fn taken(case: &CheckInput<'_>) -> Vec<Finding> {
             Certainty::Certain,
             format!("{used} of the {all} of {name} are taken already"),
         )
-        .about(name)
-        .seen("NVML", Some("memory used"), used.to_string())
+        .with_subject(name)
+        .with_evidence("NVML", Some("memory used"), used.to_string())
         .would_say("CUDA out of memory.");
         for (pid, bytes) in by_pid.into_iter().flatten().take(8) {
-            finding = finding.seen(format!("process {pid}"), None, bytes.to_string());
+            finding = finding.with_evidence(format!("process {pid}"), None, bytes.to_string());
         }
-        let hidden = listed.is_some_and(|listed| used.0.saturating_sub(listed) > Bytes::gib(1).0);
+        let hidden =
+            listed.is_some_and(|listed| used.0.saturating_sub(listed) > Bytes::from_gib(1).0);
         Some(match hidden {
-            true => finding.mend(
+            true => finding.with_fix(
                 "See who has the card open: a process of another container or a dead one is not \
                  listed",
                 as_root("fuser -v /dev/nvidia*"),
             ),
-            false => finding.mend(
+            false => finding.with_fix(
                 "End those processes, or take another card",
                 as_user("nvidia-smi"),
             ),

@@ -2,9 +2,9 @@
 
 use sconce_schema::finding::{Certainty, Finding, Severity};
 
-use super::code::{BAD_PTX, NO_KERNEL, capabilities, file_name, whole_torch_fails};
-use super::reach::{driver_cuda, reached};
-use super::{CheckInput, EnvironmentVersions, kinds, listed, variable};
+use super::code::{BAD_PTX, NO_KERNEL, file_name, sass_capabilities, whole_torch_fails};
+use super::reach::{driver_cuda, runnable_code};
+use super::{CheckInput, EnvironmentVersions, format_capabilities, group_gpus, variable_action};
 use crate::library::GpuCode;
 
 /// NVIDIA's CUDA libraries with device code, by what their names begin with.
@@ -41,22 +41,22 @@ fn comes_with_torch(path: &str) -> bool {
 /// Whether there is something to judge. cuFFT's containers are placeholders, its kernels are linked
 /// at run time; a single container elsewhere is such a placeholder too.
 fn is_judged(path: &str, code: &GpuCode) -> bool {
-    code.containers() > 1 && !file_name(path).starts_with("libcufft")
+    code.container_count() > 1 && !file_name(path).starts_with("libcufft")
 }
 
 /// NVIDIA's libraries: they choose among their containers themselves, so that only a card for which
 /// there is nothing at all says something.
-pub(super) fn nvidia(case: &CheckInput<'_>) -> Vec<Finding> {
-    let cuda = case.environment.and_then(EnvironmentVersions::cuda);
+pub(super) fn check_nvidia_libraries(case: &CheckInput<'_>) -> Vec<Finding> {
+    let cuda = case.environment.and_then(EnvironmentVersions::torch_cuda);
     let driver = driver_cuda(case.host);
     let mut findings = Vec::new();
-    for kind in kinds(case.host) {
+    for kind in group_gpus(case.host) {
         if whole_torch_fails(case, &kind) {
             continue;
         }
         let nothing = |path: &str, code: &GpuCode| {
-            let reached = reached(code, kind.capability, driver, cuda);
-            is_nvidia(path) && is_judged(path, code) && reached.running() == 0
+            let reached = runnable_code(code, kind.capability, driver, cuda);
+            is_nvidia(path) && is_judged(path, code) && reached.runnable_count() == 0
         };
         let mut without: Vec<&str> = Vec::new();
         for (path, code) in case.files {
@@ -97,17 +97,17 @@ pub(super) fn nvidia(case: &CheckInput<'_>) -> Vec<Finding> {
             }
         };
         let mut finding = Finding::new("no-kernel-image", weight, Certainty::Likely, what)
-            .about(kind.all())
+            .with_subject(kind.name_with_count())
             .would_say(NO_KERNEL)
-            .seen(
+            .with_evidence(
                 *first,
                 Some(".nv_fatbin"),
                 format!("nothing for {}", kind.capability),
             );
         for path in without.iter().skip(1).take(15) {
-            finding = finding.seen(*path, None, "nothing");
+            finding = finding.with_evidence(*path, None, "nothing");
         }
-        findings.push(finding.mend(
+        findings.push(finding.with_fix(
             "They come with torch's build: take one that has code for this card",
             None,
         ));
@@ -116,11 +116,11 @@ pub(super) fn nvidia(case: &CheckInput<'_>) -> Vec<Finding> {
 }
 
 /// Extensions: whatever is neither torch's nor NVIDIA's.
-pub(super) fn extensions(case: &CheckInput<'_>) -> Vec<Finding> {
-    let cuda = case.environment.and_then(EnvironmentVersions::cuda);
+pub(super) fn check_extensions(case: &CheckInput<'_>) -> Vec<Finding> {
+    let cuda = case.environment.and_then(EnvironmentVersions::torch_cuda);
     let driver = driver_cuda(case.host);
     let mut findings = Vec::new();
-    for kind in kinds(case.host) {
+    for kind in group_gpus(case.host) {
         for (path, device) in case.files {
             let name = file_name(path);
             // `_C.so` says nothing without its package.
@@ -134,8 +134,8 @@ pub(super) fn extensions(case: &CheckInput<'_>) -> Vec<Finding> {
             if comes_with_torch(path) && whole_torch_fails(case, &kind) {
                 continue;
             }
-            let reached = reached(device, kind.capability, driver, cuda);
-            if other || reached.containers == 0 || reached.running() > 0 {
+            let reached = runnable_code(device, kind.capability, driver, cuda);
+            if other || reached.containers == 0 || reached.runnable_count() > 0 {
                 continue;
             }
             let (code, text, what) = match reached.too_new {
@@ -156,16 +156,19 @@ pub(super) fn extensions(case: &CheckInput<'_>) -> Vec<Finding> {
                     kind.capability
                 ),
             )
-            .about(shown)
-            .seen(
+            .with_subject(shown)
+            .with_evidence(
                 *path,
                 Some(".nv_fatbin"),
-                format!("machine code for {}", listed(&capabilities(device))),
+                format!(
+                    "machine code for {}",
+                    format_capabilities(&sass_capabilities(device))
+                ),
             )
             .would_say(text)
-            .mend(
+            .with_fix(
                 format!("Take or make a build of it for {}", kind.capability),
-                variable("TORCH_CUDA_ARCH_LIST", Some(&kind.capability.to_string())),
+                variable_action("TORCH_CUDA_ARCH_LIST", Some(&kind.capability.to_string())),
             );
             findings.push(finding);
         }

@@ -8,14 +8,14 @@ use super::{CheckInput, as_root, as_user, in_spec};
 
 /// Below this, workers of a DataLoader and NCCL run out of it (failures seen with Docker's 64 MiB;
 /// NCCL takes about 10 MiB for each channel and peer).
-const LEAST_SHM: Bytes = Bytes::gib(1);
+const LEAST_SHM: Bytes = Bytes::from_gib(1);
 /// PyTorch's workers pass every tensor as a file descriptor.
 const LEAST_FILES: u64 = 4096;
 /// What an image, its layers and a checkpoint need at least.
-const LEAST_DISK: Bytes = Bytes::gib(10);
+const LEAST_DISK: Bytes = Bytes::from_gib(10);
 
 /// /dev/shm.
-pub(super) fn shm(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_shared_memory(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(shm) = &case.host.shm else {
         return Vec::new();
     };
@@ -26,9 +26,9 @@ pub(super) fn shm(case: &CheckInput<'_>) -> Vec<Finding> {
             Certainty::Certain,
             "/dev/shm cannot be written to, so that DataLoader workers cannot pass on what they read",
         )
-        .seen("/dev/shm", None, "not writable")
+        .with_evidence("/dev/shm", None, "not writable")
         .would_say("unable to open shared memory object")
-        .mend("Mount a tmpfs there", in_spec("run.shm", "\"8GiB\""));
+        .with_fix("Mount a tmpfs there", in_spec("run.shm", "\"8GiB\""));
         return vec![finding];
     }
     let Some(size) = shm.size.filter(|size| *size < LEAST_SHM) else {
@@ -40,13 +40,13 @@ pub(super) fn shm(case: &CheckInput<'_>) -> Vec<Finding> {
         Certainty::Likely,
         format!("/dev/shm has {size}: DataLoader workers and NCCL run out of it"),
     )
-    .seen("/dev/shm", Some("size"), size.to_string())
+    .with_evidence("/dev/shm", Some("size"), size.to_string())
     .would_say(
         "DataLoader worker (pid N) is killed by signal: Bus error. It is possible that \
          dataloader's workers are out of shared memory.",
     )
-    .mend("Give the run more", in_spec("run.shm", "\"8GiB\""))
-    .mend("With Docker: `--shm-size 8g`, or `--ipc host`", None);
+    .with_fix("Give the run more", in_spec("run.shm", "\"8GiB\""))
+    .with_fix("With Docker: `--shm-size 8g`, or `--ipc host`", None);
     vec![finding]
 }
 
@@ -74,17 +74,17 @@ pub(super) fn open_files(case: &CheckInput<'_>) -> Vec<Finding> {
         Certainty::Likely,
         format!("a process may open {soft} files; many DataLoader workers need more"),
     )
-    .seen("getrlimit(RLIMIT_NOFILE)", None, soft.to_string())
+    .with_evidence("getrlimit(RLIMIT_NOFILE)", None, soft.to_string())
     .would_say("RuntimeError: received 0 items of ancdata");
     let finding = match can > soft {
-        true => finding.mend("Raise the limit", as_user(&format!("ulimit -n {can}"))),
-        false => finding.mend(
+        true => finding.with_fix("Raise the limit", as_user(&format!("ulimit -n {can}"))),
+        false => finding.with_fix(
             "Raise the limit in /etc/security/limits.conf, or with `--ulimit nofile` of the \
              container engine",
             None,
         ),
     };
-    vec![finding.mend(
+    vec![finding.with_fix(
         "Or pass tensors as files: torch.multiprocessing.set_sharing_strategy('file_system')",
         None,
     )]
@@ -117,18 +117,18 @@ pub(super) fn locked_memory(case: &CheckInput<'_>) -> Vec<Finding> {
             Bytes(soft)
         ),
     )
-    .seen("getrlimit(RLIMIT_MEMLOCK)", None, soft.to_string())
+    .with_evidence("getrlimit(RLIMIT_MEMLOCK)", None, soft.to_string())
     .would_say("NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory")
-    .mend(
+    .with_fix(
         "Lift the limit of this shell and what it starts",
         as_root("prlimit --pid $$ --memlock=unlimited"),
     )
-    .mend("With Docker: `--ulimit memlock=-1`", None);
+    .with_fix("With Docker: `--ulimit memlock=-1`", None);
     vec![finding]
 }
 
 /// Control groups: what was killed, and whether limits can be enforced.
-pub(super) fn cgroup(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_cgroup(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(cgroup) = &case.host.cgroup else {
         return Vec::new();
     };
@@ -149,9 +149,9 @@ fn killed(cgroup: &CgroupFacts) -> Option<Finding> {
         Certainty::Certain,
         format!("the kernel killed {kills} processes of this group for main memory{limit}"),
     )
-    .seen("memory.events", Some("oom_kill"), kills.to_string())
+    .with_evidence("memory.events", Some("oom_kill"), kills.to_string())
     .would_say("DataLoader worker (pid N) is killed by signal: Killed.")
-    .mend(
+    .with_fix(
         "Take fewer DataLoader workers, or give the run more memory",
         None,
     );
@@ -185,7 +185,7 @@ fn undelegated(case: &CheckInput<'_>, cgroup: &CgroupFacts) -> Option<Finding> {
             missing.join(", ")
         ),
     )
-    .seen(
+    .with_evidence(
         "cgroup.controllers",
         None,
         match cgroup.delegated.is_empty() {
@@ -196,16 +196,16 @@ fn undelegated(case: &CheckInput<'_>, cgroup: &CgroupFacts) -> Option<Finding> {
     // A login session's cgroup is never the user's, whatever is delegated to the user's own manager.
     let nothing = cgroup.delegated.is_empty();
     Some(match (v1, nothing) {
-        (true, _) => finding.mend(
+        (true, _) => finding.with_fix(
             "Start the kernel with `systemd.unified_cgroup_hierarchy=1`, in /etc/default/grub",
             as_root("update-grub"),
         ),
-        (false, true) => finding.mend(
+        (false, true) => finding.with_fix(
             "Start runs that have limits in a scope of the user's own systemd: `systemd-run --user \
              --scope -p Delegate=yes sconce run …`",
             None,
         ),
-        (false, false) => finding.mend(
+        (false, false) => finding.with_fix(
             "Hand the controllers down to users",
             as_root(
                 "mkdir -p /etc/systemd/system/user@.service.d && printf \
@@ -217,7 +217,7 @@ fn undelegated(case: &CheckInput<'_>, cgroup: &CgroupFacts) -> Option<Finding> {
 }
 
 /// User namespaces, without which nothing is contained by a plain user.
-pub(super) fn namespaces(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_user_namespaces(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
     let barrier = host.user_namespaces_barrier.as_deref();
     let Some(barrier) = barrier.filter(|barrier| !barrier.is_empty()) else {
@@ -234,24 +234,24 @@ pub(super) fn namespaces(case: &CheckInput<'_>) -> Vec<Finding> {
             "user namespaces cannot be used, so that an image cannot be run contained: {barrier}"
         ),
     )
-    .seen("unshare(CLONE_NEWUSER)", None, barrier);
+    .with_evidence("unshare(CLONE_NEWUSER)", None, barrier);
     if host.seccomp == Some(SeccompMode::Filter) {
-        finding = finding.seen("/proc/self/status", Some("Seccomp"), "2 (a filter)");
+        finding = finding.with_evidence("/proc/self/status", Some("Seccomp"), "2 (a filter)");
     }
     let finding = match host.container.as_deref() {
-        Some(_) => finding.mend(
+        Some(_) => finding.with_fix(
             "Start the container so that it may: with Docker `--security-opt seccomp=unconfined \
              --security-opt apparmor=unconfined`",
             None,
         ),
         None => finding
-            .mend(
+            .with_fix(
                 "Allow them",
                 as_root(
                     "sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=15000",
                 ),
             )
-            .mend(
+            .with_fix(
                 "On Ubuntu, AppArmor bars them",
                 as_root("sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"),
             ),
@@ -260,7 +260,7 @@ pub(super) fn namespaces(case: &CheckInput<'_>) -> Vec<Finding> {
 }
 
 /// The disk of the store.
-pub(super) fn disk(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_disk_space(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(store) = &case.host.store else {
         return Vec::new();
     };
@@ -273,9 +273,9 @@ pub(super) fn disk(case: &CheckInput<'_>) -> Vec<Finding> {
         Certainty::Likely,
         format!("{free} are free where the store is; an environment with torch takes 5 to 10 GiB"),
     )
-    .seen(store.path.as_str(), Some("free"), free.to_string())
+    .with_evidence(store.path.as_str(), Some("free"), free.to_string())
     .would_say("OSError: [Errno 28] No space left on device")
-    .mend(
+    .with_fix(
         "Make room there, or keep the store elsewhere: `--store`",
         None,
     );

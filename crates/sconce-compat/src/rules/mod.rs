@@ -29,10 +29,10 @@ use crate::tables;
 pub use code::NOT_JUDGED;
 pub(crate) use code::is_unknown;
 pub use environment::{EnvironmentVersions, InstalledPackage, TorchBackend};
-pub(crate) use environment::{listed, local_cuda, release};
+pub(crate) use environment::{format_capabilities, local_cuda, parse_release};
 pub use nodes::char_links;
 pub(crate) use reach::driver_cuda;
-pub use reach::{RunnableCode, reached};
+pub use reach::{RunnableCode, runnable_code};
 
 /// What is judged.
 #[derive(Debug, Clone, Copy)]
@@ -50,70 +50,71 @@ type Rule = fn(&CheckInput<'_>) -> Vec<Finding>;
 
 /// Rules about a machine.
 const MACHINE: &[Rule] = &[
-    driver::absent,
-    driver::nouveau,
-    driver::mismatched,
+    driver::check_driver_missing,
+    driver::check_nouveau,
+    driver::check_driver_mismatch,
     driver::forward_compatible,
-    driver::wsl,
+    driver::check_wsl,
     cards::unknown_to_driver,
-    health::lost,
-    nodes::missing,
-    nodes::uvm,
-    nodes::barred,
-    nodes::unlinked,
-    modes::fabric,
-    modes::instances,
-    modes::compute,
-    modes::visible,
-    modes::persistence,
+    health::check_lost_gpus,
+    nodes::check_missing_nodes,
+    nodes::check_uvm_node,
+    nodes::check_node_access,
+    nodes::check_char_links,
+    modes::check_fabric_state,
+    modes::check_mig_instances,
+    modes::check_compute_mode,
+    modes::check_visible_devices,
+    modes::check_persistence_mode,
     health::memory_errors,
-    health::xids,
-    health::slowed,
-    health::taken,
-    limits::shm,
+    health::check_xids,
+    health::check_throttling,
+    health::check_memory_in_use,
+    limits::check_shared_memory,
     limits::open_files,
     limits::locked_memory,
-    limits::cgroup,
-    limits::namespaces,
-    limits::disk,
-    containers::runtime,
+    limits::check_cgroup,
+    limits::check_user_namespaces,
+    limits::check_disk_space,
+    containers::check_docker_runtime,
     containers::stale_cdi,
-    topology::peers,
+    topology::check_peer_access,
     // Last: it says what CUDA itself said, where no rule before it found out why.
-    driver::init,
+    driver::check_cuda_init,
 ];
 
 /// Rules about an environment, and about both together.
 const ENVIRONMENT: &[Rule] = &[
     versions::cpu_build,
     driver::too_old,
-    code::torch,
-    libraries::nvidia,
-    libraries::extensions,
-    versions::vision,
-    versions::audio,
-    versions::cudnn,
-    versions::nccl,
-    versions::triton,
+    code::check_torch_code,
+    libraries::check_nvidia_libraries,
+    libraries::check_extensions,
+    versions::check_torchvision,
+    versions::check_torchaudio,
+    versions::check_cudnn,
+    versions::check_nccl,
+    versions::check_triton,
     versions::jit_link,
-    wheels::python,
-    wheels::processor,
-    wheels::glibc,
-    features::compile,
-    features::ptxas,
-    features::flash,
-    features::half,
-    features::memory,
+    wheels::check_python_tags,
+    wheels::check_architecture,
+    wheels::check_glibc,
+    features::check_torch_compile,
+    features::check_ptxas,
+    features::check_flash_attention,
+    features::check_reduced_precision,
+    features::check_gpu_memory,
 ];
 
 /// Everything that is found, the heaviest first.
 #[must_use]
-pub fn judge(case: &CheckInput<'_>) -> Vec<Finding> {
-    let mut findings = machine(case.host);
-    findings.extend(environment(case));
+pub fn check_all(case: &CheckInput<'_>) -> Vec<Finding> {
+    let mut findings = check_host(case.host);
+    findings.extend(check_environment(case));
     // An environment that asks for no card is not the worse for having none.
     let without_cards = case.environment.is_some_and(|environment| {
-        environment.version("torch").is_none() || environment.build() == Some(TorchBackend::Cpu)
+        environment.version("torch").is_none()
+            || environment.torch_backend() == Some(TorchBackend::Cpu)
     });
     if without_cards {
         for found in &mut findings {
@@ -122,13 +123,13 @@ pub fn judge(case: &CheckInput<'_>) -> Vec<Finding> {
             }
         }
     }
-    finding::sort(&mut findings);
+    finding::sort_by_severity(&mut findings);
     findings
 }
 
 /// What is wrong with a machine by itself, the heaviest first.
 #[must_use]
-pub fn machine(host: &HostFacts) -> Vec<Finding> {
+pub fn check_host(host: &HostFacts) -> Vec<Finding> {
     let case = CheckInput {
         host,
         environment: None,
@@ -136,18 +137,18 @@ pub fn machine(host: &HostFacts) -> Vec<Finding> {
     };
     let mut findings = run(MACHINE, &case);
     merge(&mut findings);
-    finding::sort(&mut findings);
+    finding::sort_by_severity(&mut findings);
     findings
 }
 
 /// What is wrong with an environment on a machine, without what is wrong with the machine itself.
 #[must_use]
-pub fn environment(case: &CheckInput<'_>) -> Vec<Finding> {
+pub fn check_environment(case: &CheckInput<'_>) -> Vec<Finding> {
     let mut findings = match case.environment {
         Some(_) => run(ENVIRONMENT, case),
         None => Vec::new(),
     };
-    finding::sort(&mut findings);
+    finding::sort_by_severity(&mut findings);
     findings
 }
 
@@ -208,7 +209,7 @@ impl SameGpus<'_> {
     }
 
     /// `GeForce RTX 3070`, `8 × NVIDIA H100`.
-    pub(crate) fn all(&self) -> String {
+    pub(crate) fn name_with_count(&self) -> String {
         match self.cards.len() {
             1 => self.name(),
             count => format!("{count} × {}", self.name()),
@@ -217,10 +218,10 @@ impl SameGpus<'_> {
 }
 
 /// The machine's cards whose capability is known, by name and capability, in the machine's order.
-pub(crate) fn kinds(host: &HostFacts) -> Vec<SameGpus<'_>> {
+pub(crate) fn group_gpus(host: &HostFacts) -> Vec<SameGpus<'_>> {
     let mut kinds: Vec<SameGpus<'_>> = Vec::new();
     for card in &host.cards {
-        let Some(capability) = capability(card) else {
+        let Some(capability) = gpu_capability(card) else {
             continue;
         };
         let same = |kind: &&mut SameGpus<'_>| {
@@ -238,7 +239,7 @@ pub(crate) fn kinds(host: &HostFacts) -> Vec<SameGpus<'_>> {
 }
 
 /// A card's capability, as it says itself or by its name.
-pub(crate) fn capability(card: &GpuFacts) -> Option<ComputeCapability> {
+pub(crate) fn gpu_capability(card: &GpuFacts) -> Option<ComputeCapability> {
     let by_name = || {
         let found = tables::known_card(card.name.as_deref()?)?;
         Some(found.card.capability)
@@ -316,7 +317,7 @@ pub(crate) fn as_root_safely(line: &str) -> Option<FixAction> {
 }
 
 /// A text as one word of a shell: facts may come from anywhere, and commands are typed by people.
-pub(crate) fn quoted(text: &str) -> String {
+pub(crate) fn quote_for_shell(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%=".contains(c);
     match !text.is_empty() && text.chars().all(plain) {
         true => text.to_owned(),
@@ -342,7 +343,7 @@ pub(crate) fn in_spec(key: &str, value: &str) -> Option<FixAction> {
 }
 
 /// Set a variable of the run, or unset it.
-pub(crate) fn variable(name: &str, value: Option<&str>) -> Option<FixAction> {
+pub(crate) fn variable_action(name: &str, value: Option<&str>) -> Option<FixAction> {
     Some(FixAction::Variable {
         name: name.to_owned(),
         value: value.map(str::to_owned),
@@ -350,7 +351,7 @@ pub(crate) fn variable(name: &str, value: Option<&str>) -> Option<FixAction> {
 }
 
 /// `1 card`, `3 cards`.
-pub(crate) fn counted(count: usize, thing: &str) -> String {
+pub(crate) fn format_count(count: usize, thing: &str) -> String {
     match count {
         1 => format!("1 {thing}"),
         count => format!("{count} {thing}s"),

@@ -4,12 +4,12 @@ use sconce_schema::facts::{FabricState, FeatureState};
 use sconce_schema::finding::{Certainty, Finding, Severity};
 
 use super::{
-    CheckInput, as_root, as_root_safely, card_number, counted, forward_compatible, is_wsl,
-    kernel_driver, variable,
+    CheckInput, as_root, as_root_safely, card_number, format_count, forward_compatible, is_wsl,
+    kernel_driver, variable_action,
 };
 
 /// Machines with NVSwitch: the cards must be registered with the fabric before CUDA starts.
-pub(super) fn fabric(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_fabric_state(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
     let waits = |state: Option<FabricState>| {
         matches!(
@@ -45,18 +45,19 @@ pub(super) fn fabric(case: &CheckInput<'_>) -> Vec<Finding> {
             }
         ),
     )
-    .seen("NVML", Some("fabric state"), state)
+    .with_evidence("NVML", Some("fabric state"), state)
     .would_say("Error 802: system not yet initialized");
     if let Some((unit, state)) = service {
-        finding = finding.seen(format!("systemctl is-active {unit}"), None, state.as_str());
+        finding =
+            finding.with_evidence(format!("systemctl is-active {unit}"), None, state.as_str());
     }
     let version = kernel_driver(host).map_or(String::new(), |driver| format!(" {driver}"));
     let finding = finding
-        .mend(
+        .with_fix(
             "Start the fabric manager",
             as_root_safely("systemctl enable --now nvidia-fabricmanager"),
         )
-        .mend(
+        .with_fix(
             format!("If it does not start: it must have the driver's very version{version}"),
             None,
         );
@@ -64,7 +65,7 @@ pub(super) fn fabric(case: &CheckInput<'_>) -> Vec<Finding> {
 }
 
 /// Multi-instance mode.
-pub(super) fn instances(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_mig_instances(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
     let mut findings = Vec::new();
     let mut divided = 0;
@@ -83,14 +84,14 @@ pub(super) fn instances(case: &CheckInput<'_>) -> Vec<Finding> {
                     card_number(host, card)
                 ),
             )
-            .about(card_number(host, card))
-            .seen("NVML", Some("MIG mode"), "enabled, 0 instances")
+            .with_subject(card_number(host, card))
+            .with_evidence("NVML", Some("MIG mode"), "enabled, 0 instances")
             .would_say("No CUDA GPUs are available")
-            .mend(
+            .with_fix(
                 "Make an instance; `nvidia-smi mig -lgip` shows which sizes there are",
                 as_root(&format!("nvidia-smi mig -i {} -cgi 0 -C", card.index)),
             )
-            .mend(
+            .with_fix(
                 "Or leave the mode",
                 as_root(&format!("nvidia-smi -i {} -mig 0", card.index)),
             );
@@ -111,13 +112,13 @@ pub(super) fn instances(case: &CheckInput<'_>) -> Vec<Finding> {
                     1 => "1 card is".to_owned(),
                     count => format!("{count} cards are"),
                 },
-                counted(all, "instance")
+                format_count(all, "instance")
             ),
         )
-        .seen("NVML", Some("MIG mode"), format!("{all} instances"))
-        .mend(
+        .with_evidence("NVML", Some("MIG mode"), format!("{all} instances"))
+        .with_fix(
             "Name the instance that a process is to have",
-            variable("CUDA_VISIBLE_DEVICES", Some("MIG-…")),
+            variable_action("CUDA_VISIBLE_DEVICES", Some("MIG-…")),
         );
         findings.push(finding);
     }
@@ -125,7 +126,7 @@ pub(super) fn instances(case: &CheckInput<'_>) -> Vec<Finding> {
 }
 
 /// Compute mode.
-pub(super) fn compute(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_compute_mode(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
     let finding = |card: &sconce_schema::facts::GpuFacts| {
         let (weight, certainty, what, text) = match card.compute_mode.as_deref()? {
@@ -151,10 +152,10 @@ pub(super) fn compute(case: &CheckInput<'_>) -> Vec<Finding> {
             format!("{} {what} (compute mode {mode})", card_number(host, card)),
         );
         let finding = finding
-            .about(card_number(host, card))
-            .seen("NVML", Some("compute mode"), mode)
+            .with_subject(card_number(host, card))
+            .with_evidence("NVML", Some("compute mode"), mode)
             .would_say(text)
-            .mend(
+            .with_fix(
                 "Set the default mode",
                 as_root(&format!("nvidia-smi -i {} -c DEFAULT", card.index)),
             );
@@ -164,7 +165,7 @@ pub(super) fn compute(case: &CheckInput<'_>) -> Vec<Finding> {
 }
 
 /// CUDA_VISIBLE_DEVICES against the cards that there are.
-pub(super) fn visible(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_visible_devices(case: &CheckInput<'_>) -> Vec<Finding> {
     const NAME: &str = "CUDA_VISIBLE_DEVICES";
     let host = case.host;
     let Some(value) = host.variables.get(NAME) else {
@@ -206,16 +207,16 @@ pub(super) fn visible(case: &CheckInput<'_>) -> Vec<Finding> {
         _ => Severity::Warns,
     };
     let finding = Finding::new("invalid-device", weight, Certainty::Certain, what)
-        .about(NAME)
-        .seen(NAME, None, value.as_str())
-        .seen("NVML", Some("cards"), host.cards.len().to_string())
+        .with_subject(NAME)
+        .with_evidence(NAME, None, value.as_str())
+        .with_evidence("NVML", Some("cards"), host.cards.len().to_string())
         .would_say(match usable {
             0 => "No CUDA GPUs are available",
             _ => "CUDA error: invalid device ordinal",
         })
-        .mend(
+        .with_fix(
             "Unset it, or name cards that are there",
-            variable(NAME, None),
+            variable_action(NAME, None),
         );
     vec![finding]
 }
@@ -228,7 +229,7 @@ fn is_uuid_of(card: &sconce_schema::facts::GpuFacts, entry: &str) -> bool {
 }
 
 /// Persistence mode: without it a card is started and stopped with every program.
-pub(super) fn persistence(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_persistence_mode(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
     let off = host.cards.iter().filter(|card| {
         card.persistence == Some(FeatureState::Off) && forward_compatible(card) == Some(true)
@@ -247,16 +248,17 @@ pub(super) fn persistence(case: &CheckInput<'_>) -> Vec<Finding> {
         Certainty::Certain,
         format!(
             "persistence mode is off on {}: every first use of a card takes seconds",
-            counted(off, "card")
+            format_count(off, "card")
         ),
     )
-    .seen("NVML", Some("persistence mode"), "off")
-    .mend(
+    .with_evidence("NVML", Some("persistence mode"), "off")
+    .with_fix(
         "Let the persistence daemon run",
         as_root_safely("systemctl enable --now nvidia-persistenced"),
     );
     if let Some((unit, state)) = daemon {
-        finding = finding.seen(format!("systemctl is-active {unit}"), None, state.as_str());
+        finding =
+            finding.with_evidence(format!("systemctl is-active {unit}"), None, state.as_str());
     }
     vec![finding]
 }

@@ -4,7 +4,7 @@ use sconce_schema::HostFacts;
 use sconce_schema::facts::DeviceNodeFacts;
 use sconce_schema::finding::{Certainty, Finding, Severity};
 
-use super::{CheckInput, as_root, as_root_safely, card_number, is_wsl, quoted};
+use super::{CheckInput, as_root, as_root_safely, card_number, is_wsl, quote_for_shell};
 
 /// The nodes, where they matter: with a driver, and not under Windows' Linux, which has /dev/dxg.
 fn nodes(host: &HostFacts) -> Option<&[DeviceNodeFacts]> {
@@ -25,7 +25,7 @@ fn has(nodes: &[DeviceNodeFacts], path: &str) -> bool {
 }
 
 /// The nodes of the driver or of a card are not there.
-pub(super) fn missing(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_missing_nodes(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(nodes) = nodes(case.host).filter(|_| !cuda_starts(case.host)) else {
         return Vec::new();
     };
@@ -36,9 +36,9 @@ pub(super) fn missing(case: &CheckInput<'_>) -> Vec<Finding> {
             Certainty::Certain,
             what,
         )
-        .seen(path, None, "no such file")
+        .with_evidence(path, None, "no such file")
         .would_say("No CUDA GPUs are available")
-        .mend("Make the nodes", as_root_safely("nvidia-modprobe -c=0 -u"))
+        .with_fix("Make the nodes", as_root_safely("nvidia-modprobe -c=0 -u"))
     };
     if !has(nodes, "/dev/nvidiactl") {
         let what = "the driver is loaded but /dev/nvidiactl is not there".to_owned();
@@ -53,7 +53,7 @@ pub(super) fn missing(case: &CheckInput<'_>) -> Vec<Finding> {
 }
 
 /// /dev/nvidia-uvm, without which CUDA does not start.
-pub(super) fn uvm(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_uvm_node(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(nodes) = nodes(case.host).filter(|_| !cuda_starts(case.host)) else {
         return Vec::new();
     };
@@ -72,20 +72,20 @@ pub(super) fn uvm(case: &CheckInput<'_>) -> Vec<Finding> {
         Certainty::Certain,
         "/dev/nvidia-uvm is not there; CUDA does not start without it, although nvidia-smi works",
     )
-    .seen("/dev/nvidia-uvm", None, "no such file")
+    .with_evidence("/dev/nvidia-uvm", None, "no such file")
     .would_say("CUDA unknown error - this may be due to an incorrectly set up environment")
-    .mend(
+    .with_fix(
         "Load the module and make its node",
         as_root_safely("nvidia-modprobe -u -c=0"),
     );
     if loaded == Some(false) {
-        finding = finding.seen("/proc/modules", None, "no nvidia_uvm");
+        finding = finding.with_evidence("/proc/modules", None, "no nvidia_uvm");
     }
     vec![finding]
 }
 
 /// Nodes that may not be opened.
-pub(super) fn barred(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_node_access(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(nodes) = nodes(case.host) else {
         return Vec::new();
     };
@@ -108,12 +108,12 @@ pub(super) fn barred(case: &CheckInput<'_>) -> Vec<Finding> {
             format!("this user may not open {}", first.path),
         )
         .would_say("CUDA driver initialization failed, you might not have a CUDA gpu.")
-        .mend(
+        .with_fix(
             "Add the user to the group that the node belongs to, mostly `video`, and log in again",
             as_root("usermod -aG video \"$USER\""),
         );
         for node in &shut {
-            finding = finding.seen(
+            finding = finding.with_evidence(
                 node.path.as_str(),
                 Some("mode"),
                 format!("{:04o}", node.mode),
@@ -135,14 +135,14 @@ pub(super) fn barred(case: &CheckInput<'_>) -> Vec<Finding> {
             ),
         )
         .would_say("Failed to initialize NVML: Unknown Error")
-        .mend("Start the container again", None)
-        .mend(
+        .with_fix("Start the container again", None)
+        .with_fix(
             "So that it does not come back, make the links that systemd needs, on the host",
             as_root_safely("nvidia-ctk system create-dev-char-symlinks --create-all"),
         );
         for node in &refused {
             let error = node.open_error.clone().unwrap_or_default();
-            finding = finding.seen(node.path.as_str(), Some("open"), error);
+            finding = finding.with_evidence(node.path.as_str(), Some("open"), error);
         }
         findings.push(finding);
     }
@@ -151,7 +151,7 @@ pub(super) fn barred(case: &CheckInput<'_>) -> Vec<Finding> {
 
 /// Nodes without a link by their number, where systemd would look for it: it forgets a running
 /// container's devices at the next `systemctl daemon-reload`, if runc gave them through it.
-pub(super) fn unlinked(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_char_links(case: &CheckInput<'_>) -> Vec<Finding> {
     let nodes = nodes(case.host).unwrap_or_default();
     // A container has no systemd of its own to lose anything to.
     if case.host.container.is_some() {
@@ -177,9 +177,9 @@ pub(super) fn unlinked(case: &CheckInput<'_>) -> Vec<Finding> {
     .would_say("Failed to initialize NVML: Unknown Error");
     for node in &without {
         let link = format!("/dev/char/{}:{}", node.major, node.minor);
-        finding = finding.seen(link, None, format!("no link to {}", node.path));
+        finding = finding.with_evidence(link, None, format!("no link to {}", node.path));
     }
-    vec![finding.mend(
+    vec![finding.with_fix(
         "Make the links now, and at every start of the machine: they do not stay",
         as_root_safely(&char_links(without)),
     )]
@@ -190,7 +190,7 @@ pub(super) fn unlinked(case: &CheckInput<'_>) -> Vec<Finding> {
 pub fn char_links<'n>(nodes: impl IntoIterator<Item = &'n DeviceNodeFacts>) -> String {
     let links = nodes.into_iter().map(|node| {
         let target = node.path.strip_prefix("/dev/").unwrap_or(&node.path);
-        let target = quoted(&format!("../{target}"));
+        let target = quote_for_shell(&format!("../{target}"));
         format!("ln -sf {target} /dev/char/{}:{}", node.major, node.minor)
     });
     links.collect::<Vec<_>>().join(" && ")

@@ -34,7 +34,7 @@ pub struct RunnableCode {
 impl RunnableCode {
     /// Containers that run.
     #[must_use]
-    pub fn running(self) -> u32 {
+    pub fn runnable_count(self) -> u32 {
         self.machine_code.saturating_add(self.compiled)
     }
 }
@@ -42,7 +42,7 @@ impl RunnableCode {
 /// What of a library's device code a card can run. `driver` is the newest CUDA that the driver
 /// serves, absent where that is not known; `built` is the CUDA that the library was built with.
 #[must_use]
-pub fn reached(
+pub fn runnable_code(
     code: &GpuCode,
     card: ComputeCapability,
     driver: Option<CudaVersion>,
@@ -51,7 +51,7 @@ pub fn reached(
     let own_only = INTEGRATED.contains(&card) && built.is_none_or(|cuda| cuda < ONE_WITH_SERVERS);
     let runs = |target: &&CodeTarget| {
         target.code == CodeKind::Sass
-            && target.serves(card)
+            && target.can_run_on(card)
             && (!own_only || target.capability == card || target.reach == CodeReach::Family)
     };
     let mut reached = RunnableCode::default();
@@ -62,7 +62,7 @@ pub fn reached(
             reached.machine_code = reached.machine_code.saturating_add(count);
             continue;
         }
-        let ptx = kind.targets.iter().filter(|target| target.serves(card));
+        let ptx = kind.targets.iter().filter(|target| target.can_run_on(card));
         let cudas = ptx.filter_map(|target| match target.code {
             CodeKind::Ptx { major, minor } => tables::ptx_cuda(major, minor),
             CodeKind::Sass => None,

@@ -3,11 +3,11 @@
 use sconce_schema::facts::GpuFacts;
 use sconce_schema::finding::{Certainty, Finding, Severity};
 
-use super::{CheckInput, as_root, is_wsl, variable};
+use super::{CheckInput, as_root, is_wsl, variable_action};
 
 /// Several cards without NVLink, and something on the PCI bus that redirects what they send each
 /// other.
-pub(super) fn peers(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_peer_access(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
     let linked = |card: &GpuFacts| card.nvlinks.as_ref().is_some_and(|links| !links.is_empty());
     let unlinked = host.cards.iter().filter(|card| !linked(card)).count();
@@ -47,23 +47,25 @@ pub(super) fn peers(case: &CheckInput<'_>) -> Vec<Finding> {
             [] => "no parameter about it".to_owned(),
             parameters => parameters.join(" "),
         };
-        finding = finding.seen("/proc/cmdline", None, parameters).mend(
-            "Start the kernel with `iommu=pt`, in /etc/default/grub",
-            as_root("update-grub"),
-        );
+        finding = finding
+            .with_evidence("/proc/cmdline", None, parameters)
+            .with_fix(
+                "Start the kernel with `iommu=pt`, in /etc/default/grub",
+                as_root("update-grub"),
+            );
     }
     for bridge in bridges.iter().take(8) {
-        finding = finding.seen("lspci", Some("ACSCtl"), bridge.as_str());
+        finding = finding.with_evidence("lspci", Some("ACSCtl"), bridge.as_str());
     }
     if !bridges.is_empty() {
-        finding = finding.mend(
+        finding = finding.with_fix(
             "Switch ACS off in the machine's firmware, or on each bridge",
             None,
         );
     }
-    let finding = finding.mend(
+    let finding = finding.with_fix(
         "Until then, let NCCL go through main memory",
-        variable("NCCL_P2P_DISABLE", Some("1")),
+        variable_action("NCCL_P2P_DISABLE", Some("1")),
     );
     vec![finding]
 }

@@ -3,7 +3,7 @@
 use sconce_schema::CudaVersion;
 use sconce_schema::finding::{Certainty, Finding, Severity};
 
-use super::environment::{local_cuda, numbers, release};
+use super::environment::{local_cuda, parse_release, parse_version_numbers};
 use super::{CheckInput, EnvironmentVersions, TorchBackend, in_spec};
 use crate::tables;
 
@@ -15,7 +15,7 @@ pub(super) fn cpu_build(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(version) = environment.version("torch") else {
         return Vec::new();
     };
-    let what = match environment.build() {
+    let what = match environment.torch_backend() {
         Some(TorchBackend::Cpu) => "for CPUs alone",
         Some(TorchBackend::Rocm) => "for AMD cards",
         _ => return Vec::new(),
@@ -34,14 +34,14 @@ pub(super) fn cpu_build(case: &CheckInput<'_>) -> Vec<Finding> {
         certainty,
         format!("torch {version} is built {what}: it does not see the cards"),
     )
-    .about("torch");
+    .with_subject("torch");
     if environment.torch_build.is_some() {
-        finding = finding.seen("torch/version.py", Some("cuda"), "None");
+        finding = finding.with_evidence("torch/version.py", Some("cuda"), "None");
     }
     let finding = finding
-    .seen("package", Some("torch"), version)
+    .with_evidence("package", Some("torch"), version)
     .would_say("AssertionError: Torch not compiled with CUDA enabled")
-    .mend(
+    .with_fix(
         "Ask for the build of the default index, and see that no other index gives the one for CPUs",
         in_spec("python.packages", &format!("[\"torch=={public}\"]")),
     );
@@ -49,15 +49,17 @@ pub(super) fn cpu_build(case: &CheckInput<'_>) -> Vec<Finding> {
 }
 
 /// torchvision of another torch.
-pub(super) fn vision(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_torchvision(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(environment) = case.environment else {
         return Vec::new();
     };
-    let (Some(torch), Some(version)) = (environment.torch(), environment.version("torchvision"))
-    else {
+    let (Some(torch), Some(version)) = (
+        environment.torch_release(),
+        environment.version("torchvision"),
+    ) else {
         return Vec::new();
     };
-    let Some((0, minor)) = release(version) else {
+    let Some((0, minor)) = parse_release(version) else {
         return Vec::new();
     };
     let fits = minor == torch.vision || (torch.vision_onward && minor > torch.vision);
@@ -75,15 +77,17 @@ pub(super) fn vision(case: &CheckInput<'_>) -> Vec<Finding> {
 const LAST_AUDIO: (u32, u32) = (2, 11);
 
 /// torchaudio of another torch.
-pub(super) fn audio(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_torchaudio(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(environment) = case.environment else {
         return Vec::new();
     };
-    let (Some(torch), Some(version)) = (environment.torch(), environment.version("torchaudio"))
-    else {
+    let (Some(torch), Some(version)) = (
+        environment.torch_release(),
+        environment.version("torchaudio"),
+    ) else {
         return Vec::new();
     };
-    let Some(of) = release(version) else {
+    let Some(of) = parse_release(version) else {
         return Vec::new();
     };
     let fits = of == torch.release || (torch.release >= LAST_AUDIO && of >= LAST_AUDIO);
@@ -91,8 +95,8 @@ pub(super) fn audio(case: &CheckInput<'_>) -> Vec<Finding> {
         let of = torch.release.min(LAST_AUDIO);
         let wanted = format!("{}.{}", of.0, of.1);
         let finding = pair(environment, "torchaudio", version, &wanted);
-        let own = tables::torch(of).map(|torch| torch.cuda);
-        return match (own, environment.cuda()) {
+        let own = tables::find_torch_release(of).map(|torch| torch.cuda);
+        return match (own, environment.torch_cuda()) {
             (Some(own), Some(cuda)) if own != cuda => {
                 let beside = format!(", \"torchaudio=={wanted}.*\"");
                 vec![other_cuda(finding, own, cuda, of, &beside)]
@@ -111,9 +115,9 @@ pub(super) fn audio(case: &CheckInput<'_>) -> Vec<Finding> {
 fn audio_cuda(environment: &EnvironmentVersions, version: &str, of: (u32, u32)) -> Option<Finding> {
     let own = match version.split_once('+') {
         Some((_, local)) => local_cuda(local)?,
-        None => tables::torch(of)?.cuda,
+        None => tables::find_torch_release(of)?.cuda,
     };
-    let cuda = environment.cuda()?;
+    let cuda = environment.torch_cuda()?;
     if own == cuda {
         return None;
     }
@@ -124,9 +128,9 @@ fn audio_cuda(environment: &EnvironmentVersions, version: &str, of: (u32, u32)) 
         Certainty::Likely,
         format!("torchaudio {version} is built for CUDA {own}, torch {torch} for {cuda}: it does not import"),
     )
-    .about("torchaudio")
-    .seen("package", Some("torchaudio"), version)
-    .seen("package", Some("torch"), format!("{torch}, CUDA {cuda}"))
+    .with_subject("torchaudio")
+    .with_evidence("package", Some("torchaudio"), version)
+    .with_evidence("package", Some("torch"), format!("{torch}, CUDA {cuda}"))
     .would_say(format!(
         "RuntimeError: Detected that PyTorch and TorchAudio were compiled with different CUDA versions. \
          PyTorch has CUDA version {cuda} whereas TorchAudio has CUDA version {own}. Please install the \
@@ -145,16 +149,16 @@ fn other_cuda(
     of: (u32, u32),
     beside: &str,
 ) -> Finding {
-    let mut newest_first = tables::torches().iter().rev();
+    let mut newest_first = tables::torch_releases().iter().rev();
     let fits = |torch: &&tables::TorchRelease| torch.cuda == own && torch.release >= of;
     if let Some(fitting) = newest_first.find(fits) {
         let value = format!("[\"torch=={}\"{beside}]", fitting.newest);
-        finding = finding.mend(
+        finding = finding.with_fix(
             format!("Take the newest torch that is built for CUDA {own}"),
             in_spec("python.packages", &value),
         );
     }
-    finding.mend(
+    finding.with_fix(
         format!(
             "Take a torchaudio for CUDA {cuda} from PyTorch's own index cu{}{}, if it has one",
             cuda.major, cuda.minor
@@ -171,9 +175,9 @@ fn pair(environment: &EnvironmentVersions, name: &str, version: &str, wanted: &s
         Certainty::Certain,
         format!("{name} {version} was built for another torch; {torch} goes with {name} {wanted}"),
     )
-    .about(name)
-    .seen("package", Some(name), version)
-    .seen("package", Some("torch"), torch)
+    .with_subject(name)
+    .with_evidence("package", Some(name), version)
+    .with_evidence("package", Some("torch"), torch)
     .would_say(match name {
         "torchvision" => "RuntimeError: operator torchvision::nms does not exist",
         _ => "OSError: undefined symbol (libtorchaudio.so)",
@@ -181,7 +185,7 @@ fn pair(environment: &EnvironmentVersions, name: &str, version: &str, wanted: &s
 }
 
 fn ask_for(finding: Finding, name: &str, wanted: &str) -> Finding {
-    finding.mend(
+    finding.with_fix(
         format!("Ask for the {name} that goes with this torch"),
         in_spec("python.packages", &format!("[\"{name}=={wanted}.*\"]")),
     )
@@ -201,11 +205,11 @@ fn builds_differ(environment: &EnvironmentVersions, name: &str, version: &str) -
         Certainty::Likely,
         format!("{name} is built for {own}, torch for {of_torch}: its operators do not run on cards"),
     )
-    .about(name)
-    .seen("package", Some(name), version)
-    .seen("package", Some("torch"), torch)
+    .with_subject(name)
+    .with_evidence("package", Some(name), version)
+    .with_evidence("package", Some("torch"), torch)
     .would_say("NotImplementedError: Could not run 'torchvision::nms' with arguments from the 'CUDA' backend")
-    .mend("Take both from the same index", in_spec("python.extra-index", "[\"…\"]"));
+    .with_fix("Take both from the same index", in_spec("python.extra-index", "[\"…\"]"));
     Some(finding)
 }
 
@@ -218,13 +222,13 @@ struct Pins {
 }
 
 fn pins(environment: &EnvironmentVersions) -> Option<Pins> {
-    let torch = environment.torch()?;
+    let torch = environment.torch_release()?;
     // Another patch release may pin others.
     if environment.torch_version() != Some(torch.newest) {
         return None;
     }
-    let cuda = environment.cuda()?;
-    let build = torch.build(cuda)?;
+    let cuda = environment.torch_cuda()?;
+    let build = torch.find_build(cuda)?;
     let default = cuda == torch.cuda;
     Some(Pins {
         cudnn: build.cudnn.or(default.then_some(torch.cudnn)),
@@ -235,7 +239,7 @@ fn pins(environment: &EnvironmentVersions) -> Option<Pins> {
 }
 
 /// cuDNN against what torch was built with.
-pub(super) fn cudnn(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_cudnn(case: &CheckInput<'_>) -> Vec<Finding> {
     let names = [
         "nvidia-cudnn-cu13",
         "nvidia-cudnn-cu12",
@@ -244,7 +248,9 @@ pub(super) fn cudnn(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some((environment, pins)) = case.environment.and_then(|e| Some((e, pins(e)?))) else {
         return Vec::new();
     };
-    let (Some((name, version)), Some(wanted)) = (environment.first(&names), pins.cudnn) else {
+    let (Some((name, version)), Some(wanted)) =
+        (environment.find_first_package(&names), pins.cudnn)
+    else {
         return Vec::new();
     };
     if version == wanted {
@@ -252,8 +258,8 @@ pub(super) fn cudnn(case: &CheckInput<'_>) -> Vec<Finding> {
     }
     // A newer cuDNN of the same major serves programs of an older one; not the other way (NVIDIA
     // cuDNN, API compatibility).
-    let major = numbers(version).first() == numbers(wanted).first();
-    let newer = major && numbers(version) > numbers(wanted);
+    let major = parse_version_numbers(version).first() == parse_version_numbers(wanted).first();
+    let newer = major && parse_version_numbers(version) > parse_version_numbers(wanted);
     let weight = match (major, newer) {
         (true, true) => Severity::Notes,
         (true, false) => Severity::Warns,
@@ -268,18 +274,19 @@ pub(super) fn cudnn(case: &CheckInput<'_>) -> Vec<Finding> {
 }
 
 /// NCCL against what torch was built with.
-pub(super) fn nccl(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_nccl(case: &CheckInput<'_>) -> Vec<Finding> {
     let names = ["nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11"];
     let Some((environment, pins)) = case.environment.and_then(|e| Some((e, pins(e)?))) else {
         return Vec::new();
     };
-    let (Some((name, version)), Some(wanted)) = (environment.first(&names), pins.nccl) else {
+    let (Some((name, version)), Some(wanted)) = (environment.find_first_package(&names), pins.nccl)
+    else {
         return Vec::new();
     };
     if version == wanted {
         return Vec::new();
     }
-    let older = numbers(version) < numbers(wanted);
+    let older = parse_version_numbers(version) < parse_version_numbers(wanted);
     let weight = if older {
         Severity::Warns
     } else {
@@ -301,14 +308,14 @@ pub(super) fn nccl(case: &CheckInput<'_>) -> Vec<Finding> {
 }
 
 /// Triton against what torch was built with.
-pub(super) fn triton(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_triton(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some((environment, pins)) = case.environment.and_then(|e| Some((e, pins(e)?))) else {
         return Vec::new();
     };
     let Some(version) = environment.version("triton") else {
         return Vec::new();
     };
-    if release(version) == release(pins.triton) {
+    if parse_release(version) == parse_release(pins.triton) {
         return Vec::new();
     }
     vec![
@@ -341,10 +348,10 @@ fn pinned(
         Certainty::Likely,
         format!("{name} is {version}; torch {torch} was built and tested with {wanted}"),
     )
-    .about(name)
-    .seen("package", Some(name), version)
-    .seen(pins.source, Some("Requires-Dist"), wanted)
-    .mend(
+    .with_subject(name)
+    .with_evidence("package", Some(name), version)
+    .with_evidence(pins.source, Some("Requires-Dist"), wanted)
+    .with_fix(
         "Let torch choose it, or ask for that version",
         in_spec("python.packages", &format!("[\"{name}=={wanted}\"]")),
     )
@@ -360,10 +367,10 @@ pub(super) fn jit_link(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(environment) = case.environment else {
         return Vec::new();
     };
-    let Some((name, version)) = environment.first(&names) else {
+    let Some((name, version)) = environment.find_first_package(&names) else {
         return Vec::new();
     };
-    let (Some(cuda), Some(of)) = (environment.cuda(), release(version)) else {
+    let (Some(cuda), Some(of)) = (environment.torch_cuda(), parse_release(version)) else {
         return Vec::new();
     };
     if of >= (cuda.major, cuda.minor) {
@@ -385,10 +392,10 @@ pub(super) fn jit_link(case: &CheckInput<'_>) -> Vec<Finding> {
         let value = format!("[\"{name}>={cuda}\"]");
         return vec![
             finding
-                .about(name)
-                .seen("package", Some(name), version)
-                .seen("package", Some("torch"), format!("CUDA {cuda}"))
-                .mend(
+                .with_subject(name)
+                .with_evidence("package", Some(name), version)
+                .with_evidence("package", Some("torch"), format!("CUDA {cuda}"))
+                .with_fix(
                     "Ask for one of this CUDA or newer",
                     in_spec("python.packages", &value),
                 ),
@@ -400,14 +407,14 @@ pub(super) fn jit_link(case: &CheckInput<'_>) -> Vec<Finding> {
         Certainty::Likely,
         format!("{name} {version} is older than the CUDA {cuda} that cuSPARSE is of"),
     )
-    .about(name)
-    .seen("package", Some(name), version)
-    .seen("package", Some("torch"), format!("CUDA {cuda}"))
+    .with_subject(name)
+    .with_evidence("package", Some(name), version)
+    .with_evidence("package", Some("torch"), format!("CUDA {cuda}"))
     .would_say(format!(
         "undefined symbol: __nvJitLinkComplete_{}_{}, version libnvJitLink.so.{}",
         cuda.major, cuda.minor, cuda.major
     ))
-    .mend(
+    .with_fix(
         "Ask for one of this CUDA or newer",
         in_spec("python.packages", &format!("[\"{name}>={cuda}\"]")),
     );

@@ -2,7 +2,7 @@
 
 use sconce_schema::finding::{Certainty, Finding, Severity};
 
-use super::environment::release;
+use super::environment::parse_release;
 use super::{CheckInput, EnvironmentVersions, as_user, in_spec};
 
 /// A wheel's tags: Pythons, interfaces and platforms that it is for, each alternatives.
@@ -35,11 +35,11 @@ fn each_wheel<'a>(
 }
 
 /// Wheels for another Python.
-pub(super) fn python(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_python_tags(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(environment) = case.environment else {
         return Vec::new();
     };
-    let Some((major, minor)) = environment.python.as_deref().and_then(release) else {
+    let Some((major, minor)) = environment.python.as_deref().and_then(parse_release) else {
         return Vec::new();
     };
     let own = format!("cp{major}{minor}");
@@ -66,16 +66,16 @@ pub(super) fn python(case: &CheckInput<'_>) -> Vec<Finding> {
                     tags.python.join(", ")
                 ),
             )
-            .about(name)
-            .seen("wheel", Some(name), file)
+            .with_subject(name)
+            .with_evidence("wheel", Some(name), file)
             .would_say(format!("ModuleNotFoundError: No module named '{name}._C'"))
-            .mend("Resolve again", as_user("sconce lock"))
+            .with_fix("Resolve again", as_user("sconce lock"))
         })
         .collect()
 }
 
 /// Wheels for another processor.
-pub(super) fn processor(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_architecture(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(environment) = case.environment else {
         return Vec::new();
     };
@@ -92,7 +92,7 @@ pub(super) fn processor(case: &CheckInput<'_>) -> Vec<Finding> {
             format!("the environment is made for {wanted}, the machine is {host}"),
         )
         .would_say("exec format error");
-        findings.push(finding.seen("uname -m", None, host));
+        findings.push(finding.with_evidence("uname -m", None, host));
     }
     let fits = |tags: &Tags<'_>| {
         let mut platforms = tags.platform.iter();
@@ -105,21 +105,21 @@ pub(super) fn processor(case: &CheckInput<'_>) -> Vec<Finding> {
             Certainty::Certain,
             format!("the wheel of {name} is not for {wanted}"),
         )
-        .about(name)
-        .seen("wheel", Some(name), file)
+        .with_subject(name)
+        .with_evidence("wheel", Some(name), file)
         .would_say("cannot open shared object file: wrong ELF class or machine")
-        .mend("Resolve again", as_user("sconce lock"));
+        .with_fix("Resolve again", as_user("sconce lock"));
         findings.push(finding);
     }
     findings
 }
 
 /// Wheels that ask for a newer C library than the environment has.
-pub(super) fn glibc(case: &CheckInput<'_>) -> Vec<Finding> {
+pub(super) fn check_glibc(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(environment) = case.environment else {
         return Vec::new();
     };
-    let Some(own) = environment.glibc.as_deref().and_then(release) else {
+    let Some(own) = environment.glibc.as_deref().and_then(parse_release) else {
         return Vec::new();
     };
     let needs = |tags: &Tags<'_>| tags.platform.iter().filter_map(|tag| manylinux(tag)).min();
@@ -138,12 +138,12 @@ pub(super) fn glibc(case: &CheckInput<'_>) -> Vec<Finding> {
                     own.0, own.1
                 ),
             )
-            .about(name)
-            .seen("wheel", Some(name), file)
+            .with_subject(name)
+            .with_evidence("wheel", Some(name), file)
             .would_say(format!(
                 "libc.so.6: version `GLIBC_{major}.{minor}' not found"
             ))
-            .mend(
+            .with_fix(
                 "Take a newer release",
                 in_spec("system.release", "\"debian/trixie\""),
             )

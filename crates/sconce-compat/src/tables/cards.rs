@@ -73,7 +73,7 @@ impl GpuProduct {
 
     /// The kernel's name of the processor that it sits beside, where there is only one such.
     #[must_use]
-    pub fn architecture(&self) -> &'static str {
+    pub fn cpu_architecture(&self) -> &'static str {
         let with_cpu = ["GH200", "GB200", "GB300", "GB10"];
         let own_cpu = self.name.split(' ').any(|word| with_cpu.contains(&word));
         if self.kind == ProductClass::Jetson || own_cpu {
@@ -167,14 +167,14 @@ static CARDS: LazyLock<Cards> = LazyLock::new(|| {
 });
 
 fn read() -> Result<Vec<GpuProduct>, TableError> {
-    let table = rows::read(include_str!("cards.txt"))?;
+    let table = rows::parse_table(include_str!("cards.txt"))?;
     let card = |row: &rows::TableRow<'static>| {
         let can: Vec<String> = row.values(4)?;
         let aliases = row.text(6)?.split(',').map(str::trim);
         Ok(GpuProduct {
             name: row.text(0)?,
             capability: row.value(1)?,
-            memory: row.values(2)?.into_iter().map(Bytes::gib).collect(),
+            memory: row.values(2)?.into_iter().map(Bytes::from_gib).collect(),
             kind: row.value(3)?,
             mig: can.iter().any(|word| word == "mig"),
             nvlink: can.iter().any(|word| word == "nvlink"),
@@ -262,7 +262,7 @@ fn form_factor(word: &str) -> bool {
 
 /// All known cards, oldest first.
 #[must_use]
-pub fn cards() -> &'static [GpuProduct] {
+pub fn gpu_products() -> &'static [GpuProduct] {
     &CARDS.all
 }
 
@@ -271,7 +271,7 @@ pub fn cards() -> &'static [GpuProduct] {
 ///
 /// # Errors
 /// [`UnknownGpu`], with names that are like it.
-pub fn card(typed: &str) -> Result<GpuMatch, UnknownGpu> {
+pub fn resolve_gpu_name(typed: &str) -> Result<GpuMatch, UnknownGpu> {
     known_card(typed).ok_or_else(|| {
         let typed: String = typed.chars().take(MOST_CHARACTERS).collect();
         let nearest = nearest(&key(&typed));
@@ -311,7 +311,7 @@ fn sizes(words: &[&str]) -> impl Iterator<Item = Bytes> {
     });
     let named = words.iter().filter_map(|word| size(word)).chain(apart);
     // Only small numbers are sizes; a larger one would not fit Bytes.
-    named.filter(|gib| *gib < 1 << 20).map(Bytes::gib)
+    named.filter(|gib| *gib < 1 << 20).map(Bytes::from_gib)
 }
 
 fn nearest(wanted: &str) -> Vec<&'static str> {
@@ -412,33 +412,39 @@ mod tests {
                 Some(12),
             ),
         ] {
-            let found = card(typed).unwrap();
+            let found = resolve_gpu_name(typed).unwrap();
             assert_eq!(found.card.name, name, "{typed}");
-            assert_eq!(found.memory, gib.map(Bytes::gib), "{typed}");
+            assert_eq!(found.memory, gib.map(Bytes::from_gib), "{typed}");
         }
     }
 
     #[test]
     fn an_unknown_name_shows_what_is_like_it() {
-        let error = card("RTX 3700").unwrap_err();
+        let error = resolve_gpu_name("RTX 3700").unwrap_err();
         assert!(error.nearest.contains(&"GeForce RTX 3070"), "{error:?}");
-        let error = card("RTX 6000").unwrap_err();
+        let error = resolve_gpu_name("RTX 6000").unwrap_err();
         assert!(
             error.nearest.contains(&"NVIDIA RTX 6000 Ada Generation")
                 && error.nearest.contains(&"Quadro RTX 6000"),
             "{error:?}"
         );
-        let error = card("MI300X").unwrap_err();
+        let error = resolve_gpu_name("MI300X").unwrap_err();
         assert_eq!(error.exit_code(), exit::BAD_INPUT);
-        assert!(card("").is_err());
-        assert_eq!(card(&"x".repeat(10_000)).unwrap_err().typed.len(), 100);
+        assert!(resolve_gpu_name("").is_err());
+        assert_eq!(
+            resolve_gpu_name(&"x".repeat(10_000))
+                .unwrap_err()
+                .typed
+                .len(),
+            100
+        );
     }
 
     proptest! {
         #[test]
         fn no_name_panics(typed in "\\PC{0,200}") {
-            let _ = card(&typed);
-            let _ = card(&format!("a100 {typed}gb"));
+            let _ = resolve_gpu_name(&typed);
+            let _ = resolve_gpu_name(&format!("a100 {typed}gb"));
         }
     }
 }

@@ -60,7 +60,7 @@ static DRIVERS: LazyLock<Drivers> =
     LazyLock::new(|| read().expect("the compiled-in table is read by a test"));
 
 fn read() -> Result<Drivers, TableError> {
-    let table = rows::read(include_str!("drivers.txt"))?;
+    let table = rows::parse_table(include_str!("drivers.txt"))?;
     let mut drivers = Drivers {
         toolkits: Vec::new(),
         architectures: Vec::new(),
@@ -85,8 +85,8 @@ fn read() -> Result<Drivers, TableError> {
                 source: row.source(7, &table.sources)?,
             }),
             "ptx" => {
-                let (major, minor) = row.text(0)?.split_once('.').ok_or_else(|| row.broken())?;
-                let number = |text: &str| text.parse().map_err(|_| row.broken());
+                let (major, minor) = row.text(0)?.split_once('.').ok_or_else(|| row.to_error())?;
+                let number = |text: &str| text.parse().map_err(|_| row.to_error());
                 row.source(2, &table.sources)?;
                 let version = (number(major)?, number(minor)?);
                 drivers.ptx.push((version, row.value(1)?));
@@ -96,7 +96,7 @@ fn read() -> Result<Drivers, TableError> {
                 branches: row.values(1)?,
                 source: row.source(2, &table.sources)?,
             }),
-            _ => return Err(row.broken()),
+            _ => return Err(row.to_error()),
         }
     }
     Ok(drivers)
@@ -122,7 +122,7 @@ pub fn driver_cuda(driver: DriverVersion) -> Option<CudaVersion> {
 
 /// What is known of cards of a compute capability.
 #[must_use]
-pub fn architecture(capability: ComputeCapability) -> Option<&'static GpuArchitecture> {
+pub fn gpu_architecture(capability: ComputeCapability) -> Option<&'static GpuArchitecture> {
     let mut all = DRIVERS.architectures.iter();
     all.find(|row| (row.from..=row.to).contains(&capability))
 }
@@ -138,7 +138,7 @@ pub fn ptx_cuda(major: u16, minor: u16) -> Option<CudaVersion> {
 
 /// Which driver branches the forward-compatibility library of a CUDA works with.
 #[must_use]
-pub fn forward(cuda: CudaVersion) -> Option<&'static ForwardCompatibility> {
+pub fn forward_compatibility(cuda: CudaVersion) -> Option<&'static ForwardCompatibility> {
     DRIVERS.forward.iter().rev().find(|row| row.cuda <= cuda)
 }
 
@@ -175,8 +175,8 @@ mod tests {
 
     #[test]
     fn every_known_card_has_an_architecture() {
-        for card in super::super::cards() {
-            assert!(architecture(card.capability).is_some(), "{}", card.name);
+        for card in super::super::gpu_products() {
+            assert!(gpu_architecture(card.capability).is_some(), "{}", card.name);
         }
     }
 
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(ptx_cuda(8, 7), Some(CudaVersion::new(12, 8)));
         assert_eq!(ptx_cuda(99, 0), Some(CudaVersion::new(13, 4)));
         let branches = |major, minor| {
-            let row = forward(CudaVersion::new(major, minor));
+            let row = forward_compatibility(CudaVersion::new(major, minor));
             row.map_or(&[][..], |row| &row.branches)
         };
         assert_eq!(branches(12, 9), [470, 525, 535, 550]);

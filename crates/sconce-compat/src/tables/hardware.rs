@@ -10,7 +10,9 @@ use std::sync::LazyLock;
 
 use sconce_schema::{Bytes, Hint, exit};
 
-use super::{GpuMatch, GpuProduct, TableError, TableSource, UnknownGpu, card, cards, rows};
+use super::{
+    GpuMatch, GpuProduct, TableError, TableSource, UnknownGpu, gpu_products, resolve_gpu_name, rows,
+};
 
 /// A card with one size of memory and in one form.
 #[derive(Debug, Clone)]
@@ -152,7 +154,7 @@ impl Hint for HardwareError {
 
 /// As people name a card's size: `80 GB`.
 fn gib(size: Bytes) -> String {
-    format!("{} GB", size.0 / Bytes::gib(1).0)
+    format!("{} GB", size.0 / Bytes::from_gib(1).0)
 }
 
 fn listed(sizes: &[Bytes]) -> String {
@@ -164,24 +166,24 @@ static HARDWARE: LazyLock<Vec<Hardware>> =
     LazyLock::new(|| read().expect("the compiled-in table is read by a test"));
 
 fn read() -> Result<Vec<Hardware>, TableError> {
-    let table = rows::read(include_str!("hardware.txt"))?;
+    let table = rows::parse_table(include_str!("hardware.txt"))?;
     let row = |row: &rows::TableRow<'static>| {
         let name = row.text(0)?;
-        let card = cards().iter().find(|card| card.name == name);
+        let card = gpu_products().iter().find(|card| card.name == name);
         let context = row.option(11)?.map(|mib| {
             let source = row.source(14, &table.sources)?;
-            let size = Bytes::mib(mib);
+            let size = Bytes::from_mib(mib);
             Ok(ContextMemory { size, source })
         });
         Ok(Hardware {
-            card: card.ok_or_else(|| row.broken())?,
-            memory: Bytes::gib(row.value(1)?),
+            card: card.ok_or_else(|| row.to_error())?,
+            memory: Bytes::from_gib(row.value(1)?),
             form: row.option(2)?,
-            total: Bytes::mib(row.value(3)?),
-            total_most: row.option(4)?.map(Bytes::mib),
+            total: Bytes::from_mib(row.value(3)?),
+            total_most: row.option(4)?.map(Bytes::from_mib),
             total_source: row.source(12, &table.sources)?,
             multiprocessors: row.value(5)?,
-            l2: Bytes::kib(row.value(6)?),
+            l2: Bytes::from_kib(row.value(6)?),
             bandwidth_gb_s: row.value(7)?,
             tensor_tflops: row.option(8)?,
             tf32_tflops: row.option(9)?,
@@ -202,7 +204,7 @@ pub fn all_hardware() -> &'static [Hardware] {
 /// The figures of a card. Where no size is given it is the smallest that has figures, and where no
 /// form is given the form that the table has first (SXM before PCIe).
 #[must_use]
-pub fn hardware(
+pub fn hardware_for_gpu(
     card: &GpuProduct,
     memory: Option<Bytes>,
     form: Option<FormFactor>,
@@ -225,7 +227,7 @@ fn rows_of(card: &GpuProduct, form: Option<FormFactor>) -> impl Iterator<Item = 
 /// # Errors
 /// A card that is not known, a size that it was not sold with, or one without figures.
 pub fn find_hardware(typed: &str) -> Result<HardwareMatch, HardwareError> {
-    let found: GpuMatch = card(typed)?;
+    let found: GpuMatch = resolve_gpu_name(typed)?;
     let sizes = found.named_sizes(typed);
     let sold = |size: &Bytes| found.card.memory.contains(size);
     if let Some(size) = sizes.first().filter(|_| !sizes.iter().any(sold)) {
@@ -238,7 +240,7 @@ pub fn find_hardware(typed: &str) -> Result<HardwareMatch, HardwareError> {
     let named = found.memory.filter(|_| !sizes.is_empty());
     let mut words = typed.split(|c: char| !c.is_ascii_alphanumeric());
     let form = words.find_map(|word| word.parse().ok());
-    let row = hardware(found.card, named, form).filter(|_| !found.mobile);
+    let row = hardware_for_gpu(found.card, named, form).filter(|_| !found.mobile);
     let mut with_figures: Vec<Bytes> = rows_of(found.card, form).map(|row| row.memory).collect();
     with_figures.sort();
     with_figures.dedup();
@@ -270,7 +272,7 @@ pub fn find_hardware(typed: &str) -> Result<HardwareMatch, HardwareError> {
 /// (the table says where). Memory that cuBLAS and cuDNN take for themselves comes on top.
 #[must_use]
 pub fn context_range() -> RangeInclusive<Bytes> {
-    Bytes::mib(250)..=Bytes::mib(600)
+    Bytes::from_mib(250)..=Bytes::from_mib(600)
 }
 
 #[cfg(test)]
@@ -377,9 +379,9 @@ mod tests {
         ] {
             let chosen = find_hardware(typed).unwrap();
             let row = chosen.hardware;
-            assert_eq!(row.memory, Bytes::gib(gib), "{typed}");
+            assert_eq!(row.memory, Bytes::from_gib(gib), "{typed}");
             assert_eq!(row.form, form, "{typed}");
-            assert_eq!(row.total, Bytes::mib(total_mib), "{typed}");
+            assert_eq!(row.total, Bytes::from_mib(total_mib), "{typed}");
             assert_eq!(chosen.choice.len(), choices, "{typed}");
         }
     }

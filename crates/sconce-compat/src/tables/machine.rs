@@ -4,7 +4,7 @@ use sconce_schema::facts::{Driver, FORMAT, GpuFacts, Mig};
 use sconce_schema::units::UnitError;
 use sconce_schema::{DriverVersion, Hint, HostFacts, exit};
 
-use super::{GpuMatch, UnknownGpu, card, driver_cuda};
+use super::{GpuMatch, UnknownGpu, driver_cuda, resolve_gpu_name};
 
 /// The most cards that one name may stand for.
 const MOST_CARDS: u32 = 64;
@@ -49,7 +49,7 @@ impl Hint for MachineError {
 ///
 /// # Errors
 /// A card that is not known, a driver that is no version, more cards than a machine has.
-pub fn machine(gpu: &str, driver: Option<&str>) -> Result<HostFacts, MachineError> {
+pub fn host_from_gpu_name(gpu: &str, driver: Option<&str>) -> Result<HostFacts, MachineError> {
     let (count, name) = counted(gpu);
     if count > MOST_CARDS {
         return Err(MachineError::Count {
@@ -57,7 +57,7 @@ pub fn machine(gpu: &str, driver: Option<&str>) -> Result<HostFacts, MachineErro
             count,
         });
     }
-    let found = card(name)?;
+    let found = resolve_gpu_name(name)?;
     let version: Option<DriverVersion> = driver.map(str::parse).transpose()?;
     let cards = (0..count).map(|index| facts(index, &found)).collect();
     let times = match count {
@@ -68,7 +68,7 @@ pub fn machine(gpu: &str, driver: Option<&str>) -> Result<HostFacts, MachineErro
     Ok(HostFacts {
         version: FORMAT,
         name: Some(format!("{times}{}{with}", found.card.name)),
-        architecture: Some(found.card.architecture().to_owned()),
+        architecture: Some(found.card.cpu_architecture().to_owned()),
         driver: Some(Driver {
             version,
             cuda: version.and_then(driver_cuda),
@@ -82,12 +82,14 @@ pub fn machine(gpu: &str, driver: Option<&str>) -> Result<HostFacts, MachineErro
 /// A machine for each name, all with the same driver.
 ///
 /// # Errors
-/// The first that [`machine`] has.
-pub fn fleet<'a>(
+/// The first that [`host_from_gpu_name`] has.
+pub fn hosts_from_gpu_names<'a>(
     gpus: impl IntoIterator<Item = &'a str>,
     driver: Option<&str>,
 ) -> Result<Vec<HostFacts>, MachineError> {
-    gpus.into_iter().map(|gpu| machine(gpu, driver)).collect()
+    gpus.into_iter()
+        .map(|gpu| host_from_gpu_name(gpu, driver))
+        .collect()
 }
 
 /// `8x H100` is eight; `RTX 3070` is one. A number needs an `x` or `×` behind it, as `3070` is a name.
@@ -123,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_name_and_a_driver_make_a_machine() {
-        let facts = machine("RTX 3070", Some("535.104.05")).unwrap();
+        let facts = host_from_gpu_name("RTX 3070", Some("535.104.05")).unwrap();
         assert_eq!(
             facts.name.as_deref(),
             Some("GeForce RTX 3070, driver 535.104.05")
@@ -134,39 +136,46 @@ mod tests {
             panic!("{:?}", facts.cards);
         };
         assert_eq!(card.capability, Some(ComputeCapability::new(8, 6)));
-        assert_eq!(card.memory, Some(Bytes::gib(8)));
+        assert_eq!(card.memory, Some(Bytes::from_gib(8)));
         assert_eq!(card.data_centre, Some(false));
     }
 
     #[test]
     fn several_of_a_kind() {
         for text in ["8x H100", "8 × h100", "8xH100 80GB"] {
-            assert_eq!(machine(text, None).unwrap().cards.len(), 8, "{text}");
+            assert_eq!(
+                host_from_gpu_name(text, None).unwrap().cards.len(),
+                8,
+                "{text}"
+            );
         }
-        assert_eq!(machine("3070", None).unwrap().cards.len(), 1);
+        assert_eq!(host_from_gpu_name("3070", None).unwrap().cards.len(), 1);
         assert!(matches!(
-            machine("4294967295x h100", None),
+            host_from_gpu_name("4294967295x h100", None),
             Err(MachineError::Count { .. })
         ));
-        let fleet = fleet(["v100", "4090", "b200"], None).unwrap();
+        let fleet = hosts_from_gpu_names(["v100", "4090", "b200"], None).unwrap();
         assert_eq!(fleet.len(), 3);
         assert_eq!(
-            machine("gb200", None).unwrap().architecture.as_deref(),
+            host_from_gpu_name("gb200", None)
+                .unwrap()
+                .architecture
+                .as_deref(),
             Some("aarch64")
         );
     }
 
     #[test]
     fn what_is_wrong_is_said() {
-        let error = machine("3070", Some("535")).unwrap_err();
+        let error = host_from_gpu_name("3070", Some("535")).unwrap_err();
         assert!(error.hint().unwrap().contains("535.104.05"));
-        assert!(machine("Voodoo 2", None).is_err());
+        assert!(host_from_gpu_name("Voodoo 2", None).is_err());
     }
 
     proptest! {
         #[test]
         fn no_text_panics(gpu in "\\PC{0,60}", driver in "\\PC{0,20}") {
-            let _ = machine(&gpu, Some(&driver));
+            let _ = host_from_gpu_name(&gpu, Some(&driver));
         }
     }
 }

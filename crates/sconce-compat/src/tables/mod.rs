@@ -18,19 +18,24 @@ use std::str::FromStr;
 use sconce_schema::finding::Certainty;
 use serde::Serialize;
 
-pub use cards::{GpuMatch, GpuProduct, ProductClass, UnknownGpu, card, cards, known_card};
+pub use cards::{
+    GpuMatch, GpuProduct, ProductClass, UnknownGpu, gpu_products, known_card, resolve_gpu_name,
+};
 pub use drivers::{
-    ForwardCompatibility, GpuArchitecture, Toolkit, architecture, driver_cuda, forward, ptx_cuda,
-    toolkit_driver,
+    ForwardCompatibility, GpuArchitecture, Toolkit, driver_cuda, forward_compatibility,
+    gpu_architecture, ptx_cuda, toolkit_driver,
 };
 pub use hardware::{
     ContextMemory, FormFactor, Hardware, HardwareError, HardwareMatch, all_hardware, context_range,
-    find_hardware, hardware,
+    find_hardware, hardware_for_gpu,
 };
-pub use machine::{MachineError, fleet, machine};
+pub use machine::{MachineError, host_from_gpu_name, hosts_from_gpu_names};
 pub use nccl::communicator_range;
-pub use torch::{BuildGap, TorchBuild, TorchRelease, Triton, torch, torches, triton};
-pub use xids::{XidEntry, XidResolution, unknown_xid, xid, xids};
+pub use torch::{
+    BuildGap, TorchBuild, TorchRelease, Triton, find_torch_release, find_triton_release,
+    torch_releases,
+};
+pub use xids::{XidEntry, XidResolution, find_xid, unknown_xid, xid_entries};
 
 /// Where a row comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

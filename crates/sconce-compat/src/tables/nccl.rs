@@ -20,7 +20,7 @@ use super::GpuProduct;
 #[must_use]
 pub fn communicator_range(card: &GpuProduct) -> RangeInclusive<Bytes> {
     match card.nvlink {
-        true => Bytes::mib(512)..=Bytes::mib(2048),
-        false => Bytes::mib(20)..=Bytes::mib(480),
+        true => Bytes::from_mib(512)..=Bytes::from_mib(2048),
+        false => Bytes::from_mib(20)..=Bytes::from_mib(480),
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct TableRows<'a> {
 }
 
 /// Splits a table's text.
-pub(super) fn read(text: &'static str) -> Result<TableRows<'static>, TableError> {
+pub(super) fn parse_table(text: &'static str) -> Result<TableRows<'static>, TableError> {
     let mut rows = Vec::new();
     let mut sources = BTreeMap::new();
     for (at, line) in text.lines().enumerate() {
@@ -53,7 +53,7 @@ pub(super) fn read(text: &'static str) -> Result<TableRows<'static>, TableError>
 
 impl<'a> TableRow<'a> {
     /// What is wrong with this row.
-    pub(super) fn broken(&self) -> TableError {
+    pub(super) fn to_error(&self) -> TableError {
         TableError {
             line: self.line,
             text: self.cells.join(" | "),
@@ -62,12 +62,12 @@ impl<'a> TableRow<'a> {
 
     /// A cell's text.
     pub(super) fn text(&self, at: usize) -> Result<&'a str, TableError> {
-        self.cells.get(at).copied().ok_or_else(|| self.broken())
+        self.cells.get(at).copied().ok_or_else(|| self.to_error())
     }
 
     /// A cell that must hold a value.
     pub(super) fn value<T: FromStr>(&self, at: usize) -> Result<T, TableError> {
-        self.text(at)?.parse().map_err(|_| self.broken())
+        self.text(at)?.parse().map_err(|_| self.to_error())
     }
 
     /// A cell that may be empty.
@@ -82,7 +82,7 @@ impl<'a> TableRow<'a> {
     pub(super) fn values<T: FromStr>(&self, at: usize) -> Result<Vec<T>, TableError> {
         let words = self.text(at)?.split_whitespace();
         let values: Result<_, _> = words.map(str::parse).collect();
-        values.map_err(|_| self.broken())
+        values.map_err(|_| self.to_error())
     }
 
     /// The row's source, from the cell that holds its key.
@@ -92,6 +92,6 @@ impl<'a> TableRow<'a> {
         sources: &BTreeMap<&str, TableSource>,
     ) -> Result<TableSource, TableError> {
         let found = sources.get(self.text(at)?);
-        found.copied().ok_or_else(|| self.broken())
+        found.copied().ok_or_else(|| self.to_error())
     }
 }

@@ -80,7 +80,7 @@ pub struct Triton {
 impl TorchRelease {
     /// The build with this CUDA.
     #[must_use]
-    pub fn build(&self, cuda: CudaVersion) -> Option<&TorchBuild> {
+    pub fn find_build(&self, cuda: CudaVersion) -> Option<&TorchBuild> {
         self.builds.iter().find(|build| build.cuda == cuda)
     }
 
@@ -98,7 +98,7 @@ impl TorchRelease {
 impl TorchBuild {
     /// Capabilities that it has machine code for.
     #[must_use]
-    pub fn capabilities(&self) -> Vec<ComputeCapability> {
+    pub fn sass_capabilities(&self) -> Vec<ComputeCapability> {
         let targets = self.code.coverage.iter().flat_map(|kind| &kind.targets);
         let sass = targets.filter(|target| target.code == CodeKind::Sass);
         sass.map(|target| target.capability).collect()
@@ -120,13 +120,13 @@ static TABLE: LazyLock<Table> =
     LazyLock::new(|| read().expect("the compiled-in table is read by a test"));
 
 fn release(row: &rows::TableRow<'_>) -> Result<(u32, u32), TableError> {
-    let (major, minor) = row.text(0)?.split_once('.').ok_or_else(|| row.broken())?;
-    let number = |text: &str| text.parse().map_err(|_| row.broken());
+    let (major, minor) = row.text(0)?.split_once('.').ok_or_else(|| row.to_error())?;
+    let number = |text: &str| text.parse().map_err(|_| row.to_error());
     Ok((number(major)?, number(minor)?))
 }
 
 fn read() -> Result<Table, TableError> {
-    let table = rows::read(include_str!("torch.txt"))?;
+    let table = rows::parse_table(include_str!("torch.txt"))?;
     let mut torches: Vec<TorchRelease> = Vec::new();
     let mut tritons = Vec::new();
     for row in &table.rows {
@@ -146,7 +146,7 @@ fn read() -> Result<Table, TableError> {
                     nccl: row.text(6)?,
                     triton: row.text(7)?,
                     glibc: row.text(8)?,
-                    vision: minor.ok_or_else(|| row.broken())?,
+                    vision: minor.ok_or_else(|| row.to_error())?,
                     vision_onward: onward,
                     source: row.source(10, &table.sources)?,
                     builds: Vec::new(),
@@ -164,14 +164,14 @@ fn read() -> Result<Table, TableError> {
                 };
                 let release = release(row)?;
                 let of = torches.iter_mut().find(|torch| torch.release == release);
-                of.ok_or_else(|| row.broken())?.builds.push(build);
+                of.ok_or_else(|| row.to_error())?.builds.push(build);
             }
             "gap" => {
                 let (release, cuda): (_, CudaVersion) = (release(row)?, row.value(1)?);
                 let of = torches.iter_mut().find(|torch| torch.release == release);
                 let builds = of.map(|torch| &mut torch.builds).into_iter().flatten();
                 let mut build = builds.filter(|build| build.cuda == cuda);
-                let build = build.next().ok_or_else(|| row.broken())?;
+                let build = build.next().ok_or_else(|| row.to_error())?;
                 build.gaps.push(BuildGap {
                     capability: row.value(2)?,
                     what: row.text(3)?,
@@ -183,7 +183,7 @@ fn read() -> Result<Table, TableError> {
                 ptxas: row.value(1)?,
                 source: row.source(2, &table.sources)?,
             }),
-            _ => return Err(row.broken()),
+            _ => return Err(row.to_error()),
         }
     }
     Ok(Table { torches, tritons })
@@ -218,19 +218,21 @@ fn code(sass: Vec<ComputeCapability>, ptx: Vec<ComputeCapability>, cuda: CudaVer
 
 /// All known releases, oldest first.
 #[must_use]
-pub fn torches() -> &'static [TorchRelease] {
+pub fn torch_releases() -> &'static [TorchRelease] {
     &TABLE.torches
 }
 
 /// A release, by major and minor.
 #[must_use]
-pub fn torch(release: (u32, u32)) -> Option<&'static TorchRelease> {
-    torches().iter().find(|torch| torch.release == release)
+pub fn find_torch_release(release: (u32, u32)) -> Option<&'static TorchRelease> {
+    torch_releases()
+        .iter()
+        .find(|torch| torch.release == release)
 }
 
 /// What is known of a release of Triton: its own row, or the one before it.
 #[must_use]
-pub fn triton(release: (u32, u32)) -> Option<&'static Triton> {
+pub fn find_triton_release(release: (u32, u32)) -> Option<&'static Triton> {
     let older = TABLE.tritons.iter().rev();
     let mut older = older.filter(|row| row.release <= release);
     older.next()
@@ -254,12 +256,12 @@ mod tests {
             for (at, build) in torch.builds.iter().enumerate() {
                 let twice = |other: &TorchBuild| other.cuda == build.cuda;
                 assert!(!torch.builds[..at].iter().any(twice), "{torch:?}");
-                let capabilities = build.capabilities();
+                let capabilities = build.sass_capabilities();
                 assert!(capabilities.is_sorted(), "{build:?}");
                 assert!(capabilities.len() >= 6, "{build:?}");
                 // No build has code that its CUDA cannot compile.
                 for capability in capabilities {
-                    let known = super::super::architecture(capability).unwrap();
+                    let known = super::super::gpu_architecture(capability).unwrap();
                     let since = known.first_cuda.is_none_or(|first| build.cuda >= first);
                     let until = known.last_cuda.is_none_or(|last| build.cuda <= last);
                     assert!(since && until, "{build:?}: {capability}");
@@ -270,20 +272,23 @@ mod tests {
 
     #[test]
     fn builds_are_asked_for_by_their_local_part() {
-        let torch = torch((2, 8)).unwrap();
+        let torch = find_torch_release((2, 8)).unwrap();
         let requirement = |major, minor| torch.requirement(CudaVersion::new(major, minor));
         assert_eq!(requirement(12, 8), "torch==2.8.0");
         assert_eq!(requirement(12, 6), "torch==2.8.0+cu126");
-        assert!(super::torch((1, 13)).is_none());
-        assert_eq!(triton((3, 6)).unwrap().ptxas, CudaVersion::new(12, 8));
-        assert!(triton((2, 1)).is_none());
+        assert!(super::find_torch_release((1, 13)).is_none());
+        assert_eq!(
+            find_triton_release((3, 6)).unwrap().ptxas,
+            CudaVersion::new(12, 8)
+        );
+        assert!(find_triton_release((2, 1)).is_none());
     }
 
     #[test]
     fn ptx_has_the_version_of_its_toolkit() {
-        let build = torch((2, 9))
+        let build = find_torch_release((2, 9))
             .unwrap()
-            .build(CudaVersion::new(13, 0))
+            .find_build(CudaVersion::new(13, 0))
             .unwrap();
         let targets = &build.code.coverage[0].targets;
         let ptx = targets

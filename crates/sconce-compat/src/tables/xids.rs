@@ -90,7 +90,7 @@ const REPORT: &str = "nvidia-bug-report.sh";
 impl XidEntry {
     /// What it means for the next run: whether the card can be used.
     #[must_use]
-    pub fn weight(&self) -> Severity {
+    pub fn fault_severity(&self) -> Severity {
         match self.bucket {
             XidResolution::Nvlink5 if self.code == 150 => Severity::Fails,
             // Whether these need a reset is in the numbers of their line.
@@ -118,7 +118,7 @@ impl XidEntry {
 
     /// What to do, as the catalogue has it, the first thing first.
     #[must_use]
-    pub fn mends(&self) -> Vec<Fix> {
+    pub fn catalog_fixes(&self) -> Vec<Fix> {
         let mend = |what: &str, action| Fix {
             what: what.to_owned(),
             action,
@@ -248,11 +248,11 @@ static XIDS: LazyLock<Vec<XidEntry>> =
     LazyLock::new(|| read().expect("the compiled-in table is read by a test"));
 
 fn read() -> Result<Vec<XidEntry>, TableError> {
-    let table = rows::read(include_str!("xids.txt"))?;
+    let table = rows::parse_table(include_str!("xids.txt"))?;
     let source = table.sources.values().next().copied();
     let mut xids = Vec::new();
     for row in &table.rows {
-        let source = source.ok_or_else(|| row.broken())?;
+        let source = source.ok_or_else(|| row.to_error())?;
         match row.kind {
             "xid" => xids.push(XidEntry {
                 code: row.value(0)?,
@@ -266,7 +266,7 @@ fn read() -> Result<Vec<XidEntry>, TableError> {
             "unused" => {
                 for code in row.text(0)?.split_whitespace() {
                     xids.push(XidEntry {
-                        code: code.parse().map_err(|_| row.broken())?,
+                        code: code.parse().map_err(|_| row.to_error())?,
                         bucket: XidResolution::Unused,
                         investigate: "",
                         meaning: "a number that cards since Ampere (A100) do not use",
@@ -274,7 +274,7 @@ fn read() -> Result<Vec<XidEntry>, TableError> {
                     });
                 }
             }
-            _ => return Err(row.broken()),
+            _ => return Err(row.to_error()),
         }
     }
     xids.sort_by_key(|row| row.code);
@@ -283,13 +283,13 @@ fn read() -> Result<Vec<XidEntry>, TableError> {
 
 /// All numbers of the catalogue, in order.
 #[must_use]
-pub fn xids() -> &'static [XidEntry] {
+pub fn xid_entries() -> &'static [XidEntry] {
     &XIDS
 }
 
 /// What a number means, where the table has it.
 #[must_use]
-pub fn xid(code: u32) -> Option<&'static XidEntry> {
+pub fn find_xid(code: u32) -> Option<&'static XidEntry> {
     let at = XIDS.binary_search_by_key(&code, |row| row.code).ok()?;
     XIDS.get(at)
 }
@@ -312,7 +312,7 @@ mod tests {
                 .count(),
             61
         );
-        assert!(xid(0).is_none() && xid(9999).is_none());
+        assert!(find_xid(0).is_none() && find_xid(9999).is_none());
     }
 
     /// As NVIDIA's catalogue has them; what was wrong here before it was read again.
@@ -340,10 +340,10 @@ mod tests {
         ];
         for (bucket, codes) in expected {
             for &code in codes {
-                assert_eq!(xid(code).unwrap().bucket, bucket, "{code}");
+                assert_eq!(find_xid(code).unwrap().bucket, bucket, "{code}");
             }
         }
-        assert_eq!(xid(109).unwrap().investigate, "CONTACT_SUPPORT");
+        assert_eq!(find_xid(109).unwrap().investigate, "CONTACT_SUPPORT");
     }
 
     /// Words that send a card away, or take it out.
@@ -357,8 +357,8 @@ mod tests {
 
     #[test]
     fn no_mend_exchanges_what_the_catalogue_restarts_resets_or_ignores() {
-        for row in xids() {
-            let mends = row.mends();
+        for row in xid_entries() {
+            let mends = row.catalog_fixes();
             assert!(!mends.is_empty(), "{}", row.code);
             for mend in &mends {
                 let what = mend.what.to_lowercase();

@@ -8,7 +8,7 @@ use sconce_schema::finding::{Finding, FixAction, Severity};
 use sconce_schema::{ComputeCapability, HostFacts};
 
 fn host(gpu: &str, driver: Option<&str>) -> HostFacts {
-    tables::machine(gpu, driver).expect("a known card")
+    tables::host_from_gpu_name(gpu, driver).expect("a known card")
 }
 
 fn found(
@@ -16,7 +16,7 @@ fn found(
     environment: &EnvironmentVersions,
     files: &[(&str, &GpuCode)],
 ) -> Vec<Finding> {
-    rules::judge(&CheckInput {
+    rules::check_all(&CheckInput {
         host,
         environment: Some(environment),
         files,
@@ -37,7 +37,7 @@ fn text(findings: &[Finding]) -> String {
 }
 
 fn installed(packages: &[(&str, &str)]) -> EnvironmentVersions {
-    EnvironmentVersions::installed(packages.iter().copied())
+    EnvironmentVersions::from_packages(packages.iter().copied())
 }
 
 fn target(major: u32, minor: u32, code: CodeKind) -> CodeTarget {
@@ -304,7 +304,7 @@ fn boards_run_code_of_their_own_only() {
     let orin = ComputeCapability::new(8, 7);
     let running = |cuda: &str| {
         let built = Some(cuda.parse().unwrap());
-        rules::reached(&servers, orin, None, built).running()
+        rules::runnable_code(&servers, orin, None, built).runnable_count()
     };
     assert_eq!((running("12.9"), running("13.2")), (0, 10));
 }
@@ -470,7 +470,7 @@ fn a_card_that_nobody_knows_is_not_said_to_run() {
         let said = of(&torch, &host);
         assert_eq!(said.len(), 1);
         assert!(said[0].what.contains("NVIDIA X9000"), "{}", said[0].what);
-        let row = matrix::environment("it", &torch, &[], std::slice::from_ref(&host));
+        let row = matrix::environment_row("it", &torch, &[], std::slice::from_ref(&host));
         assert_eq!(row.cells[0].verdict, Compatibility::Unknown);
         assert!(
             row.cells[0].reason.contains("X9000"),
@@ -491,6 +491,6 @@ fn a_table_says_so_of_a_machine_with_a_card_that_nobody_knows() {
     (unknown.name, unknown.capability) = (Some("NVIDIA X9000".to_owned()), None);
     host.cards.push(unknown);
     let torch = NamedTorch::parse("2.10.0+cu128").unwrap();
-    let table = matrix::torches(&[torch], &[host]);
+    let table = matrix::build_torch_matrix(&[torch], &[host]);
     assert_eq!(table.rows[0].cells[0].verdict, Compatibility::Unknown);
 }

@@ -74,7 +74,7 @@ fn lines<T: Serialize>(values: &[T]) -> String {
 
 fn assert_lines<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, values: &[T]) {
     goldens().assert_same(name, lines(values));
-    let text = goldens().text(name);
+    let text = goldens().read_text(name);
     let read: Vec<T> = text
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -269,7 +269,7 @@ fn matrix_is_as_before() {
 
 #[test]
 fn codes_of_explain_are_as_before() {
-    let mut codes: Vec<_> = RuleSet::own()
+    let mut codes: Vec<_> = RuleSet::builtin_rules()
         .rules
         .iter()
         .map(|rule| rule.code.clone())

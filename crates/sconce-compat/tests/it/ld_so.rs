@@ -44,7 +44,7 @@ int main(int count, char **names) {
 fn drivers() -> Option<&'static [PathBuf; 3]> {
     static DRIVERS: OnceLock<Option<(tempfile::TempDir, [PathBuf; 3])>> = OnceLock::new();
     let made = DRIVERS.get_or_init(|| {
-        let compiler = sconce_testkit::program("cc")?;
+        let compiler = sconce_testkit::find_program("cc")?;
         let folder = tempfile::tempdir().unwrap();
         let source = folder.path().join("driver.c");
         fs::write(&source, DRIVER).unwrap();
@@ -322,18 +322,18 @@ fn simulated(scene: &Scene, root: &str) -> Vec<Shown> {
         ..ElfLibrary::default()
     };
     let mut tree = LibraryTree::new(X86_64);
-    tree.provide("libc.so.6");
+    tree.add_provided_name("libc.so.6");
     tree.library_path.clone_from(&scene.library_path);
     tree.preload = scene.preload.join(" ");
     tree.program = Some(format!("{root}/driver"));
-    tree.library(&format!("{root}/driver"), &program);
-    tree.link(&format!("{root}/d4"), &format!("d{}", scene.folder_link));
+    tree.add_library(&format!("{root}/driver"), &program);
+    tree.add_link(&format!("{root}/d4"), &format!("d{}", scene.folder_link));
     for (path, kind) in &scene.files {
         let path = format!("{root}/{path}");
         match kind {
-            Kind::Library(library) => tree.library(&path, library),
-            Kind::Text(length) => tree.refused(&path, *length < 64),
-            Kind::Link(target) => tree.link(&path, target),
+            Kind::Library(library) => tree.add_library(&path, library),
+            Kind::Text(length) => tree.add_refused_file(&path, *length < 64),
+            Kind::Link(target) => tree.add_link(&path, target),
         }
     }
     let (mut process, started) = LoaderProcess::start(&tree);
@@ -351,7 +351,7 @@ fn simulated(scene: &Scene, root: &str) -> Vec<Shown> {
             let opened = process.open(name, Some(0), false);
             let error = opened.missing.first().map(words).unwrap_or_default();
             if !error.is_empty() {
-                process.forget(&opened);
+                process.unload_new_objects(&opened);
             }
             let loaded = process.objects()[1..]
                 .iter()
@@ -461,8 +461,8 @@ fn versions_and_symbols_fail_as_in_ld_so() {
         let provider_library = provides(version, defined);
         for (path, library) in [(&module, &module_library), (&linked, &linked_library)] {
             let mut tree = LibraryTree::new(X86_64);
-            tree.library(provider.to_str().unwrap(), &provider_library);
-            tree.library(path.to_str().unwrap(), library);
+            tree.add_library(provider.to_str().unwrap(), &provider_library);
+            tree.add_library(path.to_str().unwrap(), library);
             let (mut process, _) = LoaderProcess::start(&tree);
             let opened = process.open(path.to_str().unwrap(), None, false);
             assert_eq!(first_error(&process, &opened, "V_2"), error(driver, path));

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use sconce_compat::library::{ElfLibrary, NeededVersions, symbol_hash};
 use sconce_compat::loader::{
-    BASE_NAMES, DRIVER_NAMES, LibraryTree, LoaderInput, LoaderReport, judge,
+    BASE_NAMES, DRIVER_NAMES, LibraryTree, LoaderInput, LoaderReport, check_imports,
 };
 use sconce_schema::finding::{Finding, FixAction, Severity};
 
@@ -152,17 +152,17 @@ impl World {
         let mut tree = LibraryTree::new(62);
         let base = BASE_NAMES.iter().filter(|name| **name != "libstdc++.so.6");
         for name in base {
-            tree.provide(name);
+            tree.add_provided_name(name);
         }
         for (path, library) in &self.files {
-            tree.library(path, library);
+            tree.add_library(path, library);
         }
         for path in &self.refused {
-            tree.refused(path, true);
+            tree.add_refused_file(path, true);
         }
         tree.library_path.clone_from(&self.library_path);
         tree.preload.clone_from(&self.preload);
-        judge(&LoaderInput {
+        check_imports(&LoaderInput {
             tree: &tree,
             site_packages: vec![SITE.to_owned()],
             torch: Some(self.version),
@@ -712,10 +712,10 @@ proptest! {
         }
         let mut tree = LibraryTree::new(62);
         for (path, library) in &world.files {
-            tree.library(path, library);
+            tree.add_library(path, library);
         }
         for (path, target) in links {
-            tree.link(&format!("/{path}"), &target);
+            tree.add_link(&format!("/{path}"), &target);
         }
         tree.library_path = library_path;
         let site_packages = vec![SITE.to_owned(), "/".to_owned(), String::new()];
@@ -725,7 +725,7 @@ proptest! {
             torch: Some(version),
             versions: BTreeMap::from([("torch".to_owned(), "2.8.0".to_owned())]),
         };
-        let findings = judge(&environment).findings;
+        let findings = check_imports(&environment).findings;
         prop_assert!(findings.iter().all(|finding| !finding.what.is_empty()));
     }
 }

@@ -29,7 +29,7 @@ fn named(mut library: ElfLibrary, soname: &str) -> ElfLibrary {
 fn tree<'a>(files: &[(&str, &'a ElfLibrary)]) -> LibraryTree<'a> {
     let mut tree = LibraryTree::new(62);
     for (path, library) in files {
-        tree.library(path, library);
+        tree.add_library(path, library);
     }
     tree
 }
@@ -63,9 +63,9 @@ fn one_place_after_the_other() {
         for (module, place) in [(&rpath, by_rpath), (&runpath, by_runpath)] {
             let mut tree = tree(&[("/m.so", module)]);
             tree.library_path = "/env".to_owned();
-            tree.cached("libx.so", "/cache/libx.so");
+            tree.add_cache_entry("libx.so", "/cache/libx.so");
             for place in places {
-                tree.library(&format!("/{place}/libx.so"), &plain);
+                tree.add_library(&format!("/{place}/libx.so"), &plain);
             }
             let found = loaded(&tree, &["/m.so"]);
             assert_eq!(found, ["/m.so".to_owned(), format!("/{place}/libx.so")]);
@@ -121,7 +121,7 @@ fn the_program_s_rpath_serves_all_without_runpath() {
             ("/conda/lib/libleaf.so", &leaf),
             ("/site/m.so", &module),
         ]);
-        tree.link("/venv/bin/python", "/conda/bin/python3.13");
+        tree.add_link("/venv/bin/python", "/conda/bin/python3.13");
         tree.program = Some("/venv/bin/python".to_owned());
         let loaded = loaded(&tree, &["/site/m.so"]);
         let path = "/conda/bin/../lib/libleaf.so".to_owned();
@@ -140,7 +140,7 @@ fn the_origin_is_the_path_that_led_there() {
         ("/cache/deps/libleaf.so", &leaf),
         ("/site/deps/libleaf.so", &leaf),
     ]);
-    tree.link("/site/m.so", "/cache/m.so");
+    tree.add_link("/site/m.so", "/cache/m.so");
     assert_eq!(
         loaded(&tree, &["/site/m.so"]),
         ["/site/m.so", "/site/deps/libleaf.so"]
@@ -161,7 +161,7 @@ fn what_is_loaded_is_taken_again() {
         ("/other/libx.so.1", &second),
         ("/m.so", &module),
     ]);
-    tree.link("/other/liblink.so", "../a/libx-hash.so");
+    tree.add_link("/other/liblink.so", "../a/libx-hash.so");
     assert_eq!(
         loaded(&tree, &["/a/libx-hash.so", "/m.so"]),
         ["/a/libx-hash.so", "/m.so"]
@@ -208,7 +208,7 @@ fn other_processors_are_passed_over_and_no_libraries_are_not() {
     ];
     let mut tree = tree(&files);
     assert_eq!(loaded(&tree, &["/m.so"]), ["/m.so", "/own/libx.so"]);
-    tree.refused("/text/libx.so", false);
+    tree.add_refused_file("/text/libx.so", false);
     let (mut process, _) = LoaderProcess::start(&tree);
     let opened = process.open("/m.so", None, false);
     let absent = UnresolvedReason::Refused {
@@ -229,7 +229,7 @@ fn the_working_directory_is_told_and_not_searched() {
     let (mut process, _) = LoaderProcess::start(&tree);
     assert_eq!(process.open("/m.so", None, false).missing.len(), 1);
     let relative: Vec<_> = process
-        .relative()
+        .relative_search_paths()
         .iter()
         .map(|(_, entry)| entry.as_str())
         .collect();
@@ -237,7 +237,7 @@ fn the_working_directory_is_told_and_not_searched() {
     // A variable that is empty as a whole means nothing.
     tree.library_path.clear();
     let (process, _) = LoaderProcess::start(&tree);
-    assert_eq!(process.relative(), []);
+    assert_eq!(process.relative_search_paths(), []);
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn better_processors_folders_come_first() {
 fn what_the_driver_brings_is_not_missing() {
     let module = library(&["libcuda.so.1", "libgone.so"]);
     let mut tree = tree(&[("/m.so", &module)]);
-    tree.provide("libcuda.so.1");
+    tree.add_provided_name("libcuda.so.1");
     let (mut process, _) = LoaderProcess::start(&tree);
     let opened = process.open("/m.so", None, false);
     assert_eq!(opened.missing.len(), 1);

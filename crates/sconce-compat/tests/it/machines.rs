@@ -46,7 +46,7 @@ proptest! {
         let environment = EnvironmentVersions {
             python: word(7),
             glibc: word(8),
-            ..EnvironmentVersions::installed([
+            ..EnvironmentVersions::from_packages([
                 ("torch", words[9].as_str()),
                 ("torchvision", words[10].as_str()),
                 ("triton", words[11].as_str()),
@@ -135,7 +135,7 @@ fn library(name: &str, version: &str) -> DriverLibrary {
 
 /// A machine on which nothing is wrong.
 fn well(gpu: &str, driver: &str) -> HostFacts {
-    let mut host = tables::machine(gpu, Some(driver)).expect("a known card");
+    let mut host = tables::host_from_gpu_name(gpu, Some(driver)).expect("a known card");
     let facts = host.driver.get_or_insert_default();
     facts.flavour = Some(DriverFlavour::Open);
     facts.modules = Some(vec!["nvidia".into(), "nvidia_uvm".into()]);
@@ -150,7 +150,7 @@ fn well(gpu: &str, driver: &str) -> HostFacts {
         card.remap_pending = Some(false);
         card.throttle = Some(vec!["gpu-idle".into()]);
         card.compute_mode = Some("default".into());
-        card.memory_used = Some(Bytes::mib(600));
+        card.memory_used = Some(Bytes::from_mib(600));
         card.bus_id = Some(format!("0000:{:02x}:00.0", card.index + 1));
         card.uuid = Some(format!("GPU-0000000{}", card.index));
     }
@@ -162,7 +162,7 @@ fn well(gpu: &str, driver: &str) -> HostFacts {
             ..CudaInit::default()
         }),
         shm: Some(Shm {
-            size: Some(Bytes::gib(64)),
+            size: Some(Bytes::from_gib(64)),
             writable: Some(true),
             ..Shm::default()
         }),
@@ -200,7 +200,7 @@ fn pci(card: &GpuFacts) -> PciGpu {
 }
 
 fn torch_215() -> EnvironmentVersions {
-    EnvironmentVersions::installed([
+    EnvironmentVersions::from_packages([
         ("torch", "2.15.0"),
         ("torchvision", "0.29.2"),
         ("triton", "3.9.0"),
@@ -217,7 +217,7 @@ fn judged(host: &HostFacts, environment: &EnvironmentVersions) -> String {
         environment: Some(environment),
         files: &[],
     };
-    text(&rules::judge(&case))
+    text(&rules::check_all(&case))
 }
 
 #[test]
@@ -227,10 +227,10 @@ fn a_machine_that_is_well_has_nothing() {
         assert_eq!(judged(&host, &torch_215()), "nothing found\n", "{gpu}");
     }
     // Of a machine that was only named, nothing is made up.
-    let host = tables::machine("A100", None).unwrap();
+    let host = tables::host_from_gpu_name("A100", None).unwrap();
     assert_eq!(judged(&host, &torch_215()), "nothing found\n");
     assert_eq!(
-        text(&rules::machine(&HostFacts {
+        text(&rules::check_host(&HostFacts {
             driver: Some(Driver::default()),
             ..HostFacts::default()
         })),
@@ -263,8 +263,8 @@ fn eight_h100_before_the_fabric_manager() {
     host.cards[3].persistence = Some(FeatureState::Off);
     host.cards[5].throttle = Some(vec!["sw-thermal-slowdown".into()]);
     host.cards[5].temperature_c = Some(87);
-    host.cards[6].memory_used = Some(Bytes::gib(60));
-    host.cards[6].memory_by_pid = Some(BTreeMap::from([(4242, Bytes::gib(20))]));
+    host.cards[6].memory_used = Some(Bytes::from_gib(60));
+    host.cards[6].memory_by_pid = Some(BTreeMap::from([(4242, Bytes::from_gib(20))]));
     insta::assert_snapshot!(judged(&host, &torch_215()));
 }
 
@@ -288,7 +288,7 @@ fn a_divided_a100() {
 fn a_geforce_with_an_old_driver() {
     let mut host = well("RTX 3070", "535.104.05");
     host.shm = Some(Shm {
-        size: Some(Bytes::mib(64)),
+        size: Some(Bytes::from_mib(64)),
         writable: Some(true),
         ..Shm::default()
     });
@@ -362,17 +362,17 @@ fn no_driver() {
     let machines = [absent, nouveau, container, none, bare];
     let texts: Vec<String> = machines
         .iter()
-        .map(|host| text(&rules::machine(host)))
+        .map(|host| text(&rules::check_host(host)))
         .collect();
     insta::assert_snapshot!(texts.join("--\n"));
     // An environment that asks for no card is not the worse for it.
-    let numpy = EnvironmentVersions::installed([("numpy", "2.5.5")]);
+    let numpy = EnvironmentVersions::from_packages([("numpy", "2.5.5")]);
     let case = CheckInput {
         host: &machines[3],
         environment: Some(&numpy),
         files: &[],
     };
-    let weights: Vec<_> = rules::judge(&case)
+    let weights: Vec<_> = rules::check_all(&case)
         .iter()
         .map(|found| found.weight)
         .collect();
@@ -403,12 +403,12 @@ fn a_driver_that_was_updated_without_a_restart() {
             error: None,
         }],
     });
-    insta::assert_snapshot!(text(&rules::machine(&host)));
+    insta::assert_snapshot!(text(&rules::check_host(&host)));
 }
 
 /// Codes of what is found on a machine by itself.
 fn codes(host: &HostFacts) -> Vec<String> {
-    let found = rules::machine(host).into_iter();
+    let found = rules::check_host(host).into_iter();
     found.map(|one| one.code).collect()
 }
 
@@ -453,7 +453,7 @@ fn a_card_without_a_name_is_named_once() {
         lost: Some("GPU is lost".into()),
         ..GpuFacts::default()
     };
-    let found = rules::machine(&host);
+    let found = rules::check_host(&host);
     assert_eq!(
         found[0].what,
         "the driver lost card 1: GPU is lost; CUDA starts with the others"
@@ -496,7 +496,7 @@ fn a_lost_card_among_four() {
         parameters: vec!["intel_iommu=on".into()],
         acs_bridges: Some(vec!["0000:00:01.0".into()]),
     });
-    insta::assert_snapshot!(text(&rules::machine(&host)));
+    insta::assert_snapshot!(text(&rules::check_host(&host)));
 }
 
 #[test]
@@ -507,13 +507,13 @@ fn a_narrow_container() {
     host.user_namespaces_barrier = Some("unshare: EPERM".into());
     host.cgroup = Some(CgroupFacts {
         version: Some(CgroupVersion::V1),
-        memory: Some(Bytes::gib(8)),
+        memory: Some(Bytes::from_gib(8)),
         oom_kills: Some(3),
         ..CgroupFacts::default()
     });
     host.store = Some(FilesystemFacts {
         path: "/home/me/.local/share/sconce".into(),
-        free: Some(Bytes::gib(2)),
+        free: Some(Bytes::from_gib(2)),
         ..FilesystemFacts::default()
     });
     let nodes = host.nodes.as_mut().unwrap();
@@ -525,7 +525,7 @@ fn a_narrow_container() {
         writable: Some(false),
         ..Shm::default()
     });
-    insta::assert_snapshot!(text(&rules::machine(&host)));
+    insta::assert_snapshot!(text(&rules::check_host(&host)));
 }
 
 #[test]
@@ -560,7 +560,7 @@ fn limits_that_cannot_be_held_are_said_with_what_would_hold_them() {
 
 #[test]
 fn cards_and_branches() {
-    let of = |gpu, driver| text(&rules::machine(&well(gpu, driver)));
+    let of = |gpu, driver| text(&rules::check_host(&well(gpu, driver)));
     let texts = [
         of("RTX 5090", "550.144.03"),
         of("8x B200", "565.57.01"),
@@ -589,7 +589,7 @@ fn docker_without_the_toolkit() {
         docker_runtimes: Some(Vec::new()),
         ..ContainerToolkit::default()
     });
-    let texts = [&host, &known].map(|host| text(&rules::machine(host)));
+    let texts = [&host, &known].map(|host| text(&rules::check_host(host)));
     insta::assert_snapshot!(texts.join("--\n"));
 }
 
@@ -607,7 +607,7 @@ fn links_that_a_reload_needs_are_named_with_the_command() {
     host.nodes = linked(true);
     assert_eq!(codes(&host), [""; 0]);
     host.nodes = linked(false);
-    let found = rules::machine(&host);
+    let found = rules::check_host(&host);
     assert_eq!(
         (found[0].code.as_str(), found[0].weight),
         ("char-links-missing", Severity::Notes)
@@ -640,7 +640,7 @@ fn a_cdi_file_of_other_cards_is_stale() {
         }],
         ..ContainerToolkit::default()
     });
-    let found = rules::machine(&host);
+    let found = rules::check_host(&host);
     assert_eq!(
         found[0].what,
         "/etc/cdi/sconce.json: there is no card GPU-x here"
@@ -662,7 +662,7 @@ fn a_path_from_elsewhere_stays_one_word() {
         }],
         ..ContainerToolkit::default()
     });
-    let found = rules::machine(&host);
+    let found = rules::check_host(&host);
     let Some(FixAction::Command { line, .. }) = &found[0].mends[0].action else {
         panic!("{found:?}");
     };
@@ -682,13 +682,13 @@ fn what_cuda_starts_with_is_enough() {
     });
     // Nodes that are elsewhere or not listed do not keep it from starting.
     host.nodes = Some(Vec::new());
-    assert!(rules::machine(&host).is_empty());
+    assert!(rules::check_host(&host).is_empty());
     host.cards[1] = GpuFacts {
         index: 1,
         lost: Some("GPU is lost".into()),
         ..GpuFacts::default()
     };
-    let found = rules::machine(&host);
+    let found = rules::check_host(&host);
     let lost = found.iter().find(|one| one.code == "card-lost").unwrap();
     assert_eq!(
         (lost.weight, lost.what.as_str()),

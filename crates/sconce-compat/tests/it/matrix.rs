@@ -13,7 +13,7 @@ const CARDS: [&str; 9] = [
 ];
 
 fn releases() -> Vec<NamedTorch> {
-    let all = tables::torches().iter();
+    let all = tables::torch_releases().iter();
     all.filter(|torch| torch.release >= (2, 4))
         .map(NamedTorch::from)
         .collect()
@@ -22,7 +22,7 @@ fn releases() -> Vec<NamedTorch> {
 /// The verdict, the CUDA and the reason of a named torch on a card.
 fn named(version: &str, card: &str) -> (Compatibility, Option<String>, String) {
     let torch = NamedTorch::parse(version).expect(version);
-    let matrix = matrix::torches(&[torch], &machines(&[card], None));
+    let matrix = matrix::build_torch_matrix(&[torch], &machines(&[card], None));
     let row = &matrix.rows[0];
     let cell = &row.cells[0];
     let cuda = row.cuda.map(|cuda| cuda.to_string());
@@ -30,7 +30,7 @@ fn named(version: &str, card: &str) -> (Compatibility, Option<String>, String) {
 }
 
 fn machines(cards: &[&str], driver: Option<&str>) -> Vec<HostFacts> {
-    tables::fleet(cards.iter().copied(), driver).expect("known cards")
+    tables::hosts_from_gpu_names(cards.iter().copied(), driver).expect("known cards")
 }
 
 /// One line a cell, so that a change is seen where it is.
@@ -62,7 +62,7 @@ fn text(matrix: &Matrix) -> String {
         Some(choice) => format!(
             "newest on all: {} ({})\n",
             choice.requirement,
-            choice.sentence()
+            choice.to_sentence()
         ),
         None => "newest on all: none\n".to_owned(),
     });
@@ -71,21 +71,21 @@ fn text(matrix: &Matrix) -> String {
 
 #[test]
 fn torch_2_4_to_2_15_on_nine_cards() {
-    let matrix = matrix::torches(&releases(), &machines(&CARDS, None));
+    let matrix = matrix::build_torch_matrix(&releases(), &machines(&CARDS, None));
     insta::assert_snapshot!(text(&matrix));
 }
 
 #[test]
 fn with_a_driver_the_cuda_decides_too() {
     let cards = ["V100", "RTX 3070", "B200"];
-    let matrix = matrix::torches(&releases(), &machines(&cards, Some("535.104.05")));
+    let matrix = matrix::build_torch_matrix(&releases(), &machines(&cards, Some("535.104.05")));
     insta::assert_snapshot!(text(&matrix));
 }
 
 #[test]
 fn the_newest_for_a_set_of_machines() {
     let newest = |cards: &[&str], driver| {
-        matrix::newest(&machines(cards, driver)).map(|choice| choice.requirement)
+        matrix::newest_torch_for(&machines(cards, driver)).map(|choice| choice.requirement)
     };
     for (cards, driver, expected) in [
         (&["T4", "A100", "5090"][..], None, Some("torch==2.15.0")),
@@ -135,10 +135,10 @@ fn cells(row: &MatrixRow) -> Vec<(Compatibility, CompatibilityBasis)> {
 fn bytes_go_before_the_tables() {
     let environment = EnvironmentVersions {
         torch_build: Some(TorchBackend::Cuda(CudaVersion::new(12, 8))),
-        ..EnvironmentVersions::installed([("torch", "2.8.0")])
+        ..EnvironmentVersions::from_packages([("torch", "2.8.0")])
     };
     let machines = machines(&["P100", "V100", "4090"], None);
-    let row = matrix::environment("mine", &environment, &[], &machines);
+    let row = matrix::environment_row("mine", &environment, &[], &machines);
     let measured = CompatibilityBasis::Table(tables::SourceQuality::Measured);
     assert_eq!(
         cells(&row),
@@ -154,7 +154,7 @@ fn bytes_go_before_the_tables() {
         ..GpuCode::default()
     };
     let files = [("site-packages/torch/lib/libtorch_cuda.so", &own)];
-    let row = matrix::environment("mine", &environment, &files, &machines);
+    let row = matrix::environment_row("mine", &environment, &files, &machines);
     assert_eq!(
         cells(&row),
         [
@@ -169,16 +169,16 @@ fn bytes_go_before_the_tables() {
 fn an_unknown_torch_is_unknown() {
     let environment = EnvironmentVersions {
         torch_build: Some(TorchBackend::Cuda(CudaVersion::new(13, 9))),
-        ..EnvironmentVersions::installed([("torch", "2.99.0")])
+        ..EnvironmentVersions::from_packages([("torch", "2.99.0")])
     };
-    let row = matrix::environment("next", &environment, &[], &machines(&["4090"], None));
+    let row = matrix::environment_row("next", &environment, &[], &machines(&["4090"], None));
     assert_eq!(
         cells(&row),
         [(Compatibility::Unknown, CompatibilityBasis::Nothing)]
     );
     // What is known of it counts all the same: its CUDA needs a newer driver.
     let old = machines(&["4090"], Some("535.104.05"));
-    let row = matrix::environment("next", &environment, &[], &old);
+    let row = matrix::environment_row("next", &environment, &[], &old);
     assert_eq!(
         cells(&row),
         [(Compatibility::Fails, CompatibilityBasis::Nothing)]
@@ -342,13 +342,13 @@ fn a_lock_whose_build_is_in_no_table_is_not_said_to_run() {
         ("2.10.0+cpu", Some("torch-without-cuda")),
         ("2.10.0+cu128", None),
     ] {
-        let environment = EnvironmentVersions::installed([("torch", version)]);
+        let environment = EnvironmentVersions::from_packages([("torch", version)]);
         let case = sconce_compat::rules::CheckInput {
             host: &hosts[0],
             environment: Some(&environment),
             files: &[],
         };
-        let findings = sconce_compat::rules::environment(&case);
+        let findings = sconce_compat::rules::check_environment(&case);
         let telling = ["torch-not-judged", "no-kernel-image", "torch-without-cuda"];
         let codes: Vec<&str> = findings
             .iter()

@@ -5,7 +5,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use sconce_host::{
-    GpuDevice, GpuMonitor, HostProfile, NvmlMonitor, Roots, cdi, edits_for, select, visible_devices,
+    GpuDevice, GpuMonitor, HostProfile, NvmlMonitor, Roots, cdi, edits_for, select_gpus,
+    visible_devices,
 };
 use sconce_schema::request::{ContainerEdits, DeviceNode};
 use sconce_schema::spec;
@@ -31,7 +32,7 @@ pub(crate) fn as_json() -> Value {
     let mut whole = plain.clone();
     let nvml = NvmlMonitor::load();
     if let (Some(nvidia), Some(nvml)) = (&mut whole.nvidia, &nvml) {
-        nvidia.complete(nvml);
+        nvidia.fill_from_nvml(nvml);
     }
     let describe = |card: &&GpuDevice| {
         json!({
@@ -47,7 +48,7 @@ pub(crate) fn as_json() -> Value {
     let each = |host: &HostProfile| cards(host).iter().map(describe).collect::<Vec<_>>();
     let instances = nvml
         .as_ref()
-        .map(NvmlMonitor::instances)
+        .map(NvmlMonitor::mig_instances)
         .unwrap_or_default();
     json!({
         "kernel": plain.kernel,
@@ -63,7 +64,7 @@ pub(crate) fn as_json() -> Value {
         "cards_of_the_kernel_module": each(&plain),
         "cards": each(&whole),
         "visible_devices": visible_devices(&cards(&whole)),
-        "cdi": match cdi::describe(&whole, &instances, cdi::NVIDIA, &Roots::default()) {
+        "cdi": match cdi::build_spec(&whole, &instances, cdi::NVIDIA, &Roots::default()) {
             Ok(file) => file,
             Err(error) => json!(error.to_string()),
         },
@@ -109,7 +110,7 @@ pub(crate) fn compare(listed: &str) {
         "libnvidia-ml.so.1 through the loader's own paths",
     );
     if let (Some(nvidia), Some(nvml)) = (&mut host.nvidia, &nvml) {
-        nvidia.complete(nvml);
+        nvidia.fill_from_nvml(nvml);
     }
     let theirs: Vec<Theirs<'_>> = listed.lines().filter_map(Theirs::parse).collect();
     let ours = cards(&host);
@@ -182,7 +183,7 @@ fn edits_of(gpus: &str, scratch: &Path) -> Result<Vec<ContainerEdits>, Box<dyn E
     let host = host();
     let wanted: spec::GpuRequest = gpus.parse()?;
     let all = host.nvidia.as_ref().map_or(&[][..], |nvidia| &nvidia.cards);
-    let chosen = select(all, &wanted)?;
+    let chosen = select_gpus(all, &wanted)?;
     Ok(edits_for(&host, &chosen, &Roots::default(), scratch)?)
 }
 

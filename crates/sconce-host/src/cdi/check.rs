@@ -50,7 +50,7 @@ pub enum CdiProblemKind {
 /// What is wrong with `file` on the machine below `roots` with the driver and cards `nvidia`. A
 /// file about other things than NVIDIA's cards is held against its paths and numbers alone.
 #[must_use]
-pub fn check(file: &CdiFile, nvidia: Option<&NvidiaDriver>, roots: &Roots) -> Vec<CdiProblem> {
+pub fn check_file(file: &CdiFile, nvidia: Option<&NvidiaDriver>, roots: &Roots) -> Vec<CdiProblem> {
     let mut found = CdiProblems(Vec::new());
     let spec = match &file.read {
         Ok(spec) => spec,
@@ -85,9 +85,10 @@ impl CdiProblems {
 }
 
 fn driver(file: &CdiFile, nvidia: Option<&NvidiaDriver>, found: &mut CdiProblems) {
-    let (Some(written), Some(loaded)) =
-        (file.driver(), nvidia.and_then(NvidiaDriver::driver_version))
-    else {
+    let (Some(written), Some(loaded)) = (
+        file.driver_version(),
+        nvidia.and_then(NvidiaDriver::driver_version),
+    ) else {
         return;
     };
     if written != loaded {
@@ -208,7 +209,7 @@ fn other(name: &str, minor: Option<u32>, given: &[u32]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cdi::files::parse;
+    use crate::cdi::files::parse_spec;
     use crate::machine::HostProfile;
     use CdiProblemKind::*;
 
@@ -216,14 +217,14 @@ mod tests {
         CdiFile {
             path: "/etc/cdi/a.json".to_owned(),
             rank: 0,
-            read: parse(text, true),
+            read: parse_spec(text, true),
         }
     }
 
     /// A machine with the cards 0 (minor 1) and 1 (minor 0) of driver 580.65.06, whose nodes are 1:3.
     fn machine() -> (tempfile::TempDir, Roots, NvidiaDriver) {
         let folder = tempfile::tempdir().unwrap();
-        let roots = Roots::recorded(folder.path());
+        let roots = Roots::from_dir(folder.path());
         let write = |name: &str, text: &str| {
             let path = folder.path().join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -262,7 +263,7 @@ mod tests {
     #[test]
     fn a_file_of_this_machine_has_no_trouble() {
         let (_folder, roots, nvidia) = machine();
-        assert_eq!(check(&file(FRESH), Some(&nvidia), &roots), []);
+        assert_eq!(check_file(&file(FRESH), Some(&nvidia), &roots), []);
     }
 
     #[test]
@@ -322,7 +323,7 @@ mod tests {
                     .replace("\"0\"", "\"x\""),
                 _ => text,
             };
-            let found = check(&file(&text), Some(&nvidia), &roots);
+            let found = check_file(&file(&text), Some(&nvidia), &roots);
             assert!(
                 found
                     .iter()
@@ -331,7 +332,7 @@ mod tests {
             );
         }
         // Without a driver nothing is said of cards but that they are gone.
-        let found = check(&file(FRESH), None, &roots);
+        let found = check_file(&file(FRESH), None, &roots);
         assert!(found.iter().all(|one| one.kind == CardGone), "{found:?}");
     }
 
@@ -340,6 +341,6 @@ mod tests {
         let (_folder, roots, nvidia) = machine();
         let text = r#"{ "cdiVersion": "0.5.0", "kind": "a.com/disk", "devices": [
             { "name": "7", "containerEdits": { "deviceNodes": [{ "path": "/dev/nvidiactl" }] } }] }"#;
-        assert_eq!(check(&file(text), Some(&nvidia), &roots), []);
+        assert_eq!(check_file(&file(text), Some(&nvidia), &roots), []);
     }
 }

@@ -34,7 +34,7 @@ const OTHER_FOLDER: &str = "/usr/lib64";
 ///
 /// # Errors
 /// As [`super::edits_for`]; [`CdiError::NoCard`] where there is none.
-pub fn describe(
+pub fn build_spec(
     machine: &HostProfile,
     instances: &[MigInstance],
     kind: &str,
@@ -83,7 +83,7 @@ pub fn describe(
             "mounts": mounts(common),
         },
     });
-    file["cdiVersion"] = CdiSpec::of(&file).needs.into();
+    file["cdiVersion"] = CdiSpec::from_value(&file).needs.into();
     Ok(file)
 }
 
@@ -116,9 +116,9 @@ fn capabilities(
         .iter()
         .map(|folder| {
             let access = Path::new(folder).join("access");
-            let text = read::text(&roots.locate(&access)).unwrap_or_default();
+            let text = read::read_text(&roots.locate(&access)).unwrap_or_default();
             let minor: Option<u32> =
-                read::field(&text, "DeviceFileMinor").and_then(|n| n.parse().ok());
+                read::find_field(&text, "DeviceFileMinor").and_then(|n| n.parse().ok());
             let minor = minor.ok_or(CdiError::NoCapability {
                 uuid: instance.uuid.clone(),
                 path: access,

@@ -168,7 +168,7 @@ fn is_made_by(path: &Path, users: &[u32]) -> bool {
 pub(crate) fn library_folders(roots: &Roots) -> Vec<PathBuf> {
     let cache = std::fs::read(roots.etc.join("ld.so.cache")).unwrap_or_default();
     let of_driver = |name: &str| ["libcuda.so.1", "libnvidia-ml.so.1"].contains(&name);
-    let mut folders = ld_cache::folders(&cache, of_driver);
+    let mut folders = ld_cache::find_library_dirs(&cache, of_driver);
     // Debian keeps links to links there; the files lie where they end.
     let ends: Vec<PathBuf> = folders
         .iter()
@@ -213,7 +213,7 @@ fn libraries(driver: &str, folders: &[PathBuf], roots: &Roots) -> Vec<DriverLibr
             return;
         }
         let path = roots.locate(&folder.join(&name));
-        if let Some(library) = elf::library(&path) {
+        if let Some(library) = elf::read_library(&path) {
             found.push(DriverLibrary {
                 path,
                 name,

@@ -32,7 +32,7 @@ pub(super) struct SharedLibrary {
 
 /// Reads the library at `path`; `None` when it is no 64-bit ELF file for this machine (a linker
 /// script, a 32-bit library of the same name).
-pub(super) fn library(path: &Path) -> Option<SharedLibrary> {
+pub(super) fn read_library(path: &Path) -> Option<SharedLibrary> {
     let file = File::open(path).ok()?;
     parse(|at, length| {
         let mut bytes = vec![0; length];
@@ -135,8 +135,10 @@ mod tests {
         let nameless = parse_bytes(&shared_library(None));
         assert_eq!(nameless, Some(SharedLibrary { soname: None }));
         let cache = std::fs::read("/etc/ld.so.cache").unwrap();
-        let folders = super::super::ld_cache::folders(&cache, |name| name == "libc.so.6");
-        let found = folders.iter().find_map(|f| library(&f.join("libc.so.6")));
+        let folders = super::super::ld_cache::find_library_dirs(&cache, |name| name == "libc.so.6");
+        let found = folders
+            .iter()
+            .find_map(|f| read_library(&f.join("libc.so.6")));
         assert_eq!(found, named("libc.so.6"));
     }
 

@@ -41,7 +41,7 @@ pub struct CdiFile {
 impl CdiFile {
     /// Why it cannot be read.
     #[must_use]
-    pub fn error(&self) -> Option<&str> {
+    pub fn read_error(&self) -> Option<&str> {
         self.read.as_ref().err().map(String::as_str)
     }
 
@@ -53,18 +53,18 @@ impl CdiFile {
 
     /// The version of the specification that it says it follows.
     #[must_use]
-    pub fn version(&self) -> Option<&str> {
+    pub fn cdi_version(&self) -> Option<&str> {
         self.read.as_ref().ok()?.version.as_deref()
     }
 
     /// Why engines refuse it although it can be read; empty where they take it.
     #[must_use]
-    pub fn wrong(&self) -> &[String] {
+    pub fn rejection_reasons(&self) -> &[String] {
         self.read.as_ref().map_or(&[], |spec| &spec.wrong)
     }
 
     /// Names of its devices, as the file has them.
-    pub fn devices(&self) -> impl Iterator<Item = &str> {
+    pub fn device_names(&self) -> impl Iterator<Item = &str> {
         let devices = self.read.iter().flat_map(|spec| &spec.devices);
         devices
             .map(|device| device.name.as_str())
@@ -73,7 +73,7 @@ impl CdiFile {
 
     /// The driver's version in the names of the libraries that it mounts, `libcuda` first.
     #[must_use]
-    pub fn driver(&self) -> Option<DriverVersion> {
+    pub fn driver_version(&self) -> Option<DriverVersion> {
         let spec = self.read.as_ref().ok()?;
         let paths = || spec.all_edits().flat_map(|edits| &edits.mounts);
         let names = || paths().filter_map(|path| path.rsplit('/').next());
@@ -86,7 +86,7 @@ impl CdiFile {
 /// Every CDI file, by folder and name; one that lies behind two folders' names once. `own` is the
 /// folder of a user, which engines that the user started read after the machine's.
 #[must_use]
-pub fn files(roots: &Roots, own: Option<&Path>) -> Vec<CdiFile> {
+pub fn read_files(roots: &Roots, own: Option<&Path>) -> Vec<CdiFile> {
     let machine = FOLDERS.map(|(folder, rank)| (PathBuf::from(folder), rank));
     let own = own.map(|folder| (folder.to_owned(), USERS));
     let mut known: Vec<PathBuf> = Vec::new();
@@ -112,7 +112,7 @@ pub fn files(roots: &Roots, own: Option<&Path>) -> Vec<CdiFile> {
 
 /// One file by its path on the machine.
 #[must_use]
-pub fn file(roots: &Roots, path: &Path) -> CdiFile {
+pub fn read_file(roots: &Roots, path: &Path) -> CdiFile {
     let located = roots.locate(path);
     let folder = located
         .parent()
@@ -146,7 +146,7 @@ fn names(folder: &Path) -> Vec<String> {
 
 fn read(path: &Path) -> Result<CdiSpec, String> {
     let text = text(path)?;
-    parse(
+    parse_spec(
         &text,
         path.extension().is_some_and(|ending| ending == "json"),
     )
@@ -170,12 +170,12 @@ fn text(path: &Path) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "it is no UTF-8".to_owned())
 }
 
-pub(super) fn parse(text: &str, json: bool) -> Result<CdiSpec, String> {
+pub(super) fn parse_spec(text: &str, json: bool) -> Result<CdiSpec, String> {
     let value: Value = match json {
         true => serde_json::from_str(text).map_err(|error| error.to_string())?,
         false => yaml::parse(text).map_err(|error| error.to_string())?,
     };
-    Ok(CdiSpec::of(&value))
+    Ok(CdiSpec::from_value(&value))
 }
 
 /// A device of a file.
@@ -210,12 +210,17 @@ pub enum CdiPrecedence {
 /// higher rank wins (`SPEC.md`, "CDI Spec file locations"); in two files of one folder it is in
 /// conflict, and then the library that engines use finds it nowhere, not in another folder either.
 #[must_use]
-pub fn offered(files: &[CdiFile]) -> Vec<CdiDevice> {
-    let taken = files.iter().filter(|file| file.wrong().is_empty());
+pub fn list_devices(files: &[CdiFile]) -> Vec<CdiDevice> {
+    let taken = files
+        .iter()
+        .filter(|file| file.rejection_reasons().is_empty());
     let mut all: Vec<(String, &CdiFile)> = Vec::new();
     for file in taken {
         let Some(kind) = file.kind() else { continue };
-        all.extend(file.devices().map(|name| (format!("{kind}={name}"), file)));
+        all.extend(
+            file.device_names()
+                .map(|name| (format!("{kind}={name}"), file)),
+        );
     }
     let mut by_name: BTreeMap<&str, Vec<&CdiFile>> = BTreeMap::new();
     for (name, file) in &all {
@@ -302,23 +307,23 @@ kind: nvidia.com/gpu
         let read = |text: &str, json| CdiFile {
             path: "/etc/cdi/a".to_owned(),
             rank: 0,
-            read: parse(text, json),
+            read: parse_spec(text, json),
         };
         let file = read(YAML, false);
-        assert_eq!(file.wrong(), [""; 0]);
+        assert_eq!(file.rejection_reasons(), [""; 0]);
         assert_eq!(
-            (file.kind(), file.version()),
+            (file.kind(), file.cdi_version()),
             (Some("nvidia.com/gpu"), Some("0.5.0"))
         );
-        assert_eq!(file.driver(), "520.61.05".parse().ok());
+        assert_eq!(file.driver_version(), "520.61.05".parse().ok());
         let spec = file.read.unwrap();
         assert_eq!(spec.devices[0].edits.nodes[0].path, "/dev/dri/renderD129");
         assert_eq!(spec.devices[0].edits.nodes[0].number, Some((226, 129)));
         assert_eq!(spec.edits.hooks, ["/bin/nvidia-ctk"]);
         let file = read(JSON, true);
-        assert_eq!(file.driver(), "535.129.03".parse().ok());
-        assert_eq!(file.devices().collect::<Vec<_>>(), ["GPU-13f2a0cd"]);
-        assert_eq!(file.wrong(), [""; 0]);
+        assert_eq!(file.driver_version(), "535.129.03".parse().ok());
+        assert_eq!(file.device_names().collect::<Vec<_>>(), ["GPU-13f2a0cd"]);
+        assert_eq!(file.rejection_reasons(), [""; 0]);
     }
 
     fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
@@ -328,7 +333,7 @@ kind: nvidia.com/gpu
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let roots = Roots::recorded(folder.path());
+        let roots = Roots::from_dir(folder.path());
         (folder, roots)
     }
 
@@ -344,7 +349,7 @@ kind: nvidia.com/gpu
         ]);
         std::os::unix::fs::symlink("../run", folder.path().join("var/run")).unwrap();
         let own = Path::new("/home/ada/.config/cdi");
-        let found = files(&roots, Some(own));
+        let found = read_files(&roots, Some(own));
         let names: Vec<_> = found.iter().map(|f| (f.path.as_str(), f.rank)).collect();
         let expected = [
             ("/etc/cdi/nvidia.yaml", 0),
@@ -352,9 +357,12 @@ kind: nvidia.com/gpu
             ("/home/ada/.config/cdi/own.json", 2),
         ];
         assert_eq!(names, expected);
-        assert!(found[1].error().unwrap().contains("line 1"), "{found:?}");
-        assert_eq!(files(&roots, None).len(), 2);
-        assert_eq!(file(&roots, Path::new("/run/cdi/broken.json")).rank, 1);
+        assert!(
+            found[1].read_error().unwrap().contains("line 1"),
+            "{found:?}"
+        );
+        assert_eq!(read_files(&roots, None).len(), 2);
+        assert_eq!(read_file(&roots, Path::new("/run/cdi/broken.json")).rank, 1);
     }
 
     /// A file with these devices.
@@ -375,7 +383,7 @@ kind: nvidia.com/gpu
             ("etc/cdi/refused.json", &with(&["static", "bad name"])),
             ("run/cdi/c.json", &with(&["both", "low"])),
         ]);
-        let found = offered(&files(&roots, None));
+        let found = list_devices(&read_files(&roots, None));
         let standing = |name: &str, file: &str| {
             let one = found
                 .iter()
@@ -423,8 +431,11 @@ kind: nvidia.com/gpu
         .unwrap();
         fs::write(folder.path().join("etc/cdi/bytes.json"), b"\xff{}").unwrap();
         std::os::unix::fs::symlink("none", folder.path().join("etc/cdi/void.json")).unwrap();
-        let found = files(&roots, None);
-        let errors: Vec<_> = found.iter().map(|file| file.error().unwrap()).collect();
+        let found = read_files(&roots, None);
+        let errors: Vec<_> = found
+            .iter()
+            .map(|file| file.read_error().unwrap())
+            .collect();
         let expected = [
             "an alias",
             "UTF-8",
@@ -436,6 +447,6 @@ kind: nvidia.com/gpu
             assert!(error.contains(part), "{errors:?}");
         }
         assert_eq!(errors.len(), expected.len());
-        assert_eq!(offered(&found), []);
+        assert_eq!(list_devices(&found), []);
     }
 }

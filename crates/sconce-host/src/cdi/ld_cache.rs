@@ -15,7 +15,7 @@ const OLD_ENTRY: usize = 12;
 /// The folders of the cache's libraries whose names `wanted` accepts, in the cache's order,
 /// without repetition. A cache that is cut off or makes no sense gives what was readable: the
 /// standard folders are searched anyway.
-pub(super) fn folders(cache: &[u8], wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+pub(super) fn find_library_dirs(cache: &[u8], wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = Vec::new();
     for (name, path) in entries(cache) {
         let Some(folder) = Path::new(path).parent() else {
@@ -111,9 +111,9 @@ mod tests {
 
     #[test]
     fn folders_in_order_without_repetition() {
-        let found = folders(&two(), |name| name.starts_with("libcuda.so"));
+        let found = find_library_dirs(&two(), |name| name.starts_with("libcuda.so"));
         assert_eq!(found, [PathBuf::from("/opt/driver/lib")]);
-        assert_eq!(folders(&two(), |_| true).len(), 2);
+        assert_eq!(find_library_dirs(&two(), |_| true).len(), 2);
     }
 
     #[test]
@@ -123,13 +123,13 @@ mod tests {
         both.extend_from_slice(&[0; OLD_ENTRY]);
         both.resize(both.len().next_multiple_of(8), 0);
         both.extend(two());
-        assert_eq!(folders(&both, |_| true).len(), 2);
+        assert_eq!(find_library_dirs(&both, |_| true).len(), 2);
     }
 
     #[test]
     fn this_machines_cache_has_a_c_library() {
         let cache = std::fs::read("/etc/ld.so.cache").unwrap();
-        let found = folders(&cache, |name| name == "libc.so.6");
+        let found = find_library_dirs(&cache, |name| name == "libc.so.6");
         assert!(found[0].join("libc.so.6").exists(), "{found:?}");
     }
 
@@ -137,15 +137,15 @@ mod tests {
     fn a_count_or_an_offset_that_lies_is_harmless() {
         let mut bytes = two();
         bytes[20..24].copy_from_slice(&u32::MAX.to_ne_bytes());
-        let _ = folders(&bytes, |_| true);
+        let _ = find_library_dirs(&bytes, |_| true);
         let mut bytes = two();
         bytes[HEADER + 8..HEADER + 12].copy_from_slice(&u32::MAX.to_ne_bytes());
-        assert_eq!(folders(&bytes, |_| true).len(), 2);
+        assert_eq!(find_library_dirs(&bytes, |_| true).len(), 2);
         let old = [OLD_MAGIC, &u32::MAX.to_ne_bytes()].concat();
-        assert_eq!(folders(&old, |_| true).len(), 0);
+        assert_eq!(find_library_dirs(&old, |_| true).len(), 0);
         let whole = two();
         for cut in 0..whole.len() {
-            let _ = folders(&whole[..cut], |_| true);
+            let _ = find_library_dirs(&whole[..cut], |_| true);
         }
     }
 
@@ -155,7 +155,7 @@ mod tests {
             let mut bytes = two();
             let at = at % bytes.len();
             bytes[at] = byte;
-            let _ = folders(&bytes, |_| true);
+            let _ = find_library_dirs(&bytes, |_| true);
         }
     }
 }

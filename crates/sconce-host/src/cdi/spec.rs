@@ -99,7 +99,7 @@ pub(super) struct DeviceNodeEdit {
 
 impl CdiSpec {
     /// Reads what can be understood, and says what cannot.
-    pub(super) fn of(file: &Value) -> Self {
+    pub(super) fn from_value(file: &Value) -> Self {
         let mut reader = Reader {
             wrong: Vec::new(),
             needs: LEAST,

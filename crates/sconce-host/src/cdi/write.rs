@@ -14,7 +14,7 @@ use super::{CdiError, yaml};
 pub fn text_for(path: &Path, file: &Value) -> Result<String, CdiError> {
     match path.extension().and_then(|ending| ending.to_str()) {
         Some("json") => Ok(format!("{file:#}\n")),
-        Some("yaml") => Ok(yaml::text(file)),
+        Some("yaml") => Ok(yaml::to_string(file)),
         _ => Err(CdiError::Ending {
             path: path.to_owned(),
         }),

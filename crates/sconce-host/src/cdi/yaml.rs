@@ -46,7 +46,7 @@ pub(super) fn parse(text: &str) -> Result<Value, YamlError> {
 }
 
 /// A value as YAML that any reader takes the same way: every text in quotes, which are JSON's.
-pub(super) fn text(value: &Value) -> String {
+pub(super) fn to_string(value: &Value) -> String {
     let mut out = String::new();
     match value {
         Value::Object(map) if !map.is_empty() => entries(map, 0, &mut out),
@@ -203,7 +203,7 @@ mod tests {
       \"g\": \"h\"
   - []
 ";
-        assert_eq!(super::text(&value), expected);
+        assert_eq!(super::to_string(&value), expected);
     }
 
     fn values() -> impl Strategy<Value = Value> {
@@ -220,7 +220,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read_again(value in values()) {
-            prop_assert_eq!(parse(&super::text(&value)), Ok(value));
+            prop_assert_eq!(parse(&super::to_string(&value)), Ok(value));
         }
 
         #[test]

@@ -24,7 +24,7 @@ pub(super) fn of_kernel(nvidia: Option<&NvidiaDriver>) -> Vec<GpuFacts> {
 /// A card that NVML knows is the one of the kernel with its UUID, else with its PCI address, else
 /// with its minor number. A card for which NVML has only an error has none of these: both sides
 /// count by PCI address, so the errors belong to the kernel's cards that are left, in order.
-pub(super) fn complete(facts: &mut HostFacts, told: NvmlReply) {
+pub(super) fn merge_nvml_reply(facts: &mut HostFacts, told: NvmlReply) {
     let version = told.driver.as_deref().and_then(|text| text.parse().ok());
     if facts.driver.is_none() && version.is_some() {
         // A sandbox without /proc/driver and /sys/module.
@@ -127,7 +127,7 @@ mod tests {
         };
         let answer = |index, uuid: &str, bus_id: &str| NvmlGpuReply {
             card: GpuFacts {
-                memory: Some(Bytes::gib(80)),
+                memory: Some(Bytes::from_gib(80)),
                 minor: None,
                 ..kernel(index, Some(uuid), bus_id)
             },
@@ -149,7 +149,7 @@ mod tests {
             ],
             ..NvmlReply::default()
         };
-        complete(&mut facts, told);
+        merge_nvml_reply(&mut facts, told);
         let uuids: Vec<_> = facts
             .cards
             .iter()
@@ -174,10 +174,10 @@ mod tests {
             ..NvmlReply::default()
         };
         let mut facts = HostFacts::default();
-        complete(&mut facts, told.clone());
+        merge_nvml_reply(&mut facts, told.clone());
         assert_eq!(facts.cards, []);
         facts.cards = vec![kernel(0, None, "0000:17:00.0")];
-        complete(&mut facts, told);
+        merge_nvml_reply(&mut facts, told);
         assert_eq!((facts.cards.len(), &facts.cards[0].lost), (1, &None));
     }
 }

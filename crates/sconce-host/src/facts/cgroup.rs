@@ -12,7 +12,7 @@ use crate::{cpus, read};
 /// v1 writes "no limit" as the greatest number of pages, in bytes; what comes near is none.
 const UNLIMITED: u64 = 1 << 62;
 
-pub(super) fn facts(cgroups: &Cgroups) -> CgroupFacts {
+pub(super) fn read_facts(cgroups: &Cgroups) -> CgroupFacts {
     let mut delegated: Vec<String> = Vec::new();
     for hierarchy in cgroups.hierarchies.iter().filter(|h| h.delegated) {
         let controllers = hierarchy.controllers.iter();
@@ -35,7 +35,7 @@ pub(super) fn facts(cgroups: &Cgroups) -> CgroupFacts {
         memory: least(cgroups, "memory", ["memory.limit_in_bytes", "memory.max"])
             .filter(|&bytes| bytes < UNLIMITED)
             .map(Bytes),
-        cpu: cpus::quota(cgroups),
+        cpu: cpus::read_quota(cgroups),
         pids: least(cgroups, "pids", ["pids.max", "pids.max"]),
         oom_kills: oom_kills(cgroups),
     }
@@ -44,10 +44,12 @@ pub(super) fn facts(cgroups: &Cgroups) -> CgroupFacts {
 /// The least number in a file of v1's or v2's name; `max` is no number.
 fn least(cgroups: &Cgroups, controller: &str, [v1, v2]: [&str; 2]) -> Option<u64> {
     // A v2 root has no file of limits, and below it every file of a controller that is on.
-    let hierarchy = cgroups.controller(controller).or_else(|| cgroups.v2())?;
+    let hierarchy = cgroups
+        .find_hierarchy(controller)
+        .or_else(|| cgroups.v2_hierarchy())?;
     let name = if hierarchy.v2 { v2 } else { v1 };
     folders(hierarchy)
-        .filter_map(|folder| read::number(&folder.join(name)))
+        .filter_map(|folder| read::read_number(&folder.join(name)))
         .min()
 }
 
@@ -60,13 +62,15 @@ fn folders(hierarchy: &Hierarchy) -> impl Iterator<Item = &Path> {
 /// The caller's own cgroup only: what was killed above was somebody else's. v2's
 /// `memory.events` counts those below it too.
 fn oom_kills(cgroups: &Cgroups) -> Option<u64> {
-    let hierarchy = cgroups.controller("memory").or_else(|| cgroups.v2())?;
+    let hierarchy = cgroups
+        .find_hierarchy("memory")
+        .or_else(|| cgroups.v2_hierarchy())?;
     let own = hierarchy.own.as_deref()?;
     let name = match hierarchy.v2 {
         true => "memory.events",
         false => "memory.oom_control",
     };
-    parse_oom_kills(&read::text(&own.join(name))?)
+    parse_oom_kills(&read::read_text(&own.join(name))?)
 }
 
 /// The line `oom_kill N`, in both files.
@@ -83,7 +87,7 @@ mod tests {
 
     fn machine(mounts: &str, own: &str, files: &[(&str, &str)]) -> CgroupFacts {
         let folder = tempfile::tempdir().unwrap();
-        let roots = Roots::recorded(folder.path());
+        let roots = Roots::from_dir(folder.path());
         let write = |path: std::path::PathBuf, text: &str| {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
@@ -93,7 +97,7 @@ mod tests {
         for (name, text) in files {
             write(roots.sys.join("fs/cgroup").join(name), text);
         }
-        facts(&Cgroups::read(&roots).unwrap())
+        read_facts(&Cgroups::read(&roots).unwrap())
     }
 
     const V2: &str = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
@@ -125,9 +129,9 @@ mod tests {
             ],
         );
         assert_eq!(found.version, Some(CgroupVersion::V2));
-        assert_eq!(found.memory, Some(Bytes::gib(64)));
+        assert_eq!(found.memory, Some(Bytes::from_gib(64)));
         assert_eq!(found.pids, Some(9000));
-        assert_eq!(found.cpu.map(|cpu| cpu.cores()), Some(8.0));
+        assert_eq!(found.cpu.map(|cpu| cpu.as_cores()), Some(8.0));
         assert_eq!(found.oom_kills, Some(1));
         assert_eq!(found.delegated, [""; 0]);
     }
@@ -161,6 +165,6 @@ mod tests {
     #[test]
     fn a_container_has_its_limit_at_the_top() {
         let found = machine(V2, "0::/\n", &[("memory.max", "1073741824\n")]);
-        assert_eq!(found.memory, Some(Bytes::gib(1)));
+        assert_eq!(found.memory, Some(Bytes::from_gib(1)));
     }
 }

@@ -6,14 +6,14 @@ use crate::read;
 use crate::roots::Roots;
 
 /// `PRETTY_NAME` of /etc/os-release, else of /usr/lib/os-release (os-release(5)).
-pub(super) fn system(roots: &Roots) -> Option<String> {
+pub(super) fn read_system_name(roots: &Roots) -> Option<String> {
     let files = [
         roots.etc.join("os-release"),
         roots.root.join("usr/lib/os-release"),
     ];
     files
         .iter()
-        .find_map(|path| pretty_name(&read::text(path)?))
+        .find_map(|path| pretty_name(&read::read_text(path)?))
 }
 
 fn pretty_name(text: &str) -> Option<String> {
@@ -37,9 +37,9 @@ fn pretty_name(text: &str) -> Option<String> {
 
 /// `/proc/sys/kernel/arch` (kernel 6.1 and later), else what this program was built for, which
 /// says nothing of a recorded machine.
-pub(super) fn architecture(roots: &Roots) -> Option<String> {
+pub(super) fn detect_architecture(roots: &Roots) -> Option<String> {
     let built = || (*roots == Roots::default()).then(|| std::env::consts::ARCH.to_owned());
-    read::line(&roots.proc.join("sys/kernel/arch")).or_else(built)
+    read::read_line(&roots.proc.join("sys/kernel/arch")).or_else(built)
 }
 
 /// What the reader runs in, where that is no machine of its own. The marks that engines leave, the
@@ -53,7 +53,7 @@ pub(super) fn architecture(roots: &Roots) -> Option<String> {
 /// 5. /run/systemd/container, which names the engine (systemd-nspawn, lxc, …);
 /// 6. the caller's own cgroups, as far as they are not hidden by a namespace;
 /// 7. `wsl`: the kernel's release has `microsoft`.
-pub(super) fn kind(
+pub(super) fn detect_container(
     roots: &Roots,
     kernel: Option<&str>,
     variables: &BTreeMap<String, String>,
@@ -72,12 +72,12 @@ pub(super) fn kind(
             return Some(kind.to_owned());
         }
     }
-    let of_cgroups = || of_cgroups(&read::text(&roots.proc.join("self/cgroup"))?);
+    let of_cgroups = || of_cgroups(&read::read_text(&roots.proc.join("self/cgroup"))?);
     let of_kernel = || {
         let kernel = kernel?.to_ascii_lowercase();
         kernel.contains("microsoft").then(|| "wsl".to_owned())
     };
-    read::line(&roots.root.join("run/systemd/container"))
+    read::read_line(&roots.root.join("run/systemd/container"))
         .filter(|kind| plain(kind))
         .or_else(of_cgroups)
         .or_else(of_kernel)
@@ -126,9 +126,9 @@ mod tests {
     #[test]
     fn marks_of_engines() {
         let folder = tempfile::tempdir().unwrap();
-        let roots = Roots::recorded(folder.path());
+        let roots = Roots::from_dir(folder.path());
         let none = BTreeMap::new();
-        let found = |kernel| kind(&roots, kernel, &none);
+        let found = |kernel| detect_container(&roots, kernel, &none);
         let mark = |path: &str, text: &str| {
             let path = folder.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -147,6 +147,9 @@ mod tests {
         mark(".dockerenv", "");
         assert_eq!(found(windows).as_deref(), Some("docker"));
         let pod = BTreeMap::from([("KUBERNETES_SERVICE_HOST".to_owned(), "10.0.0.1".to_owned())]);
-        assert_eq!(kind(&roots, None, &pod).as_deref(), Some("kubernetes"));
+        assert_eq!(
+            detect_container(&roots, None, &pod).as_deref(),
+            Some("kubernetes")
+        );
     }
 }

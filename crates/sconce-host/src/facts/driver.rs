@@ -29,7 +29,7 @@ pub(super) fn read(
         match nvidia.and_then(|nvidia| nvidia.open_module) {
             Some(true) => Some(DriverFlavour::Open),
             Some(false) => Some(DriverFlavour::Closed),
-            None => read::line(&roots.sys.join("module/nvidia/taint")).map(|t| of_taint(&t)),
+            None => read::read_line(&roots.sys.join("module/nvidia/taint")).map(|t| of_taint(&t)),
         }
     } else if roots.dev.join("dxg").exists() {
         Some(DriverFlavour::Wsl)
@@ -67,7 +67,7 @@ fn modules(roots: &Roots) -> Option<Vec<String>> {
             .map(|entry| entry.file_name().into_string());
         Some(names.flatten().collect::<Vec<_>>())
     };
-    let mut names = match read::text(&roots.proc.join("modules")) {
+    let mut names = match read::read_text(&roots.proc.join("modules")) {
         Some(text) => in_table(&text),
         None => of_folders()?,
     };
@@ -98,7 +98,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let roots = Roots::recorded(folder.path());
+        let roots = Roots::from_dir(folder.path());
         read(&roots, NvidiaDriver::read(&roots).as_ref(), pci, Vec::new()).0
     }
 

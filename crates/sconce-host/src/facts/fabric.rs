@@ -36,7 +36,7 @@ const UNIT_FOLDERS: [&str; 4] = [
 ///    processes;
 /// 2. `inactive`: its file is installed, systemd runs, and it has none;
 /// 3. `active`: nothing is installed and the socket is there, which a container got from its host.
-pub(super) fn services(roots: &Roots) -> BTreeMap<String, String> {
+pub(super) fn read_service_states(roots: &Roots) -> BTreeMap<String, String> {
     let there = |path: &str| roots.root.join(path).symlink_metadata().is_ok();
     let state = |unit: &str, socket: Option<&str>| {
         if has_processes(roots, unit) {
@@ -60,7 +60,7 @@ pub(super) fn services(roots: &Roots) -> BTreeMap<String, String> {
 fn has_processes(roots: &Roots, unit: &str) -> bool {
     ["", "unified/", "systemd/"].iter().any(|hierarchy| {
         let folder = format!("fs/cgroup/{hierarchy}system.slice/{unit}");
-        read::line(&roots.sys.join(folder).join("cgroup.procs")).is_some()
+        read::read_line(&roots.sys.join(folder).join("cgroup.procs")).is_some()
     })
 }
 
@@ -68,7 +68,7 @@ fn has_processes(roots: &Roots, unit: &str) -> bool {
 /// /tmp/nvidia-mps (NVIDIA's "Multi-Process Service", chapter "Environment variables"). Whether
 /// its daemon runs is looked for among the processes, only where that folder has a pipe; a
 /// container sees its own processes alone, and then it is told as not running.
-pub(super) fn mps(roots: &Roots, pipe_folder: Option<&String>) -> Option<MpsFacts> {
+pub(super) fn detect_mps(roots: &Roots, pipe_folder: Option<&String>) -> Option<MpsFacts> {
     let folder = pipe_folder.map_or("/tmp/nvidia-mps", String::as_str);
     let located = roots.locate(Path::new(folder));
     if !located.is_dir() {
@@ -91,7 +91,7 @@ fn runs(roots: &Roots) -> bool {
     entries.flatten().any(|entry| {
         let name = entry.file_name();
         let is_process = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
-        is_process && read::line(&entry.path().join("comm")).as_deref() == Some(DAEMON)
+        is_process && read::read_line(&entry.path().join("comm")).as_deref() == Some(DAEMON)
     })
 }
 
@@ -106,7 +106,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        let roots = Roots::recorded(folder.path());
+        let roots = Roots::from_dir(folder.path());
         (folder, roots)
     }
 
@@ -120,13 +120,13 @@ mod tests {
             ("run/systemd/system/x", ""),
             (&procs, "1234\n"),
         ]);
-        let found = services(&roots);
+        let found = read_service_states(&roots);
         assert_eq!(found.get(fabric).map(String::as_str), Some("active"));
         let persistence = found.get("nvidia-persistenced.service");
         assert_eq!(persistence.map(String::as_str), Some("inactive"));
         assert_eq!(found.len(), 2);
         std::fs::write(roots.root.join(procs), "").unwrap();
-        assert_eq!(services(&roots)[fabric], "inactive");
+        assert_eq!(read_service_states(&roots)[fabric], "inactive");
     }
 
     #[test]
@@ -136,22 +136,26 @@ mod tests {
             "nvidia-persistenced.service".to_owned(),
             "active".to_owned(),
         )]);
-        assert_eq!(services(&roots), expected);
+        assert_eq!(read_service_states(&roots), expected);
     }
 
     #[test]
     fn the_multi_process_service() {
         let (_folder, roots) = machine(&[("proc/77/comm", "nvidia-cuda-mps\n")]);
-        assert_eq!(mps(&roots, None), Some(MpsFacts::default()));
+        assert_eq!(detect_mps(&roots, None), Some(MpsFacts::default()));
         let (_folder, roots) = machine(&[
             ("proc/77/comm", "nvidia-cuda-mps\n"),
             ("proc/self/comm", "sconce\n"),
             ("run/mps/control", ""),
         ]);
-        let found = mps(&roots, Some(&"/run/mps".to_owned())).unwrap();
+        let found = detect_mps(&roots, Some(&"/run/mps".to_owned())).unwrap();
         assert!(found.running, "{found:?}");
         assert_eq!(found.pipe_folder.as_deref(), Some("/run/mps"));
         std::fs::remove_dir_all(roots.proc.join("77")).unwrap();
-        assert!(!mps(&roots, Some(&"/run/mps".to_owned())).unwrap().running);
+        assert!(
+            !detect_mps(&roots, Some(&"/run/mps".to_owned()))
+                .unwrap()
+                .running
+        );
     }
 }

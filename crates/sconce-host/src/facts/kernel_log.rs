@@ -19,7 +19,7 @@ const LONGEST: usize = 500;
 
 /// The faults in /dev/kmsg, oldest first; `None` where it cannot be read, which is so for a plain
 /// user where `kernel.dmesg_restrict` is set, and in most containers.
-pub(super) fn xids(roots: &Roots) -> Option<Vec<Xid>> {
+pub(super) fn read_xids(roots: &Roots) -> Option<Vec<Xid>> {
     Some(parse(&log(&roots.dev.join("kmsg"))?))
 }
 
@@ -193,11 +193,11 @@ mod tests {
     #[test]
     fn a_log_that_is_a_file_and_one_that_is_not_there() {
         let folder = tempfile::tempdir().unwrap();
-        let roots = Roots::recorded(folder.path());
-        assert_eq!(xids(&roots), None);
+        let roots = Roots::from_dir(folder.path());
+        assert_eq!(read_xids(&roots), None);
         std::fs::create_dir(&roots.dev).unwrap();
         std::fs::write(roots.dev.join("kmsg"), "6,1,2,-;hello\n").unwrap();
-        assert_eq!(xids(&roots), Some(vec![]));
+        assert_eq!(read_xids(&roots), Some(vec![]));
     }
 
     proptest! {

@@ -85,7 +85,7 @@ impl<'a> LibrarySearch<'a> {
 
     /// The version of the C library: in the name of its file before glibc 2.34 (`libc-2.31.so`),
     /// else in the text that it prints when it is run as a program.
-    pub(super) fn glibc(&self) -> Option<String> {
+    pub(super) fn glibc_version(&self) -> Option<String> {
         /// Real ones have 2 MB.
         const MOST: u64 = 16 << 20;
         let found = self.winner("libc.so.6")?;
@@ -100,7 +100,7 @@ impl<'a> LibrarySearch<'a> {
     }
 
     /// The newest `GLIBCXX_` version of the C++ library, from the names in its file.
-    pub(super) fn glibcxx(&self) -> Option<String> {
+    pub(super) fn glibcxx_version(&self) -> Option<String> {
         /// Real ones have 2 MB, and up to 20 MB with debugging information.
         const MOST: u64 = 32 << 20;
         let found = self.winner("libstdc++.so.6")?;
@@ -108,7 +108,7 @@ impl<'a> LibrarySearch<'a> {
     }
 
     /// The files of the machine's own cuDNN, of each major version.
-    pub(super) fn cudnn(&self) -> Vec<String> {
+    pub(super) fn cudnn_files(&self) -> Vec<String> {
         let names = ["libcudnn.so.9", "libcudnn.so.8", "libcudnn.so.7"];
         let found = names.into_iter().filter_map(|name| self.winner(name));
         found
@@ -119,7 +119,7 @@ impl<'a> LibrarySearch<'a> {
     /// Where the machine's own library of a name lies, before links are followed: as
     /// `/etc/ld.so.cache` has it, else in the default folders.
     #[must_use]
-    pub fn own(&self, name: &str) -> Option<PathBuf> {
+    pub fn find_system_library(&self, name: &str) -> Option<PathBuf> {
         self.winner(name).map(|found| found.asked)
     }
 
@@ -275,7 +275,7 @@ mod tests {
                 target => std::os::unix::fs::symlink(target, path).unwrap(),
             }
         }
-        let roots = Roots::recorded(folder.path());
+        let roots = Roots::from_dir(folder.path());
         (folder, roots)
     }
 
@@ -323,10 +323,10 @@ mod tests {
         ]);
         let loader = LibrarySearch::new(&roots, Some("/opt"));
         assert_eq!(
-            loader.own("libz.so.1"),
+            loader.find_system_library("libz.so.1"),
             Some(PathBuf::from("/usr/lib64/libz.so.1"))
         );
-        assert_eq!(loader.own("libnone.so.1"), None);
+        assert_eq!(loader.find_system_library("libnone.so.1"), None);
     }
 
     #[test]
@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn this_machines_c_library() {
         let roots = Roots::default();
-        let glibc = LibrarySearch::new(&roots, None).glibc().unwrap();
+        let glibc = LibrarySearch::new(&roots, None).glibc_version().unwrap();
         assert!(glibc.starts_with("2."), "{glibc}");
     }
 

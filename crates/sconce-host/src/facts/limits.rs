@@ -30,8 +30,8 @@ pub(super) fn parse(text: &str) -> RlimitFacts {
 }
 
 /// `SeccompMode` of /proc/self/status (proc_pid_status(5)).
-pub(super) fn seccomp(status: &str) -> Option<SeccompMode> {
-    match read::field(status, "Seccomp")? {
+pub(super) fn parse_seccomp(status: &str) -> Option<SeccompMode> {
+    match read::find_field(status, "Seccomp")? {
         "0" => Some(SeccompMode::Off),
         "1" => Some(SeccompMode::Strict),
         "2" => Some(SeccompMode::Filter),
@@ -41,18 +41,18 @@ pub(super) fn seccomp(status: &str) -> Option<SeccompMode> {
 
 /// Whether the effective user, the second of `Uid`, is root.
 pub(super) fn is_root(status: &str) -> Option<bool> {
-    let user = read::field(status, "Uid")?
+    let user = read::find_field(status, "Uid")?
         .split_ascii_whitespace()
         .nth(1)?;
     Some(user == "0")
 }
 
 /// The reserved pages of /proc/meminfo, and the kernel's choice about transparent ones.
-pub(super) fn hugepages(roots: &Roots, meminfo: &str) -> Option<Hugepages> {
+pub(super) fn read_hugepages(roots: &Roots, meminfo: &str) -> Option<Hugepages> {
     let found = Hugepages {
-        total: read::field(meminfo, "HugePages_Total").and_then(|n| n.parse().ok()),
+        total: read::find_field(meminfo, "HugePages_Total").and_then(|n| n.parse().ok()),
         size: cpus::memory_line(meminfo, "Hugepagesize"),
-        transparent: read::line(&roots.sys.join("kernel/mm/transparent_hugepage/enabled"))
+        transparent: read::read_line(&roots.sys.join("kernel/mm/transparent_hugepage/enabled"))
             .and_then(|line| chosen(&line)),
     };
     (found != Hugepages::default()).then_some(found)
@@ -98,11 +98,11 @@ Max address space         unlimited            unlimited            bytes
     #[test]
     fn modes_and_users() {
         assert_eq!(
-            seccomp("Seccomp:\t2\nSeccomp_filters:\t1\n"),
+            parse_seccomp("Seccomp:\t2\nSeccomp_filters:\t1\n"),
             Some(SeccompMode::Filter)
         );
-        assert_eq!(seccomp("Seccomp:\t0\n"), Some(SeccompMode::Off));
-        assert_eq!(seccomp(""), None);
+        assert_eq!(parse_seccomp("Seccomp:\t0\n"), Some(SeccompMode::Off));
+        assert_eq!(parse_seccomp(""), None);
         assert_eq!(is_root("Uid:\t1000\t0\t0\t0\n"), Some(true));
         assert_eq!(is_root("Uid:\t0\t1000\t0\t0\n"), Some(false));
         assert_eq!(is_root(""), None);
@@ -110,11 +110,14 @@ Max address space         unlimited            unlimited            bytes
 
     #[test]
     fn pages() {
-        let roots = Roots::recorded("/nowhere");
+        let roots = Roots::from_dir("/nowhere");
         let text = "HugePages_Total:      16\nHugepagesize:       2048 kB\n";
-        let found = hugepages(&roots, text).unwrap();
-        assert_eq!((found.total, found.size), (Some(16), Some(Bytes::mib(2))));
-        assert_eq!(hugepages(&roots, ""), None);
+        let found = read_hugepages(&roots, text).unwrap();
+        assert_eq!(
+            (found.total, found.size),
+            (Some(16), Some(Bytes::from_mib(2)))
+        );
+        assert_eq!(read_hugepages(&roots, ""), None);
         assert_eq!(chosen("always [madvise] never").as_deref(), Some("madvise"));
         assert_eq!(chosen("always"), None);
     }

@@ -42,7 +42,7 @@ use crate::read;
 use crate::roots::Roots;
 pub use libraries::LibrarySearch;
 
-pub use overrides::{OverrideError, merge, set};
+pub use overrides::{OverrideError, merge_patch, set_fact};
 
 /// What a library cannot know or must not decide by itself.
 #[derive(Debug, Clone, Default)]
@@ -79,8 +79,8 @@ pub enum NvmlSource {
 #[must_use]
 pub fn read(roots: &Roots, ask: &FactsOptions) -> HostFacts {
     let machine = HostProfile::read(roots);
-    let status = read::text(&roots.proc.join("self/status")).unwrap_or_default();
-    let meminfo = read::text(&roots.proc.join("meminfo")).unwrap_or_default();
+    let status = read::read_text(&roots.proc.join("self/status")).unwrap_or_default();
+    let meminfo = read::read_text(&roots.proc.join("meminfo")).unwrap_or_default();
     let mounts = mounts::Mounts::read(roots);
     let loader = LibrarySearch::new(
         roots,
@@ -89,7 +89,7 @@ pub fn read(roots: &Roots, ask: &FactsOptions) -> HostFacts {
     let libraries = loader.driver_libraries();
     let has = |name: &str| libraries.iter().any(|library| library.name == name);
     let (has_nvml, has_cuda) = (has("libnvidia-ml.so.1"), has("libcuda.so.1"));
-    let pci_cards = pci::cards(roots);
+    let pci_cards = pci::list_gpus(roots);
     let (driver, unloaded_libraries) = driver::read(
         roots,
         machine.nvidia.as_ref(),
@@ -100,38 +100,41 @@ pub fn read(roots: &Roots, ask: &FactsOptions) -> HostFacts {
     let mut facts = HostFacts {
         version: sconce_schema::facts::FORMAT,
         name: machine.hostname.clone(),
-        system: containers::system(roots),
-        architecture: containers::architecture(roots),
-        glibc: loader.glibc(),
-        glibcxx: loader.glibcxx(),
-        container: containers::kind(roots, machine.kernel.as_deref(), &ask.variables),
+        system: containers::read_system_name(roots),
+        architecture: containers::detect_architecture(roots),
+        glibc: loader.glibc_version(),
+        glibcxx: loader.glibcxx_version(),
+        container: containers::detect_container(roots, machine.kernel.as_deref(), &ask.variables),
         root: limits::is_root(&status),
         cpus: machine.cpus,
         processor: processor::read(roots),
-        system_cudnn: loader.cudnn(),
+        system_cudnn: loader.cudnn_files(),
         other_drivers: other_drivers::read(roots),
         memory: machine.memory,
         memory_available: machine.memory_available,
         cards: cards::of_kernel(machine.nvidia.as_ref()),
         nodes,
-        cgroup: machine.cgroups.as_ref().map(cgroup::facts),
+        cgroup: machine.cgroups.as_ref().map(cgroup::read_facts),
         user_namespaces_barrier: Some(match machine.user_namespaces {
             Ok(()) => String::new(),
             Err(barrier) => barrier.to_string(),
         }),
-        seccomp: limits::seccomp(&status),
-        shm: mounts.shm(roots),
-        limits: read::text(&roots.proc.join("self/limits")).map(|text| limits::parse(&text)),
-        hugepages: limits::hugepages(roots, &meminfo),
-        store: ask.store.as_deref().map(|path| mounts.disk(roots, path)),
+        seccomp: limits::parse_seccomp(&status),
+        shm: mounts.read_shm(roots),
+        limits: read::read_text(&roots.proc.join("self/limits")).map(|text| limits::parse(&text)),
+        hugepages: limits::read_hugepages(roots, &meminfo),
+        store: ask
+            .store
+            .as_deref()
+            .map(|path| mounts.read_disk(roots, path)),
         toolkit: toolkit::read(roots, machine.nvidia.as_ref()),
-        mps: fabric::mps(roots, ask.variables.get("CUDA_MPS_PIPE_DIRECTORY")),
-        iommu: pci::iommu(roots, pci_cards.as_deref()),
-        infiniband: network::infiniband(roots),
-        interfaces: network::interfaces(roots),
-        xids: kernel_log::xids(roots),
-        services: fabric::services(roots),
-        variables: variables::chosen(&ask.variables),
+        mps: fabric::detect_mps(roots, ask.variables.get("CUDA_MPS_PIPE_DIRECTORY")),
+        iommu: pci::read_iommu(roots, pci_cards.as_deref()),
+        infiniband: network::list_infiniband_devices(roots),
+        interfaces: network::list_active_interfaces(roots),
+        xids: kernel_log::read_xids(roots),
+        services: fabric::read_service_states(roots),
+        variables: variables::select_variables(&ask.variables),
         kernel: machine.kernel,
         cpu_model: machine.cpu_model,
         driver,
@@ -153,15 +156,15 @@ fn ask_driver(facts: &mut HostFacts, ask: &FactsOptions, has_nvml: bool, has_cud
             NvmlSource::No => None,
             // A given file is tried although the loader does not know it.
             NvmlSource::Here(from @ NvmlLibrary::File(_)) => Some(nvml::read(from)),
-            _ if !has_nvml => Some(nvml::NvmlReply::failed(nvml::NOT_FOUND)),
+            _ if !has_nvml => Some(nvml::NvmlReply::from_error(nvml::NOT_FOUND)),
             NvmlSource::Here(from) => Some(nvml::read(from)),
-            NvmlSource::Child(child) => Some(probe::nvml(child)),
+            NvmlSource::Child(child) => Some(probe::query_nvml(child)),
         };
         // A thread that panicked has found nothing.
         (told, cuda.and_then(|thread| thread.join().ok()))
     });
     if let Some(told) = told {
-        cards::complete(facts, told);
+        cards::merge_nvml_reply(facts, told);
     }
     debug!(
         ?cuda_init,

@@ -6,7 +6,7 @@ use rustix::fs::{Access, AtFlags, CWD, StatVfs, accessat, statvfs};
 use sconce_schema::Bytes;
 use sconce_schema::facts::{FilesystemFacts, Shm};
 
-use crate::cgroups::unescape;
+use crate::cgroups::unescape_octal;
 use crate::read;
 use crate::roots::Roots;
 
@@ -16,7 +16,7 @@ pub(super) struct Mounts(Vec<(PathBuf, String)>);
 impl Mounts {
     pub(super) fn read(roots: &Roots) -> Self {
         Self(parse(
-            &read::text(&roots.proc.join("self/mountinfo")).unwrap_or_default(),
+            &read::read_text(&roots.proc.join("self/mountinfo")).unwrap_or_default(),
         ))
     }
 
@@ -29,7 +29,7 @@ impl Mounts {
     }
 
     /// /dev/shm; `None` where there is none.
-    pub(super) fn shm(&self, roots: &Roots) -> Option<Shm> {
+    pub(super) fn read_shm(&self, roots: &Roots) -> Option<Shm> {
         let path = roots.dev.join("shm");
         let told = statvfs(&path).ok()?;
         Some(Shm {
@@ -41,7 +41,7 @@ impl Mounts {
     }
 
     /// The file system of the folder, or of the nearest above it that exists.
-    pub(super) fn disk(&self, roots: &Roots, path: &Path) -> FilesystemFacts {
+    pub(super) fn read_disk(&self, roots: &Roots, path: &Path) -> FilesystemFacts {
         let there = path.ancestors().find_map(|folder| {
             let end = roots.locate(folder).canonicalize().ok()?;
             Some((folder, end))
@@ -75,7 +75,7 @@ fn size(told: &StatVfs, blocks: u64) -> Option<Bytes> {
 fn parse(text: &str) -> Vec<(PathBuf, String)> {
     let of_line = |line: &str| {
         let (mount, file_system) = line.split_once(" - ")?;
-        let point = unescape(mount.split(' ').nth(4)?);
+        let point = unescape_octal(mount.split(' ').nth(4)?);
         let kind = file_system.split(' ').next()?;
         Some((PathBuf::from(point), kind.to_owned()))
     };
@@ -120,8 +120,8 @@ mod tests {
     #[test]
     fn a_store_that_does_not_exist_yet() {
         let folder = tempfile::tempdir().unwrap();
-        let roots = Roots::recorded(folder.path());
-        let disk = Mounts(parse(TABLE)).disk(&roots, Path::new("/home/me/store"));
+        let roots = Roots::from_dir(folder.path());
+        let disk = Mounts(parse(TABLE)).read_disk(&roots, Path::new("/home/me/store"));
         assert_eq!(disk.path, "/home/me/store");
         assert_eq!(disk.kind.as_deref(), Some("ext4"), "only / exists there");
         assert!(disk.size >= disk.free && disk.size.is_some());
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn this_machines_memory_folder() {
         let roots = Roots::default();
-        if let Some(shm) = Mounts::read(&roots).shm(&roots) {
+        if let Some(shm) = Mounts::read(&roots).read_shm(&roots) {
             assert!(shm.size.is_some() && shm.kind.is_some(), "{shm:?}");
         }
     }

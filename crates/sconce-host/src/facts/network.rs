@@ -9,7 +9,7 @@ use crate::roots::Roots;
 
 /// Devices below /sys/class/infiniband; `None` where the kernel has no such folder, which is also
 /// where no driver of such a device is loaded.
-pub(super) fn infiniband(roots: &Roots) -> Option<Vec<InfiniBand>> {
+pub(super) fn list_infiniband_devices(roots: &Roots) -> Option<Vec<InfiniBand>> {
     let folder = roots.sys.join("class/infiniband");
     let mut devices: Vec<InfiniBand> = names(&folder)?
         .into_iter()
@@ -17,7 +17,7 @@ pub(super) fn infiniband(roots: &Roots) -> Option<Vec<InfiniBand>> {
             let ports = folder.join(&name).join("ports");
             let mut numbers = names(&ports).unwrap_or_default();
             numbers.sort_by_key(|number| number.parse::<u32>().unwrap_or(u32::MAX));
-            let port = |file: &str| read::line(&ports.join(numbers.first()?).join(file));
+            let port = |file: &str| read::read_line(&ports.join(numbers.first()?).join(file));
             InfiniBand {
                 state: port("state").map(|state| word(&state)),
                 layer: port("link_layer"),
@@ -37,10 +37,10 @@ fn word(state: &str) -> String {
 
 /// Interfaces that are up, without loopback (`operstate` and `flags` below /sys/class/net; the
 /// kernel's `Documentation/networking/operstates.rst`).
-pub(super) fn interfaces(roots: &Roots) -> Option<Vec<String>> {
+pub(super) fn list_active_interfaces(roots: &Roots) -> Option<Vec<String>> {
     let folder = roots.sys.join("class/net");
     let is_up = |name: &String| {
-        let line = |file: &str| read::line(&folder.join(name).join(file)).unwrap_or_default();
+        let line = |file: &str| read::read_line(&folder.join(name).join(file)).unwrap_or_default();
         up(&line("operstate"), &line("flags"))
     };
     let mut interfaces = names(&folder)?;
@@ -87,7 +87,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        let roots = Roots::recorded(folder.path());
+        let roots = Roots::from_dir(folder.path());
         (folder, roots)
     }
 
@@ -101,7 +101,7 @@ mod tests {
             ("infiniband/mlx5_0/ports/2/state", "1: DOWN\n"),
             ("infiniband/rxe0/ports/1/x", ""),
         ]);
-        let found: Vec<_> = infiniband(&roots).unwrap();
+        let found: Vec<_> = list_infiniband_devices(&roots).unwrap();
         let told: Vec<_> = found
             .iter()
             .map(|d| (d.name.as_str(), d.state.as_deref(), d.layer.as_deref()))
@@ -112,7 +112,7 @@ mod tests {
             ("rxe0", None, None),
         ];
         assert_eq!(told, expected);
-        assert_eq!(infiniband(&Roots::recorded("/nowhere")), None);
+        assert_eq!(list_infiniband_devices(&Roots::from_dir("/nowhere")), None);
     }
 
     #[test]
@@ -128,6 +128,6 @@ mod tests {
             ("net/tun0/flags", "0x1091\n"),
             ("net/odd/x", ""),
         ]);
-        assert_eq!(interfaces(&roots).unwrap(), ["eth0", "tun0"]);
+        assert_eq!(list_active_interfaces(&roots).unwrap(), ["eth0", "tun0"]);
     }
 }

@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn nodes_of_a_recorded_machine() {
         let folder = tempfile::tempdir().unwrap();
-        let roots = Roots::recorded(folder.path());
+        let roots = Roots::from_dir(folder.path());
         assert_eq!(read(&roots, true), None);
         std::fs::create_dir_all(roots.dev.join("nvidia-caps")).unwrap();
         for name in ["nvidia0", "nvidiactl", "nvidia-caps/nvidia-cap1", "null"] {
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn links_by_number_are_looked_for_where_systemd_runs() {
         let folder = tempfile::tempdir().unwrap();
-        let roots = Roots::recorded(folder.path());
+        let roots = Roots::from_dir(folder.path());
         std::fs::create_dir_all(roots.dev.join("char")).unwrap();
         symlink("/dev/null", roots.dev.join("nvidia0")).unwrap();
         let linked = || read(&roots, false).unwrap()[0].char_link;

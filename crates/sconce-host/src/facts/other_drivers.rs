@@ -13,7 +13,7 @@ pub(super) fn read(roots: &Roots) -> BTreeMap<String, String> {
         let module = roots.sys.join("module").join(name);
         let has_node = node.is_none_or(|node| roots.dev.join(node).exists());
         (module.is_dir() && has_node).then(|| {
-            let version = read::line(&module.join("version")).unwrap_or_default();
+            let version = read::read_line(&module.join("version")).unwrap_or_default();
             ((*name).to_owned(), version)
         })
     };
@@ -28,7 +28,7 @@ mod tests {
     #[test]
     fn what_only_drives_a_screen_is_left_out() {
         let dir = tempfile::tempdir().unwrap();
-        let roots = Roots::recorded(dir.path());
+        let roots = Roots::from_dir(dir.path());
         let module = dir.path().join("sys/module/amdgpu");
         fs::create_dir_all(&module).unwrap();
         fs::write(module.join("version"), "6.10.5\n").unwrap();

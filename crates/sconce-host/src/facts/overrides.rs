@@ -56,7 +56,7 @@ impl Hint for OverrideError {
 ///
 /// # Errors
 /// When it names a fact that does not exist, or gives one a value that it cannot have.
-pub fn merge(facts: &HostFacts, patch: &Value) -> Result<HostFacts, OverrideError> {
+pub fn merge_patch(facts: &HostFacts, patch: &Value) -> Result<HostFacts, OverrideError> {
     let mut value = to_value(facts)?;
     apply(&mut value, patch, 0);
     finish(value, patch, "the given facts")
@@ -67,8 +67,8 @@ pub fn merge(facts: &HostFacts, patch: &Value) -> Result<HostFacts, OverrideErro
 /// removes the fact.
 ///
 /// # Errors
-/// As [`merge`], and when the text has no `=`.
-pub fn set(facts: &HostFacts, text: &str) -> Result<HostFacts, OverrideError> {
+/// As [`merge_patch`], and when the text has no `=`.
+pub fn set_fact(facts: &HostFacts, text: &str) -> Result<HostFacts, OverrideError> {
     let form = || OverrideError::Form {
         text: text.to_owned(),
     };
@@ -238,8 +238,8 @@ mod tests {
             }),
             cards: vec![GpuFacts {
                 name: Some("NVIDIA A100-SXM4-80GB".to_owned()),
-                memory: Some(Bytes::gib(80)),
-                memory_by_pid: Some([(7, Bytes::gib(1))].into()),
+                memory: Some(Bytes::from_gib(80)),
+                memory_by_pid: Some([(7, Bytes::from_gib(1))].into()),
                 ..GpuFacts::default()
             }],
             ..HostFacts::default()
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn one_fact_is_set() {
         let here = machine();
-        let facts = set(&here, "driver.version=535.104.05").unwrap();
+        let facts = set_fact(&here, "driver.version=535.104.05").unwrap();
         let driver = facts.driver.clone().unwrap();
         assert_eq!(driver.version, "535.104.05".parse().ok());
         assert_eq!(
@@ -257,20 +257,20 @@ mod tests {
             here.driver.clone().unwrap().modules,
             "the rest stays"
         );
-        let facts = set(&facts, "cards.0.memory=24GiB").unwrap();
-        assert_eq!(facts.cards[0].memory, Some(Bytes::gib(24)));
+        let facts = set_fact(&facts, "cards.0.memory=24GiB").unwrap();
+        assert_eq!(facts.cards[0].memory, Some(Bytes::from_gib(24)));
         assert_eq!(facts.cards[0].memory_by_pid, here.cards[0].memory_by_pid);
-        let facts = set(&facts, "driver.cuda=12.2").unwrap();
+        let facts = set_fact(&facts, "driver.cuda=12.2").unwrap();
         let cuda = facts.driver.clone().unwrap().cuda;
         assert_eq!(cuda, Some(CudaVersion::new(12, 2)));
-        let facts = set(&facts, "shm.size=67108864").unwrap();
-        assert_eq!(facts.shm.clone().unwrap().size, Some(Bytes::mib(64)));
-        let facts = set(&facts, "variables.NCCL_DEBUG=INFO").unwrap();
+        let facts = set_fact(&facts, "shm.size=67108864").unwrap();
+        assert_eq!(facts.shm.clone().unwrap().size, Some(Bytes::from_mib(64)));
+        let facts = set_fact(&facts, "variables.NCCL_DEBUG=INFO").unwrap();
         assert_eq!(facts.variables["NCCL_DEBUG"], "INFO");
-        let facts = set(&facts, "cards=[]").unwrap();
-        let facts = set(&facts, "name=").unwrap();
+        let facts = set_fact(&facts, "cards=[]").unwrap();
+        let facts = set_fact(&facts, "name=").unwrap();
         assert_eq!((facts.cards.len(), facts.name), (0, None));
-        assert_eq!(set(&here, "cards=").unwrap().cards, []);
+        assert_eq!(set_fact(&here, "cards=").unwrap().cards, []);
     }
 
     #[test]
@@ -290,7 +290,7 @@ mod tests {
             ),
             ("cpus=many", "the facts cannot be read with `cpus=many`"),
         ] {
-            let error = set(&here, text).unwrap_err();
+            let error = set_fact(&here, text).unwrap_err();
             assert_eq!(error.to_string(), message, "{text}");
         }
     }
@@ -299,13 +299,13 @@ mod tests {
     fn a_file_is_put_over_facts() {
         let here = machine();
         let patch = json!({ "name": null, "driver": { "version": "580.65.06" }, "cpus": 4 });
-        let facts = merge(&here, &patch).unwrap();
+        let facts = merge_patch(&here, &patch).unwrap();
         assert_eq!((facts.name, facts.cpus), (None, Some(4)));
         let driver = facts.driver.unwrap();
         assert_eq!(driver.version, "580.65.06".parse().ok());
         assert_eq!(driver.modules, here.driver.clone().unwrap().modules);
         assert_eq!(facts.cards, here.cards);
-        assert_eq!(merge(&here, &json!({})).unwrap(), here);
+        assert_eq!(merge_patch(&here, &json!({})).unwrap(), here);
         for (patch, key) in [
             (json!({ "drivr": 1 }), "drivr"),
             (json!({ "driver": { "x": 1 } }), "driver.x"),
@@ -314,11 +314,11 @@ mod tests {
                 "cards.0.nam",
             ),
         ] {
-            let error = merge(&here, &patch).unwrap_err();
+            let error = merge_patch(&here, &patch).unwrap_err();
             assert_eq!(error.to_string(), format!("there is no fact `{key}`"));
         }
         assert!(matches!(
-            merge(&here, &json!([])),
+            merge_patch(&here, &json!([])),
             Err(OverrideError::List { .. })
         ));
     }
@@ -329,7 +329,7 @@ mod tests {
         for _ in 0..100 {
             deep = json!({ "x": deep });
         }
-        assert!(merge(&machine(), &json!({ "driver": deep })).is_err());
-        assert!(set(&machine(), &format!("{}=1", "a.".repeat(5000))).is_err());
+        assert!(merge_patch(&machine(), &json!({ "driver": deep })).is_err());
+        assert!(set_fact(&machine(), &format!("{}=1", "a.".repeat(5000))).is_err());
     }
 }

@@ -17,7 +17,7 @@ const BRIDGE: &str = "0x0604";
 
 /// NVIDIA's devices of class 0x03 below /sys/bus/pci/devices; `None` where there is no such
 /// folder, as in some sandboxes.
-pub(super) fn cards(roots: &Roots) -> Option<Vec<PciGpu>> {
+pub(super) fn list_gpus(roots: &Roots) -> Option<Vec<PciGpu>> {
     let folder = roots.sys.join("bus/pci/devices");
     let mut cards: Vec<PciGpu> = folder
         .read_dir()
@@ -30,7 +30,7 @@ pub(super) fn cards(roots: &Roots) -> Option<Vec<PciGpu>> {
 }
 
 fn card(folder: &Path, address: String) -> Option<PciGpu> {
-    let line = |name: &str| read::line(&folder.join(name));
+    let line = |name: &str| read::read_line(&folder.join(name));
     bus_address(&address)?;
     if line("vendor")? != NVIDIA || !line("class")?.starts_with(DISPLAY) {
         return None;
@@ -58,12 +58,12 @@ fn link(speed: Option<String>, width: Option<String>) -> Option<String> {
 
 /// IOMMU and access control. The kernel uses an IOMMU where it lists one in /sys/class/iommu or
 /// puts devices into groups.
-pub(super) fn iommu(roots: &Roots, cards: Option<&[PciGpu]>) -> Option<Iommu> {
+pub(super) fn read_iommu(roots: &Roots, cards: Option<&[PciGpu]>) -> Option<Iommu> {
     let entries = |name: &str| Some(roots.sys.join(name).read_dir().ok()?.next().is_some());
     let lists = [entries("class/iommu"), entries("kernel/iommu_groups")];
     let active = lists.contains(&Some(true));
     let known = lists.iter().any(Option::is_some);
-    let cmdline = read::line(&roots.proc.join("cmdline"));
+    let cmdline = read::read_line(&roots.proc.join("cmdline"));
     if !known && cmdline.is_none() {
         return None;
     }
@@ -105,7 +105,7 @@ fn acs_bridges(roots: &Roots, cards: &[PciGpu]) -> Option<Vec<String>> {
     let mut redirecting = Vec::new();
     for bridge in bridges {
         let folder = devices.join(&bridge);
-        let is_bridge = read::line(&folder.join("class"))?.starts_with(BRIDGE);
+        let is_bridge = read::read_line(&folder.join("class"))?.starts_with(BRIDGE);
         if is_bridge && redirects(&std::fs::read(folder.join("config")).ok()?)? {
             redirecting.push(bridge);
         }
@@ -208,10 +208,10 @@ mod tests {
     #[test]
     fn a_bus_with_a_card() {
         let folder = tempfile::tempdir().unwrap();
-        let roots = Roots::recorded(folder.path());
+        let roots = Roots::from_dir(folder.path());
         let bus = roots.sys.join("bus/pci/devices");
         fs::create_dir_all(&bus).unwrap();
-        assert_eq!(cards(&roots), Some(vec![]));
+        assert_eq!(list_gpus(&roots), Some(vec![]));
         let device = |place: &str, files: &[(&str, &str)]| {
             let path = roots.sys.join("devices/pci0000:00").join(place);
             fs::create_dir_all(&path).unwrap();
@@ -252,7 +252,7 @@ mod tests {
                 ],
             );
         }
-        let found = cards(&roots).unwrap();
+        let found = list_gpus(&roots).unwrap();
         let expected = PciGpu {
             address: "0000:01:00.0".to_owned(),
             device: "0x2330".to_owned(),
@@ -263,11 +263,11 @@ mod tests {
         assert_eq!(found, [expected]);
 
         fs::create_dir_all(roots.sys.join("kernel/iommu_groups/0")).unwrap();
-        let found = iommu(&roots, Some(&found)).unwrap();
+        let found = read_iommu(&roots, Some(&found)).unwrap();
         assert_eq!(found.active, Some(true));
         assert_eq!(found.acs_bridges.unwrap(), ["0000:00:01.0"]);
         fs::write(bridge.join("config"), &space(0x1d)[..64]).unwrap();
-        let found = iommu(&roots, cards(&roots).as_deref()).unwrap();
+        let found = read_iommu(&roots, list_gpus(&roots).as_deref()).unwrap();
         assert_eq!(found.acs_bridges, None);
     }
 }

@@ -26,15 +26,15 @@ const LONGEST: usize = 200;
 pub(super) fn read(roots: &Roots) -> Option<Processor> {
     let text = read::text_up_to(&roots.proc.join("cpuinfo"), MOST_BYTES).unwrap_or_default();
     let folder = roots.sys.join("devices/system/cpu");
-    let own = |name: &str| read::line(&folder.join("cpu0").join(name));
+    let own = |name: &str| read::read_line(&folder.join("cpu0").join(name));
     let topology = topology(&folder);
     let counted = |count: usize| u32::try_from(count).ok().filter(|&count| count > 0);
     let distinct = |of: fn(&(u32, u32)) -> (u32, u32)| {
         counted(topology.iter().map(of).collect::<BTreeSet<_>>().len())
     };
-    let nodes = read::line(&roots.sys.join("devices/system/node/online"));
+    let nodes = read::read_line(&roots.sys.join("devices/system/node/online"));
     let found = Processor {
-        online: read::line(&folder.join("online"))
+        online: read::read_line(&folder.join("online"))
             .and_then(|list| cpus::count_list(&list))
             .or_else(|| counted(topology.len())),
         sockets: distinct(|(socket, _)| (*socket, 0)),
@@ -53,13 +53,14 @@ pub(super) fn read(roots: &Roots) -> Option<Processor> {
 /// What the first paragraph of `/proc/cpuinfo` says.
 fn named(text: &str) -> Processor {
     let first = text.split("\n\n").next().unwrap_or_default();
-    let number = |key: &str| read::field(first, key)?.parse().ok();
-    let flags = read::field(first, "flags").or_else(|| read::field(first, "Features"));
+    let number = |key: &str| read::find_field(first, key)?.parse().ok();
+    let flags = read::find_field(first, "flags").or_else(|| read::find_field(first, "Features"));
     let flags = flags.unwrap_or_default().split_ascii_whitespace();
     let flags: Vec<String> = flags.take(MOST_FLAGS).map(cut).collect();
-    let vendor = read::field(first, "vendor_id").or_else(|| read::field(first, "CPU implementer"));
+    let vendor =
+        read::find_field(first, "vendor_id").or_else(|| read::find_field(first, "CPU implementer"));
     // Arm's kernels do not say it.
-    let is_x86 = read::field(first, "flags").is_some();
+    let is_x86 = read::find_field(first, "flags").is_some();
     Processor {
         vendor: vendor.map(cut),
         family: number("cpu family"),
@@ -82,7 +83,7 @@ fn topology(folder: &Path) -> Vec<(u32, u32)> {
     let place = |name: String| {
         let number = |file: &str| {
             let path = folder.join(&name).join("topology").join(file);
-            u32::try_from(read::number(&path)?).ok()
+            u32::try_from(read::read_number(&path)?).ok()
         };
         Some((number("physical_package_id")?, number("core_id")?))
     };
@@ -92,7 +93,7 @@ fn topology(folder: &Path) -> Vec<(u32, u32)> {
 
 fn caches(folder: &Path) -> Vec<CpuCache> {
     let cache = |number: usize| {
-        let own = |name: &str| read::line(&folder.join(format!("index{number}")).join(name));
+        let own = |name: &str| read::read_line(&folder.join(format!("index{number}")).join(name));
         Some(CpuCache {
             level: own("level")?.parse().ok()?,
             kind: cut(&own("type")?),
@@ -113,7 +114,7 @@ fn vulnerabilities(folder: &Path) -> BTreeMap<String, String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let fault = |entry: fs::DirEntry| {
         let name = entry.file_name().into_string().ok()?;
-        Some((cut(&name), cut(&read::line(&entry.path())?)))
+        Some((cut(&name), cut(&read::read_line(&entry.path())?)))
     };
     entries.take(MOST_FAULTS).filter_map(fault).collect()
 }
@@ -164,11 +165,11 @@ mod tests {
         }
         write(&format!("{CPU}/cpu0/cpufreq/cpuinfo_max_freq"), "3500000\n");
         write(&format!("{CPU}/vulnerabilities/meltdown"), "Not affected\n");
-        let found = super::read(&Roots::recorded(dir.path())).unwrap();
+        let found = super::read(&Roots::from_dir(dir.path())).unwrap();
         let cache = CpuCache {
             level: 1,
             kind: "Data".to_owned(),
-            size: Bytes::kib(48),
+            size: Bytes::from_kib(48),
             shared_by: Some(2),
         };
         let expected = Processor {
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!(found.vendor.as_deref(), Some("0x41"));
         assert_eq!((found.flags.len(), found.hypervisor), (3, None));
         let nothing = tempfile::tempdir().unwrap();
-        assert_eq!(super::read(&Roots::recorded(nothing.path())), None);
+        assert_eq!(super::read(&Roots::from_dir(nothing.path())), None);
     }
 
     proptest! {

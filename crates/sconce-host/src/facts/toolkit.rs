@@ -32,8 +32,8 @@ pub(super) fn read(roots: &Roots, nvidia: Option<&NvidiaDriver>) -> Option<Conta
         folders.any(|folder| roots.root.join(folder).join(program).exists())
     });
     let docker_runtimes =
-        read::text(&roots.etc.join("docker/daemon.json")).and_then(|text| runtimes(&text));
-    let files = cdi::files(roots, None);
+        read::read_text(&roots.etc.join("docker/daemon.json")).and_then(|text| runtimes(&text));
+    let files = cdi::read_files(roots, None);
     let cdi: Vec<_> = files
         .iter()
         .map(|file| cdi_file(file, nvidia, roots))
@@ -96,7 +96,7 @@ fn in_package_list(lines: impl BufRead) -> Option<String> {
 /// A CDI file, and what is wrong with it here. That it was written for another driver is told by that
 /// driver.
 fn cdi_file(file: &cdi::CdiFile, nvidia: Option<&NvidiaDriver>, roots: &Roots) -> CdiFileFacts {
-    let troubles = cdi::check(file, nvidia, roots);
+    let troubles = cdi::check_file(file, nvidia, roots);
     let of = |kinds: &[CdiProblemKind]| {
         let kinds = kinds.to_vec();
         troubles.iter().filter(move |one| kinds.contains(&one.kind))
@@ -105,7 +105,7 @@ fn cdi_file(file: &cdi::CdiFile, nvidia: Option<&NvidiaDriver>, roots: &Roots) -
     CdiFileFacts {
         path: file.path.clone(),
         kind: file.kind().map(str::to_owned),
-        driver: file.driver(),
+        driver: file.driver_version(),
         missing: of(&[CdiProblemKind::Missing])
             .filter_map(|one| one.path.clone())
             .take(MOST_MISSING)
@@ -116,7 +116,7 @@ fn cdi_file(file: &cdi::CdiFile, nvidia: Option<&NvidiaDriver>, roots: &Roots) -
             CdiProblemKind::CardGone,
             CdiProblemKind::CardMissing,
         ]),
-        error: file.error().map(str::to_owned),
+        error: file.read_error().map(str::to_owned),
     }
 }
 
@@ -164,7 +164,7 @@ Version: 1.13.5-1
     #[test]
     fn what_tells_of_a_toolkit() {
         let folder = tempfile::tempdir().unwrap();
-        let roots = Roots::recorded(folder.path());
+        let roots = Roots::from_dir(folder.path());
         assert_eq!(read(&roots, None), None);
         std::fs::create_dir_all(roots.etc.join("docker")).unwrap();
         std::fs::write(roots.etc.join("docker/daemon.json"), "{}").unwrap();

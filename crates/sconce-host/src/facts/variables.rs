@@ -80,7 +80,7 @@ const MOST: usize = 512;
 
 /// The variables of the list that are set. The value of one whose name has the name of a secret is
 /// masked, and so are a user and password within a URL. Every other variable is left out.
-pub(super) fn chosen(variables: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+pub(super) fn select_variables(variables: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     variables
         .iter()
         .filter(|(name, _)| is_chosen(name))
@@ -98,7 +98,7 @@ fn told(name: &str, value: &str) -> String {
     if name.split('_').any(|part| SECRETS.contains(&part)) {
         return MASKED.to_owned();
     }
-    let mut value = secrets::text(value);
+    let mut value = secrets::mask_text(value);
     if value.len() > LONGEST {
         let end = (0..=LONGEST).rev().find(|&at| value.is_char_boundary(at));
         value.truncate(end.unwrap_or(0));
@@ -113,7 +113,7 @@ mod tests {
 
     fn of(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-        chosen(&pairs.iter().map(owned).collect())
+        select_variables(&pairs.iter().map(owned).collect())
             .into_iter()
             .collect()
     }
@@ -157,7 +157,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_password_of_a_url_stays(before in "[a-z:/@ ]{0,8}", after in "[a-z:/@ ]{0,8}") {
-            let told = secrets::text(&format!("{before}://me:sesame1@host{after}"));
+            let told = secrets::mask_text(&format!("{before}://me:sesame1@host{after}"));
             prop_assert!(!told.contains("sesame1"), "{told}");
         }
     }

@@ -45,7 +45,7 @@ pub(super) struct LinkCounters {
 }
 
 impl GpuWatchState {
-    pub(super) fn links(&mut self, index: u32, device: &Device<'_>) -> LinkCounters {
+    pub(super) fn sample_links(&mut self, index: u32, device: &Device<'_>) -> LinkCounters {
         let (at, counters) = (Instant::now(), counters::read(device));
         let first = self.before.get(&index).map_or(counters, |old| old.first);
         let now = PreviousCounters {
@@ -105,7 +105,7 @@ impl GpuWatchState {
     }
 
     /// Xids since the last reading; nothing is waited for.
-    pub(super) fn xids(&mut self, index: u32, nvml: &'static Nvml) -> Vec<u64> {
+    pub(super) fn poll_xids(&mut self, index: u32, nvml: &'static Nvml) -> Vec<u64> {
         let set = self.events.entry(index).or_insert_with(|| {
             let (set, device) = (
                 nvml.create_event_set().ok()?,
@@ -128,7 +128,7 @@ impl GpuWatchState {
 }
 
 /// The parts of a card that is split; none of one that is not.
-pub(super) fn parts<'n>(device: &Device<'n>) -> Vec<Device<'n>> {
+pub(super) fn mig_devices<'n>(device: &Device<'n>) -> Vec<Device<'n>> {
     let parts = numbered_parts(device).into_iter();
     parts.map(|(_, part)| part).collect()
 }
@@ -147,7 +147,7 @@ pub(super) fn numbered_parts<'n>(device: &Device<'n>) -> Vec<(u32, Device<'n>)> 
         .collect()
 }
 
-pub(super) fn instance(part: &Device<'_>) -> Option<GpuInstance> {
+pub(super) fn sample_instance(part: &Device<'_>) -> Option<GpuInstance> {
     let memory = part.memory_info().ok();
     Some(GpuInstance {
         uuid: part.uuid().ok()?,

@@ -52,7 +52,7 @@ impl CgroupFiles {
     pub(super) fn open(cgroups: &RunCgroups, roots: &Roots) -> Self {
         let open = |folder: Option<&PathBuf>, name: &str| match folder {
             Some(folder) => RereadFile::open(&folder.join(name)),
-            None => RereadFile::absent(),
+            None => RereadFile::without_file(),
         };
         let v2 = matches!(cgroups, RunCgroups::V2(_));
         let v1 = match cgroups {
@@ -101,7 +101,7 @@ impl CgroupFiles {
     }
 
     /// The processes in the cgroup; `None` where there is none, or it is gone.
-    pub(super) fn processes(&mut self) -> Option<&[u32]> {
+    pub(super) fn read_pids(&mut self) -> Option<&[u32]> {
         let text = match &self.procs {
             Procs::Kept(file) => file.read(&mut self.buffer)?,
             Procs::Anew(path) => read_whole(&File::open(path).ok()?, &mut self.buffer)?,
@@ -109,7 +109,7 @@ impl CgroupFiles {
         self.pid_buffer.clear();
         // A process of a pid namespace that cannot be seen from here is listed as 0.
         self.pid_buffer
-            .extend(parse::numbers(text).filter(|&pid| pid != 0));
+            .extend(parse::all_numbers(text).filter(|&pid| pid != 0));
         // v1 may list one twice and in any order (cgroups(7)).
         self.pid_buffer.sort_unstable();
         self.pid_buffer.dedup();
@@ -121,44 +121,52 @@ impl CgroupFiles {
         let buffer = &mut self.buffer;
         if let Some(text) = self.cpu.read(buffer) {
             let used = match self.v2 {
-                true => parse::keyed(text, "usage_usec"),
-                false => parse::number(text).map(|ns| ns / 1000),
+                true => parse::flat_keyed_value(text, "usage_usec"),
+                false => parse::first_number(text).map(|ns| ns / 1000),
             };
             sample.cpu_us = used.or(sample.cpu_us);
         }
         sample.throttled_us = self.throttled.read(buffer).and_then(|text| match self.v2 {
-            true => parse::keyed(text, "throttled_usec"),
-            false => parse::keyed(text, "throttled_time").map(|ns| ns / 1000),
+            true => parse::flat_keyed_value(text, "throttled_usec"),
+            false => parse::flat_keyed_value(text, "throttled_time").map(|ns| ns / 1000),
         });
-        sample.memory = self.memory.read(buffer).and_then(parse::number).map(Bytes);
-        sample.memory_peak = self.peak.read(buffer).and_then(parse::number).map(Bytes);
+        sample.memory = self
+            .memory
+            .read(buffer)
+            .and_then(parse::first_number)
+            .map(Bytes);
+        sample.memory_peak = self
+            .peak
+            .read(buffer)
+            .and_then(parse::first_number)
+            .map(Bytes);
         let names = match self.v2 {
             true => ["active_file", "inactive_file"],
             false => ["total_active_file", "total_inactive_file"],
         };
         if let Some(text) = self.memory_stat.read(buffer) {
-            let [active, inactive] = names.map(|name| parse::keyed(text, name));
+            let [active, inactive] = names.map(|name| parse::flat_keyed_value(text, name));
             let cache = active.zip(inactive).and_then(|(a, i)| a.checked_add(i));
             sample.cache = cache.map(Bytes);
             // A kernel that does not account swap has no such line.
-            sample.swap = parse::keyed(text, "total_swap").map(Bytes);
+            sample.swap = parse::flat_keyed_value(text, "total_swap").map(Bytes);
         }
         if let Some(text) = self.swap.read(buffer) {
-            sample.swap = parse::number(text).map(Bytes);
+            sample.swap = parse::first_number(text).map(Bytes);
         }
         sample.pressure = pressure(&self.pressure, buffer);
         sample.oom_kills = self
             .oom
             .read(buffer)
-            .and_then(|text| parse::keyed(text, "oom_kill"));
+            .and_then(|text| parse::flat_keyed_value(text, "oom_kill"));
         sample.pids_refused = self
             .pids
             .read(buffer)
-            .and_then(|text| parse::keyed(text, "max"));
+            .and_then(|text| parse::flat_keyed_value(text, "max"));
         if let Some(text) = self.io.read(buffer) {
             let (read, written) = match self.v2 {
                 true => self.devices.sum(parse::io_stat(text)),
-                false => self.devices.sum(parse::blkio(text)),
+                false => self.devices.sum(parse::blkio_service_bytes(text)),
             };
             // On v1 both this and the processes' own figures are lower bounds.
             sample.read_bytes = sample.read_bytes.max(Some(read));
@@ -169,8 +177,8 @@ impl CgroupFiles {
     pub(super) fn memory_limit_hits(&mut self) -> Option<u64> {
         let text = self.limit_hits.read(&mut self.buffer)?;
         match self.v2 {
-            true => parse::keyed(text, "oom"),
-            false => parse::number(text),
+            true => parse::flat_keyed_value(text, "oom"),
+            false => parse::first_number(text),
         }
     }
 }
@@ -179,7 +187,10 @@ impl CgroupFiles {
 fn pressure(files: &[RereadFile; 3], buffer: &mut Vec<u8>) -> Option<Pressure> {
     let mut read = |file: &RereadFile| {
         let text = file.read(buffer)?;
-        Some((parse::pressure(text, "some"), parse::pressure(text, "full")))
+        Some((
+            parse::pressure_total_us(text, "some"),
+            parse::pressure_total_us(text, "full"),
+        ))
     };
     let [cpu, memory, io] = files.each_ref().map(&mut read);
     if cpu.is_none() && memory.is_none() && io.is_none() {
@@ -256,7 +267,7 @@ mod tests {
     #[test]
     fn v2() {
         let mut files = CgroupFiles::open(&RunCgroups::V2(captured("v2")), &Roots::default());
-        assert_eq!(files.processes(), Some(&[118, 121, 122][..]));
+        assert_eq!(files.read_pids(), Some(&[118, 121, 122][..]));
         assert!(files.counts_all_io());
         let mut sample = Sample {
             cpu_us: Some(1),
@@ -290,7 +301,7 @@ mod tests {
             blkio: folder,
         };
         let mut files = CgroupFiles::open(&RunCgroups::V1(folders), &Roots::default());
-        assert_eq!(files.processes(), Some(&[17, 18][..]));
+        assert_eq!(files.read_pids(), Some(&[17, 18][..]));
         assert!(!files.counts_all_io());
         let mut sample = Sample {
             read_bytes: Some(5),
@@ -341,7 +352,7 @@ mod tests {
     #[test]
     fn a_run_without_cgroups_keeps_its_figures() {
         let mut files = CgroupFiles::open(&RunCgroups::None, &Roots::default());
-        assert_eq!(files.processes(), None);
+        assert_eq!(files.read_pids(), None);
         let before = Sample {
             cpu_us: Some(7),
             read_bytes: Some(8),

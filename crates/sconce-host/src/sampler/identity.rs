@@ -58,7 +58,7 @@ impl ProcessIdentity {
 }
 
 /// The role of a process named `name`, with a parent that belongs to the run, or none.
-pub(super) fn role(
+pub(super) fn process_role(
     name: &[u8],
     own: &ProcessIdentity,
     parent: Option<&ProcessIdentity>,
@@ -149,10 +149,10 @@ mod tests {
             (&compile, Some(&train), None),
             (&compile, Some(&compile), None),
         ] {
-            assert_eq!(role(b"python", own, parent), expected, "{own:?}");
+            assert_eq!(process_role(b"python", own, parent), expected, "{own:?}");
         }
         assert_eq!(
-            role(LOADER_NAME, &ProcessIdentity::default(), None),
+            process_role(LOADER_NAME, &ProcessIdentity::default(), None),
             Some(WORKER)
         );
     }
@@ -181,7 +181,7 @@ mod tests {
         write("environ", "HOME=/\0RANK=3\0");
         let read = || ProcessIdentity::read(folder.path(), 4123, &mut Vec::new());
         assert_eq!(read().inner_pid, Some(17));
-        assert_eq!(role(b"python", &read(), None), Some(RANK));
+        assert_eq!(process_role(b"python", &read(), None), Some(RANK));
         write("status", "NSpid:\t4123\n");
         assert_eq!(read().inner_pid, None);
         let nothing = ProcessIdentity::read(&folder.path().join("gone"), 1, &mut Vec::new());

@@ -19,7 +19,7 @@ impl RereadFile {
         Self(File::open(path).ok())
     }
 
-    pub(super) fn absent() -> Self {
+    pub(super) fn without_file() -> Self {
         Self(None)
     }
 
@@ -67,7 +67,7 @@ mod tests {
         std::fs::write(&path, "short").unwrap();
         assert_eq!(file.read(&mut buffer), Some(&b"short"[..]));
         assert!(!RereadFile::open(&folder.path().join("none")).is_open());
-        assert_eq!(RereadFile::absent().read(&mut buffer), None);
+        assert_eq!(RereadFile::without_file().read(&mut buffer), None);
     }
 
     #[test]

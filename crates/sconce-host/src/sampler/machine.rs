@@ -55,7 +55,7 @@ impl NetworkCounters {
     pub(super) fn new(proc: &Path) -> Self {
         Self {
             proc: proc.to_owned(),
-            file: RereadFile::absent(),
+            file: RereadFile::without_file(),
             decided: false,
         }
     }
@@ -72,7 +72,7 @@ impl NetworkCounters {
                 self.file = RereadFile::open(&path);
             }
         }
-        parse::traffic(self.file.read(buffer)?)
+        parse::network_bytes(self.file.read(buffer)?)
     }
 }
 

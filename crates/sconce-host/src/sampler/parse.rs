@@ -1,28 +1,28 @@
 //! Parsers of what the kernel writes about processes and cgroups. They allocate nothing.
 
 /// The first number of a text.
-pub(super) fn number(text: &[u8]) -> Option<u64> {
+pub(super) fn first_number(text: &[u8]) -> Option<u64> {
     words(text).next().and_then(decimal)
 }
 
 /// The value of a line `key value`.
-pub(super) fn keyed(text: &[u8], key: &str) -> Option<u64> {
+pub(super) fn flat_keyed_value(text: &[u8], key: &str) -> Option<u64> {
     lines(text).find_map(|line| {
         let rest = line.strip_prefix(key.as_bytes())?;
-        rest.starts_with(b" ").then(|| number(rest)).flatten()
+        rest.starts_with(b" ").then(|| first_number(rest)).flatten()
     })
 }
 
 /// The value of a line `Key:   value` (`/proc/PID/io`, `smaps_rollup`, in its own unit).
-pub(super) fn field(text: &[u8], key: &str) -> Option<u64> {
+pub(super) fn number_field(text: &[u8], key: &str) -> Option<u64> {
     lines(text).find_map(|line| {
         let rest = line.strip_prefix(key.as_bytes())?.strip_prefix(b":")?;
-        number(rest)
+        first_number(rest)
     })
 }
 
 /// Every number of a list such as `cgroup.procs`; what is no number is passed over.
-pub(super) fn numbers(text: &[u8]) -> impl Iterator<Item = u32> {
+pub(super) fn all_numbers(text: &[u8]) -> impl Iterator<Item = u32> {
     words(text).filter_map(|word| u32::try_from(decimal(word)?).ok())
 }
 
@@ -43,11 +43,11 @@ fn stat_name(text: &[u8]) -> Option<CommName> {
 /// The last number of `NSpid:` in `/proc/PID/status`: what the process calls itself.
 pub(super) fn innermost_pid(text: &[u8]) -> Option<u32> {
     let line = lines(text).find_map(|line| line.strip_prefix(b"NSpid:"))?;
-    numbers(line).last()
+    all_numbers(line).last()
 }
 
 /// µs in a line of pressure stall information: `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`.
-pub(super) fn pressure(text: &[u8], kind: &str) -> Option<u64> {
+pub(super) fn pressure_total_us(text: &[u8], kind: &str) -> Option<u64> {
     let line = lines(text).find_map(|line| line.strip_prefix(kind.as_bytes()))?;
     let total = words(line).find_map(|word| word.strip_prefix(b"total="))?;
     decimal(total)
@@ -90,7 +90,7 @@ pub(super) fn cpus_busy_ticks(text: &[u8]) -> Vec<u64> {
 }
 
 /// Bytes received and sent by all devices of `/proc/PID/net/dev` but loopback.
-pub(super) fn traffic(text: &[u8]) -> Option<(u64, u64)> {
+pub(super) fn network_bytes(text: &[u8]) -> Option<(u64, u64)> {
     let (mut received, mut sent) = (0_u64, 0_u64);
     // Two lines of heads.
     for line in lines(text).skip(2) {
@@ -184,7 +184,7 @@ pub(super) fn io_stat(text: &[u8]) -> impl Iterator<Item = DeviceIo<'_>> {
 }
 
 /// v1's `blkio.throttle.io_service_bytes`: `8:0 Read 4096`, one line for each kind of operation.
-pub(super) fn blkio(text: &[u8]) -> impl Iterator<Item = DeviceIo<'_>> {
+pub(super) fn blkio_service_bytes(text: &[u8]) -> impl Iterator<Item = DeviceIo<'_>> {
     lines(text).filter_map(|line| {
         let mut words = words(line);
         let (device, kind, bytes) = (words.next()?, words.next()?, decimal(words.next()?)?);
@@ -266,24 +266,27 @@ mod tests {
     #[test]
     fn keys_are_whole_words() {
         assert_eq!(
-            keyed(V1_MEMORY_STAT, "total_inactive_file"),
+            flat_keyed_value(V1_MEMORY_STAT, "total_inactive_file"),
             Some(67_117_056)
         );
-        assert_eq!(keyed(V1_MEMORY_STAT, "cache"), Some(67_203_072));
-        assert_eq!(keyed(V1_MEMORY_STAT, "inactive"), None);
-        assert_eq!(keyed(V1_OOM_CONTROL, "oom_kill"), Some(3));
-        assert_eq!(keyed(b"oom_kill 18446744073709551616", "oom_kill"), None);
-        assert_eq!(number(b"max\n"), None);
-        assert_eq!(number(b"27637071\n"), Some(27_637_071));
+        assert_eq!(flat_keyed_value(V1_MEMORY_STAT, "cache"), Some(67_203_072));
+        assert_eq!(flat_keyed_value(V1_MEMORY_STAT, "inactive"), None);
+        assert_eq!(flat_keyed_value(V1_OOM_CONTROL, "oom_kill"), Some(3));
+        assert_eq!(
+            flat_keyed_value(b"oom_kill 18446744073709551616", "oom_kill"),
+            None
+        );
+        assert_eq!(first_number(b"max\n"), None);
+        assert_eq!(first_number(b"27637071\n"), Some(27_637_071));
     }
 
     #[test]
     fn fields_with_colons() {
         let io = b"rchar: 134246464\nread_bytes: 67198976\nwrite_bytes: 67133440\n";
-        assert_eq!(field(io, "read_bytes"), Some(67_198_976));
+        assert_eq!(number_field(io, "read_bytes"), Some(67_198_976));
         let rollup = b"55d7-7ffd ---p 00000000 00:00 0    [rollup]\nRss:                1736 kB\n\
             Pss:                 442 kB\nPss_Dirty:           112 kB\n";
-        assert_eq!(field(rollup, "Pss"), Some(442));
+        assert_eq!(number_field(rollup, "Pss"), Some(442));
     }
 
     #[test]
@@ -300,9 +303,10 @@ mod tests {
         assert_eq!(found, [expected]);
         let v1 = b"254:0 Read 4096\n254:0 Write 8192\n254:0 Sync 12288\n254:0 Total 12288\n\
             Total 12288\n";
-        let (read, written) = blkio(v1).fold((0, 0), |(r, w), io| (r + io.read, w + io.written));
+        let (read, written) =
+            blkio_service_bytes(v1).fold((0, 0), |(r, w), io| (r + io.read, w + io.written));
         assert_eq!((read, written), (4096, 8192));
-        assert_eq!(blkio(b"Total 0\n").count(), 0);
+        assert_eq!(blkio_service_bytes(b"Total 0\n").count(), 0);
     }
 
     #[test]
@@ -310,9 +314,9 @@ mod tests {
         // Documentation/accounting/psi.rst.
         let text = b"some avg10=0.00 avg60=0.12 avg300=0.05 total=8273\n\
                      full avg10=0.00 avg60=0.00 avg300=0.00 total=42\n";
-        assert_eq!(pressure(text, "some"), Some(8273));
-        assert_eq!(pressure(text, "full"), Some(42));
-        assert_eq!(pressure(b"full avg10=0.00\n", "full"), None);
+        assert_eq!(pressure_total_us(text, "some"), Some(8273));
+        assert_eq!(pressure_total_us(text, "full"), Some(42));
+        assert_eq!(pressure_total_us(b"full avg10=0.00\n", "full"), None);
         assert_eq!(
             stat_name(b"7 (a) (b) c) S 1"),
             Some(*b"a) (b) c\0\0\0\0\0\0\0\0")
@@ -335,20 +339,20 @@ mod tests {
             drop fifo colls carrier compressed\n    lo:  868       8    0    0    0     0          0 \
             0      868       8    0    0    0     0       0          0\n  eth0: 1500 3 0 0 0 0 0 0 700 \
             2 0 0 0 0 0 0\n";
-        assert_eq!(traffic(text), Some((1500, 700)));
-        assert_eq!(traffic(b"a\nb\n"), Some((0, 0)));
-        assert_eq!(traffic(b"a\nb\neth0: 1 2\n"), None);
+        assert_eq!(network_bytes(text), Some((1500, 700)));
+        assert_eq!(network_bytes(b"a\nb\n"), Some((0, 0)));
+        assert_eq!(network_bytes(b"a\nb\neth0: 1 2\n"), None);
     }
 
     proptest! {
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Stat::parse(&bytes);
-            let _ = (stat_name(&bytes), innermost_pid(&bytes), pressure(&bytes, "x"));
-            let _ = (cpus_busy_ticks(&bytes), traffic(&bytes));
-            let _ = keyed(&bytes, "x");
-            let _ = field(&bytes, "x");
-            let _ = numbers(&bytes).count() + io_stat(&bytes).count() + blkio(&bytes).count();
+            let _ = (stat_name(&bytes), innermost_pid(&bytes), pressure_total_us(&bytes, "x"));
+            let _ = (cpus_busy_ticks(&bytes), network_bytes(&bytes));
+            let _ = flat_keyed_value(&bytes, "x");
+            let _ = number_field(&bytes, "x");
+            let _ = all_numbers(&bytes).count() + io_stat(&bytes).count() + blkio_service_bytes(&bytes).count();
         }
     }
 }

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use sconce_schema::Bytes;
 use sconce_schema::event::ProcessSample;
 
-use super::identity::{ProcessIdentity, role};
+use super::identity::{ProcessIdentity, process_role};
 use super::kept::read_whole;
 use super::parse::{self, Stat};
 
@@ -128,7 +128,7 @@ impl ProcessTracker {
 
     /// The processes of the last reading that used the most CPU since the one before, and of those
     /// alike the largest; 32 at most, by number.
-    pub(super) fn told(&mut self) -> Vec<ProcessSample> {
+    pub(super) fn top_processes(&mut self) -> Vec<ProcessSample> {
         let alive = self
             .members
             .iter()
@@ -169,7 +169,7 @@ impl ProcessTracker {
         let name = &stat.name[..length.unwrap_or(stat.name.len())];
         let parent = self.members.get(&stat.parent);
         let parent = parent.and_then(|parent| parent.identity.as_ref());
-        let role = identity.and_then(|own| role(name, own, parent));
+        let role = identity.and_then(|own| process_role(name, own, parent));
         Some(ProcessSample {
             pid,
             inner_pid: identity.and_then(|own| own.inner_pid),
@@ -407,8 +407,8 @@ impl ProcessTracker {
         let file = self.open(pid, "io")?;
         let text = read_whole(&file, &mut self.buffer)?;
         Some((
-            parse::field(text, "read_bytes")?,
-            parse::field(text, "write_bytes")?,
+            parse::number_field(text, "read_bytes")?,
+            parse::number_field(text, "write_bytes")?,
         ))
     }
 }
@@ -529,7 +529,7 @@ mod tests {
         write("179/status", "NSpid:\t179\t7\n");
         let mut processes = ProcessTracker::new(proc.to_owned(), Some(100), None, false);
         processes.of_cgroup(&all);
-        let told = processes.told();
+        let told = processes.top_processes();
         let pids: Vec<u32> = told.iter().map(|process| process.pid).collect();
         assert_eq!(pids, (148..180).collect::<Vec<_>>());
         let worker = told.last().unwrap();
@@ -542,12 +542,12 @@ mod tests {
         // Who did nothing since is no longer among them.
         process(proc, 100, 1, 100, 101, 0);
         processes.of_cgroup(&all);
-        let told = processes.told();
+        let told = processes.top_processes();
         assert_eq!(told.len(), 32);
         assert_eq!(told[0].pid, 100);
         assert_eq!(told[0].role.as_deref(), Some("main"));
         let none = processes.of_cgroup(&[]);
-        assert_eq!((none.processes, processes.told().len()), (0, 0));
+        assert_eq!((none.processes, processes.top_processes().len()), (0, 0));
     }
 
     #[test]

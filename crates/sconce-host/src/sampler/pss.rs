@@ -37,7 +37,7 @@ impl PssReader {
 
     /// The sum over `pids`; `None` when it is not due, or a process that is still there may not
     /// be looked at (a partial sum would mislead).
-    pub(super) fn read(&mut self, pids: impl Iterator<Item = u32>) -> Option<Bytes> {
+    pub(super) fn read_if_due(&mut self, pids: impl Iterator<Item = u32>) -> Option<Bytes> {
         let now = Instant::now();
         if self.due.is_some_and(|due| now < due) {
             return None;
@@ -58,7 +58,7 @@ impl PssReader {
                 Err(_) => return None,
             };
             // A process that ended between opening and reading has no memory any more.
-            if let Some(kib) = text.and_then(|text| parse::field(text, "Pss")) {
+            if let Some(kib) = text.and_then(|text| parse::number_field(text, "Pss")) {
                 any = true;
                 sum = sum.checked_add(kib.checked_mul(1024)?)?;
             }
@@ -111,6 +111,6 @@ mod tests {
     fn a_dear_reading_is_not_repeated_at_once() {
         let mut reader = PssReader::new("/proc".into());
         reader.due = Some(Instant::now() + Duration::from_secs(3600));
-        assert_eq!(reader.read([std::process::id()].into_iter()), None);
+        assert_eq!(reader.read_if_due([std::process::id()].into_iter()), None);
     }
 }

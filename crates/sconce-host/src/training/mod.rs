@@ -207,8 +207,12 @@ impl TrainingReader {
                 .is_ok_and(|found| found.len() == SIZE as u64)
                 && ring.read_exact_at(&mut start, 0).is_ok();
             let inner = whole.then(|| {
-                let found = ProbeRing::of(&start)?;
-                Some((found.inner_pid()?, found.parent()?, found.cell()))
+                let found = ProbeRing::from_bytes(&start)?;
+                Some((
+                    found.inner_pid()?,
+                    found.parent_pid()?,
+                    found.notebook_cell(),
+                ))
             });
             if let Some((inner_pid, parent, cell)) = inner.flatten() {
                 let process = Process {
@@ -255,20 +259,20 @@ impl TrainingReader {
     fn figures(&mut self, process: &mut Process, most: u64) -> Option<TrainingSample> {
         for _ in 0..TRIES {
             process.ring.read_exact_at(&mut self.buffer, 0).ok()?;
-            let ring = ProbeRing::of(&self.buffer)?;
+            let ring = ProbeRing::from_bytes(&self.buffer)?;
             let mut after = [0; 8];
             process.ring.read_exact_at(&mut after, 40).ok()?;
-            if u64::from_le_bytes(after) != ring.told() {
+            if u64::from_le_bytes(after) != ring.update_count() {
                 continue;
             }
-            if process.told != ring.told() {
-                process.told = ring.told();
+            if process.told != ring.update_count() {
+                process.told = ring.update_count();
                 process.unseen = 0;
             }
-            let mut training = ring.training()?;
+            let mut training = ring.training_sample()?;
             let given = &mut process.given;
             training.recent = recent(ring, training.steps, given, most, self.began_ns);
-            let heap = |step: &TrainingStep| Some((step.step, ring.heap(step.step)?));
+            let heap = |step: &TrainingStep| Some((step.step, ring.heap_after_step(step.step)?));
             training.heap = training.recent.iter().filter_map(heap).collect();
             training.flops_per_step = (process.setup.as_ref()).and_then(|it| it.flops_per_step);
             process.last = Some(TrainingSample {
@@ -413,7 +417,9 @@ fn recent(
     most: u64,
     began_ns: u64,
 ) -> Vec<TrainingStep> {
-    let first = given.saturating_add(1).max(ProbeRing::oldest(steps));
+    let first = given
+        .saturating_add(1)
+        .max(ProbeRing::oldest_intact_step(steps));
     // Numbers that shrink are not those of the probe.
     if steps < first || steps < *given {
         return Vec::new();
@@ -437,7 +443,7 @@ fn recent(
     });
     (first..=last)
         .chain(some)
-        .filter_map(|number| ring.step(number, began_ns))
+        .filter_map(|number| ring.read_step(number, began_ns))
         .collect()
 }
 

@@ -26,7 +26,7 @@ pub struct ProbeRing<'a>(&'a [u8]);
 impl<'a> ProbeRing<'a> {
     /// `None` where it is not such a file.
     #[must_use]
-    pub fn of(bytes: &'a [u8]) -> Option<Self> {
+    pub fn from_bytes(bytes: &'a [u8]) -> Option<Self> {
         let ring = Self(bytes);
         (bytes.len() == SIZE
             && bytes.starts_with(MAGIC)
@@ -43,27 +43,27 @@ impl<'a> ProbeRing<'a> {
 
     /// Who started the process, in its own numbering.
     #[must_use]
-    pub fn parent(self) -> Option<u32> {
+    pub fn parent_pid(self) -> Option<u32> {
         self.small(20)
     }
 
     /// The cell of a notebook that it is of.
     #[must_use]
-    pub fn cell(self) -> Option<u32> {
+    pub fn notebook_cell(self) -> Option<u32> {
         self.small(CELL_AT).filter(|cell| *cell > 0)
     }
 
     /// How many times figures were told. Where the file still says the same after its bytes were read,
-    /// [`Self::training`] is of one time.
+    /// [`Self::training_sample`] is of one time.
     #[must_use]
-    pub fn told(self) -> u64 {
+    pub fn update_count(self) -> u64 {
         self.number(TOLD_AT).unwrap_or_default()
     }
 
     /// What was told last; `None` before anything was. Without its `pid` and `recent`.
     #[must_use]
-    pub fn training(self) -> Option<TrainingSample> {
-        let told = self.told();
+    pub fn training_sample(self) -> Option<TrainingSample> {
+        let told = self.update_count();
         if told == 0 {
             return None;
         }
@@ -153,21 +153,21 @@ impl<'a> ProbeRing<'a> {
             evaluation: (evaluation.batches > 0).then_some(evaluation),
             card_memory,
             exchange: (exchange != CollectiveTimes::default()).then_some(exchange),
-            phase: self.phase().map(str::to_owned),
-            cell: self.cell(),
+            phase: self.current_phase().map(str::to_owned),
+            cell: self.notebook_cell(),
             ..TrainingSample::default()
         })
     }
 
     /// The phase in which the process is.
     #[must_use]
-    pub fn phase(self) -> Option<&'static str> {
+    pub fn current_phase(self) -> Option<&'static str> {
         PHASES.get(usize::from(*self.0.get(PHASE_AT)?)).copied()
     }
 
     /// A step, where it is still there. `began_ns`: the run's beginning on `CLOCK_MONOTONIC`.
     #[must_use]
-    pub fn step(self, number: u64, began_ns: u64) -> Option<TrainingStep> {
+    pub fn read_step(self, number: u64, began_ns: u64) -> Option<TrainingStep> {
         let figure = |index: usize| self.figure(number, index);
         let wall_us = micro(figure(2)?);
         Some(TrainingStep {
@@ -194,7 +194,7 @@ impl<'a> ProbeRing<'a> {
 
     /// What malloc had given out at the end of a step, where it was read then.
     #[must_use]
-    pub fn heap(self, number: u64) -> Option<Bytes> {
+    pub fn heap_after_step(self, number: u64) -> Option<Bytes> {
         self.figure(number, 8).map(Bytes)
     }
 
@@ -210,7 +210,7 @@ impl<'a> ProbeRing<'a> {
 
     /// The oldest step that no later one can have overwritten meanwhile.
     #[must_use]
-    pub fn oldest(steps: u64) -> u64 {
+    pub fn oldest_intact_step(steps: u64) -> u64 {
         // The next one may be in the making.
         steps.saturating_sub(ENTRIES as u64 - 2).max(1)
     }
@@ -294,7 +294,7 @@ pub(super) mod tests {
         for (index, number) in told.into_iter().enumerate() {
             put(at + index * 8, number);
         }
-        for step in ProbeRing::oldest(steps)..=steps {
+        for step in ProbeRing::oldest_intact_step(steps)..=steps {
             let index = usize::try_from((step - 1) % ENTRIES as u64).unwrap();
             let entry = [step, 5_000_000 + step * 1_000_900, 1_000_900, 250_000];
             // The heap is read at every other step.
@@ -336,14 +336,14 @@ pub(super) mod tests {
         }
         bytes[48] = 2;
         assert_eq!(bytes.len(), 4_096 + 2_048 * 72);
-        let ring = ProbeRing::of(&bytes).unwrap();
+        let ring = ProbeRing::from_bytes(&bytes).unwrap();
         let whole = serde_json::json!({
             "inner-pid": ring.inner_pid(),
-            "parent": ring.parent(),
-            "told": ring.told(),
-            "training": ring.training(),
-            "step": ring.step(2, 1_000_000),
-            "heap": ring.heap(2),
+            "parent": ring.parent_pid(),
+            "told": ring.update_count(),
+            "training": ring.training_sample(),
+            "step": ring.read_step(2, 1_000_000),
+            "heap": ring.heap_after_step(2),
         });
         crate::golden::goldens().assert_same("ring.json", format!("{whole:#}\n"));
     }
@@ -351,23 +351,27 @@ pub(super) mod tests {
     #[test]
     fn what_was_told_is_read_and_phases_sum_to_the_whole() {
         let bytes = made(7, 3);
-        let ring = ProbeRing::of(&bytes).unwrap();
+        let ring = ProbeRing::from_bytes(&bytes).unwrap();
         assert_eq!(ring.inner_pid(), Some(7));
-        let told = ring.training().unwrap();
+        let told = ring.training_sample().unwrap();
         assert_eq!((told.steps, told.wall_us), (3, 3002));
         assert_eq!(told.phases.sum_us(), told.wall_us);
         assert_eq!(told.phases.data_us, 750);
         assert_eq!(told.loader, None);
         assert_eq!(told.card_memory, None);
         assert_eq!(told.phase.as_deref(), Some("data"));
-        let step = ring.step(2, 1_000_000).unwrap();
+        let step = ring.read_step(2, 1_000_000).unwrap();
         assert_eq!((step.t_us, step.wall_us, step.data_us), (6001, 1000, 250));
         assert_eq!(step.rss, None);
-        assert_eq!(ring.step(4, 0), None);
-        assert_eq!(ring.step(0, 0), None);
-        assert_eq!(ring.heap(2), Some(Bytes(2000)));
+        assert_eq!(ring.read_step(4, 0), None);
+        assert_eq!(ring.read_step(0, 0), None);
+        assert_eq!(ring.heap_after_step(2), Some(Bytes(2000)));
         assert_eq!(
-            (ring.heap(1), ring.heap(4), ring.heap(0)),
+            (
+                ring.heap_after_step(1),
+                ring.heap_after_step(4),
+                ring.heap_after_step(0)
+            ),
             (None, None, None)
         );
     }
@@ -382,7 +386,10 @@ pub(super) mod tests {
         for (index, number) in [(36, 3), (37, 9000), (39, 5999), (40, 1000)] {
             put(index, number);
         }
-        let told = ProbeRing::of(&bytes).unwrap().training().unwrap();
+        let told = ProbeRing::from_bytes(&bytes)
+            .unwrap()
+            .training_sample()
+            .unwrap();
         let exchange = CollectiveTimes {
             sharded_steps: Some(3),
             all_gather_us: Some(9),
@@ -394,7 +401,10 @@ pub(super) mod tests {
         assert_eq!(told.exchange, Some(exchange));
         let at = FIGURES_AT[0] + 36 * 8;
         bytes[at..at + 8].copy_from_slice(&0_u64.to_le_bytes());
-        let told = ProbeRing::of(&bytes).unwrap().training().unwrap();
+        let told = ProbeRing::from_bytes(&bytes)
+            .unwrap()
+            .training_sample()
+            .unwrap();
         assert_eq!(told.exchange, None);
     }
 
@@ -402,10 +412,15 @@ pub(super) mod tests {
     fn nothing_told_is_nothing() {
         let mut bytes = made(7, 3);
         bytes[TOLD_AT..TOLD_AT + 8].fill(0);
-        assert!(ProbeRing::of(&bytes).unwrap().training().is_none());
-        assert!(ProbeRing::of(&bytes[..SIZE - 1]).is_none());
+        assert!(
+            ProbeRing::from_bytes(&bytes)
+                .unwrap()
+                .training_sample()
+                .is_none()
+        );
+        assert!(ProbeRing::from_bytes(&bytes[..SIZE - 1]).is_none());
         bytes[0] = 0;
-        assert!(ProbeRing::of(&bytes).is_none());
+        assert!(ProbeRing::from_bytes(&bytes).is_none());
     }
 
     proptest! {
@@ -418,11 +433,11 @@ pub(super) mod tests {
             for (at, byte) in changes {
                 bytes[at] = byte;
             }
-            if let Some(ring) = ProbeRing::of(&bytes) {
-                if let Some(told) = ring.training() {
+            if let Some(ring) = ProbeRing::from_bytes(&bytes) {
+                if let Some(told) = ring.training_sample() {
                     prop_assert_eq!(told.phases.sum_us(), told.wall_us);
                 }
-                let _ = (ring.step(number, number), ring.heap(number));
+                let _ = (ring.read_step(number, number), ring.heap_after_step(number));
             }
         }
     }

@@ -342,7 +342,7 @@ fn cells_of_a_notebook_are_told_apart_and_let_go_as_they_end() {
     cell(2, 0);
     fs::write(folder.path().join("told/7-2.setup.json"), r#"{"cell":9}"#).unwrap();
     let told = reader.read(&[4001], false);
-    assert_eq!(told.training[0].name(), "process 4001, cell 2");
+    assert_eq!(told.training[0].process_label(), "process 4001, cell 2");
     assert_eq!(told.setups[0].cell, Some(2), "the ring says which");
     cell(2, 1);
     cell(3, 1);

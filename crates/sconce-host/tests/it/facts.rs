@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use sconce_host::facts::probe::{DriverQuery, QueryProcess, answer};
+use sconce_host::facts::probe::{DriverQuery, QueryProcess, run_query};
 use sconce_host::facts::{self, FactsOptions, NvmlSource};
 use sconce_host::{NvmlLibrary, Roots};
 use sconce_schema::facts::{CgroupVersion, DriverFlavour, FabricState, FeatureState, SeccompMode};
@@ -34,7 +34,7 @@ fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
             None => fs::write(path, text).unwrap(),
         }
     }
-    let roots = Roots::recorded(folder.path());
+    let roots = Roots::from_dir(folder.path());
     (folder, roots)
 }
 
@@ -85,7 +85,7 @@ fn the_child() {
         Ok("nvml") => DriverQuery::Nvml(NvmlLibrary::File(library.into())),
         _ => DriverQuery::Cuda(library),
     };
-    println!("\n{}", answer(&question));
+    println!("\n{}", run_query(&question));
 }
 
 fn read_with(roots: &Roots, machine: &str) -> HostFacts {
@@ -205,8 +205,11 @@ fn eight_cards_on_a_switch() {
     assert_eq!(card.bus_id.as_deref(), Some("0000:19:00.0"));
     assert_eq!(card.capability, "9.0".parse().ok());
     assert_eq!(card.memory, Some(Bytes(85_520_809_984)));
-    assert_eq!(card.memory_used, Some(Bytes::gib(2)));
-    assert_eq!(card.memory_by_pid, Some([(4321, Bytes::gib(2))].into()));
+    assert_eq!(card.memory_used, Some(Bytes::from_gib(2)));
+    assert_eq!(
+        card.memory_by_pid,
+        Some([(4321, Bytes::from_gib(2))].into())
+    );
     assert_eq!(card.mig, Some(Default::default()));
     assert_eq!(
         (card.ecc, card.ecc_uncorrected),
@@ -357,8 +360,8 @@ fn a_desktop_with_an_old_driver() {
     );
     let facts = read_with(&roots, "rtx3070");
     let card = &facts.cards[0];
-    assert_eq!(card.memory, Some(Bytes::gib(8)));
-    assert_eq!(card.memory_used, Some(Bytes::mib(512)));
+    assert_eq!(card.memory, Some(Bytes::from_gib(8)));
+    assert_eq!(card.memory_used, Some(Bytes::from_mib(512)));
     assert_eq!(
         (card.data_centre, card.ecc, &card.nvlinks),
         (Some(false), None, &None)
@@ -481,7 +484,7 @@ fn a_container_without_cards() {
     assert_eq!(facts.seccomp, Some(SeccompMode::Filter));
     let cgroup = facts.cgroup.unwrap();
     assert_eq!(cgroup.version, Some(CgroupVersion::V2));
-    assert_eq!(cgroup.memory, Some(Bytes::gib(8)));
+    assert_eq!(cgroup.memory, Some(Bytes::from_gib(8)));
     assert_eq!((cgroup.pids, cgroup.oom_kills), (Some(4096), Some(1)));
     assert_eq!(facts.shm.unwrap().kind.as_deref(), Some("tmpfs"));
     let locked = facts.limits.unwrap().locked_memory.unwrap();

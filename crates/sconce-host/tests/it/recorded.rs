@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use sconce_host::cdi::CdiProblemKind;
 use sconce_host::{
     CdiError, CgroupMode, GpuMonitor, HostProfile, MigInstance, NvmlGpu, Roots, SampleScope,
-    Sampler, UsernsObstacle, boot_id, cdi, edits_for, select,
+    Sampler, UsernsObstacle, boot_id, cdi, edits_for, select_gpus,
 };
 use sconce_schema::event::GpuSample;
 use sconce_schema::request::ContainerEdits;
@@ -70,7 +70,7 @@ fn two_cards() -> (tempfile::TempDir, Roots) {
     write("usr/bin/nvidia-smi", b"#!");
     write(&format!("lib/firmware/nvidia/{DRIVER}/gsp_ga10x.bin"), b"");
     write("etc/ld.so.cache", &ld_cache("/opt/driver/lib/libcuda.so.1"));
-    let roots = Roots::recorded(folder.path());
+    let roots = Roots::from_dir(folder.path());
     (folder, roots)
 }
 
@@ -90,7 +90,7 @@ fn ld_cache(path: &str) -> Vec<u8> {
 
 #[test]
 fn facts() {
-    let roots = Roots::recorded(machines().join("two-cards"));
+    let roots = Roots::from_dir(machines().join("two-cards"));
     let facts = HostProfile::read(&roots);
     assert_eq!(facts.hostname.as_deref(), Some("gpu-server"));
     assert_eq!(facts.cpus, Some(64));
@@ -100,12 +100,20 @@ fn facts() {
         facts.cpu_model.as_deref(),
         Some("AMD EPYC 9354 32-Core Processor")
     );
-    assert_eq!(facts.memory, Some(Bytes::kib(528_160_920)));
-    assert_eq!(facts.memory_available, Some(Bytes::kib(498_073_600)));
+    assert_eq!(facts.memory, Some(Bytes::from_kib(528_160_920)));
+    assert_eq!(facts.memory_available, Some(Bytes::from_kib(498_073_600)));
     assert!(facts.overlay.registered && facts.overlay.in_user_namespaces);
     assert_eq!(facts.user_namespaces, Ok(()));
     assert_eq!(facts.cgroups.as_ref().unwrap().mode, CgroupMode::V2);
-    assert!(!facts.cgroups.as_ref().unwrap().v2().unwrap().delegated);
+    assert!(
+        !facts
+            .cgroups
+            .as_ref()
+            .unwrap()
+            .v2_hierarchy()
+            .unwrap()
+            .delegated
+    );
     assert_eq!(
         boot_id(&roots).as_deref(),
         Some("0f1c2d3e-1111-4222-8333-444455556666")
@@ -122,7 +130,7 @@ fn facts() {
 #[test]
 fn an_empty_machine_has_no_facts() {
     let folder = tempfile::tempdir().unwrap();
-    let facts = HostProfile::read(&Roots::recorded(folder.path()));
+    let facts = HostProfile::read(&Roots::from_dir(folder.path()));
     assert_eq!(facts.hostname, None);
     assert_eq!(facts.cpus, None);
     assert_eq!(facts.usable_cpus(), None);
@@ -135,7 +143,7 @@ fn an_empty_machine_has_no_facts() {
 fn cards_without_the_drivers_folder_are_found_by_their_nodes() {
     let (folder, roots) = two_cards();
     let mut whole = HostProfile::read(&roots).nvidia.unwrap();
-    whole.complete(&Recording::read());
+    whole.fill_from_nvml(&Recording::read());
     fs::remove_dir_all(roots.proc.join("driver")).unwrap();
     fs::create_dir_all(roots.sys.join("module/nvidia")).unwrap();
     fs::write(roots.sys.join("module/nvidia/version"), "580.65.06\n").unwrap();
@@ -149,7 +157,7 @@ fn cards_without_the_drivers_folder_are_found_by_their_nodes() {
     let mut recording = Recording::read();
     recording.cards[0].minor = Some(1);
     recording.cards[1].minor = Some(0);
-    nvidia.complete(&recording);
+    nvidia.fill_from_nvml(&recording);
     let found: Vec<_> = nvidia.cards.iter().map(|c| (c.index, c.minor)).collect();
     assert_eq!(found, [(1, Some(0)), (0, Some(1))]);
     assert_eq!(nvidia.cards[0].memory, Some(Bytes(85_520_809_984)));
@@ -170,7 +178,12 @@ fn cards_without_the_drivers_folder_are_found_by_their_nodes() {
 fn edits(roots: &Roots, wanted: &WantedGpus) -> Result<Vec<ContainerEdits>, CdiError> {
     let facts = HostProfile::read(roots);
     let cards = &facts.nvidia.as_ref().unwrap().cards;
-    edits_for(&facts, &select(cards, wanted).unwrap(), roots, &roots.root)
+    edits_for(
+        &facts,
+        &select_gpus(cards, wanted).unwrap(),
+        roots,
+        &roots.root,
+    )
 }
 
 #[test]
@@ -307,7 +320,7 @@ fn nodes_of<'f>(file: &'f Value, name: &str) -> Vec<&'f str> {
 fn the_cdi_file() {
     let (_folder, roots) = two_cards();
     let machine = HostProfile::read(&roots);
-    let file = cdi::describe(&machine, &[], cdi::NVIDIA, &roots).unwrap();
+    let file = cdi::build_spec(&machine, &[], cdi::NVIDIA, &roots).unwrap();
     assert_eq!(
         (&file["cdiVersion"], &file["kind"]),
         (&"0.5.0".into(), &"nvidia.com/gpu".into())
@@ -360,9 +373,9 @@ fn the_cdi_file() {
     }
     std::fs::write(&path, cdi::text_for(&path, &named).unwrap()).unwrap();
     let troubles = || {
-        let files = cdi::files(&roots, None);
+        let files = cdi::read_files(&roots, None);
         let machine = HostProfile::read(&roots);
-        let found = cdi::check(&files[0], machine.nvidia.as_ref(), &roots);
+        let found = cdi::check_file(&files[0], machine.nvidia.as_ref(), &roots);
         found
             .into_iter()
             .map(|trouble| trouble.kind)
@@ -408,7 +421,7 @@ fn instances_of_a_divided_card_are_devices() {
     };
     let instances = [instance(0, "MIG-a", 2), instance(2, "MIG-b", 3)];
     let machine = HostProfile::read(&roots);
-    let describe = || cdi::describe(&machine, &instances, cdi::NVIDIA, &roots);
+    let describe = || cdi::build_spec(&machine, &instances, cdi::NVIDIA, &roots);
     let file = describe().unwrap();
     let first = [
         "/dev/nvidia1",
@@ -442,8 +455,8 @@ fn instances_of_a_divided_card_are_devices() {
 #[test]
 fn a_machine_without_cards_has_nothing_to_describe() {
     let folder = tempfile::tempdir().unwrap();
-    let roots = Roots::recorded(folder.path());
-    let error = cdi::describe(&HostProfile::read(&roots), &[], cdi::NVIDIA, &roots).unwrap_err();
+    let roots = Roots::from_dir(folder.path());
+    let error = cdi::build_spec(&HostProfile::read(&roots), &[], cdi::NVIDIA, &roots).unwrap_err();
     assert!(matches!(error, CdiError::NoDriver), "{error}");
 }
 
@@ -496,9 +509,9 @@ impl GpuMonitor for Recording {
 
 #[test]
 fn nvml_tells_the_memory_of_a_card() {
-    let roots = Roots::recorded(machines().join("two-cards"));
+    let roots = Roots::from_dir(machines().join("two-cards"));
     let mut nvidia = HostProfile::read(&roots).nvidia.unwrap();
-    nvidia.complete(&Recording::read());
+    nvidia.fill_from_nvml(&Recording::read());
     let summary = nvidia.cards[1].summary();
     assert_eq!(summary.memory, Some(Bytes(85_520_809_984)));
     assert_eq!(summary.name, "NVIDIA H100 80GB HBM3");
@@ -509,7 +522,7 @@ fn a_sample_has_the_runs_cards_and_only_the_runs_processes() {
     let mut recording = Recording::read();
     let pid = std::process::id();
     let by_pid = &mut recording.sample.memory_by_pid;
-    by_pid.insert(pid, Bytes::mib(700));
+    by_pid.insert(pid, Bytes::from_mib(700));
     let target = SampleScope {
         root_pid: Some(pid),
         gpus: vec![1],
@@ -526,7 +539,7 @@ fn a_sample_has_the_runs_cards_and_only_the_runs_processes() {
     let pids: Vec<_> = card.memory_by_pid.iter().collect();
     assert_eq!(
         pids,
-        [(&pid, &Bytes::mib(700))],
+        [(&pid, &Bytes::from_mib(700))],
         "process 1 is not the run's"
     );
 }

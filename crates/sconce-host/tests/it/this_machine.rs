@@ -99,7 +99,7 @@ fn a_tree_without_a_cgroup() {
     assert!(first.threads >= first.processes);
     // How much cannot be said: before kernel 6.2 the counters of small processes lag behind.
     assert!(first.rss > Some(Bytes(0)), "{first:?}");
-    assert!(first.pss > Some(Bytes::kib(100)), "{first:?}");
+    assert!(first.pss > Some(Bytes::from_kib(100)), "{first:?}");
     assert!(first.cpu_us > Some(0), "{first:?}");
     assert_eq!(first.memory, None);
     assert_eq!(first.oom_kills, None);
@@ -131,7 +131,7 @@ impl Made {
     fn new(name: &str) -> Option<Self> {
         let made = Self::of_this_machine(name);
         if made.is_none() {
-            sconce_testkit::skip("cgroup", "no cgroup can be made here");
+            sconce_testkit::report_skip("cgroup", "no cgroup can be made here");
         }
         made
     }
@@ -139,7 +139,7 @@ impl Made {
     fn of_this_machine(name: &str) -> Option<Self> {
         let all = HostProfile::read(&Roots::default()).cgroups?;
         let name = format!("sconce-test-{name}-{}", std::process::id());
-        match all.controller("memory")?.v2 {
+        match all.find_hierarchy("memory")?.v2 {
             true => Self::v2(&all, &name),
             false => Self::v1(&all, &name),
         }
@@ -148,7 +148,7 @@ impl Made {
     fn v1(all: &Cgroups, name: &str) -> Option<Self> {
         let mut folders = Vec::new();
         let mut make = |controller: &str| {
-            let hierarchy = all.controller(controller).filter(|h| h.delegated)?;
+            let hierarchy = all.find_hierarchy(controller).filter(|h| h.delegated)?;
             let folder = hierarchy.own.as_ref()?.join(name);
             if !folder.is_dir() {
                 std::fs::create_dir(&folder).ok()?;
@@ -175,7 +175,7 @@ impl Made {
 
     /// Below the root cgroup, the only one that may hand on controllers while it has processes.
     fn v2(all: &Cgroups, name: &str) -> Option<Self> {
-        let mount = &all.v2()?.mount;
+        let mount = &all.v2_hierarchy()?.mount;
         let wanted = "+cpu +io +memory +pids";
         std::fs::write(mount.join("cgroup.subtree_control"), wanted).ok()?;
         let folder = mount.join(name);
@@ -295,7 +295,10 @@ fn kills_throttling_and_refused_forks_are_counted() {
     assert_eq!(sample.oom_kills, Some(1), "{sample:?}");
     assert!(sampler.memory_limit_hits() > Some(0));
     assert!(sample.throttled_us > Some(0), "{sample:?}");
-    assert!(sample.memory_peak >= Some(Bytes::mib(31)), "{sample:?}");
+    assert!(
+        sample.memory_peak >= Some(Bytes::from_mib(31)),
+        "{sample:?}"
+    );
     drop(run);
 
     made.set([("pids.max", "2"), ("pids.max", "2")]);

@@ -50,7 +50,7 @@ fn the_child_of_instances() {
     };
     let nvml = NvmlMonitor::open(&NvmlLibrary::File(library.into())).unwrap();
     let told: Vec<_> = nvml
-        .instances()
+        .mig_instances()
         .into_iter()
         .map(|one| {
             (
@@ -103,7 +103,7 @@ fn cards_tell_what_they_can() {
     assert_eq!(whole.xids, [79, 31]);
     assert_eq!(whole.pcie_received_bytes_per_s, None, "nothing before it");
     assert_eq!(whole.nvlink_received_bytes, Some(0));
-    assert_eq!(whole.memory_by_pid[&4321], Bytes::gib(2));
+    assert_eq!(whole.memory_by_pid[&4321], Bytes::from_gib(2));
 
     assert_eq!(split.xids, [0_u64; 0]);
     let parts: Vec<_> = split
@@ -116,8 +116,8 @@ fn cards_tell_what_they_can() {
         [
             (
                 "MIG-6abb32b5-a1e3-5be9-a1f5-0ed8dba6c1f7",
-                Some(Bytes::gib(1)),
-                Some(Bytes::gib(40))
+                Some(Bytes::from_gib(1)),
+                Some(Bytes::from_gib(40))
             ),
             ("MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", None, None),
         ]

@@ -48,7 +48,7 @@ fn packages(lock: &Lock) -> Vec<&Deb> {
 
 /// Names the tree by all that decides its bytes: the packages' digests, in the order that they are
 /// unpacked in.
-pub(crate) fn key(lock: &Lock) -> String {
+pub(crate) fn tree_key(lock: &Lock) -> String {
     let target = &lock.target;
     let mut hash = sha2::Sha256::new();
     hash.update(format!(
@@ -65,30 +65,30 @@ pub(crate) fn key(lock: &Lock) -> String {
 
 /// The tree, if it is in the store.
 #[must_use]
-pub fn found(lock: &Lock, store: &Store) -> Option<PathBuf> {
-    store.tree(KIND, &key(lock))
+pub fn find_tree(lock: &Lock, store: &Store) -> Option<PathBuf> {
+    store.find_tree(KIND, &tree_key(lock))
 }
 
 /// The packages of the tree that the store does not have.
 #[must_use]
-pub fn missing<'l>(lock: &'l Lock, store: &Store) -> Vec<&'l Deb> {
+pub fn list_missing_debs<'l>(lock: &'l Lock, store: &Store) -> Vec<&'l Deb> {
     let mut debs = packages(lock);
-    debs.retain(|deb| store.blob(&deb.sha256).is_none());
+    debs.retain(|deb| store.find_blob(&deb.sha256).is_none());
     debs
 }
 
-/// The tree, made if it is not in the store. Without a fetcher, what is [`missing`] is an error.
+/// The tree, made if it is not in the store. Without a fetcher, what is [`list_missing_debs`] is an error.
 ///
 /// # Errors
 /// [`AssembleError`].
-pub fn ensure(
+pub fn ensure_tree(
     lock: &Lock,
     store: &Store,
     fetcher: Option<&Fetcher>,
     priority: Priority,
     progress: &dyn Progress,
 ) -> Result<PathBuf, AssembleError> {
-    if let Some(path) = found(lock, store) {
+    if let Some(path) = find_tree(lock, store) {
         return Ok(path);
     }
     let debs = packages(lock);
@@ -96,7 +96,7 @@ pub fn ensure(
         Some(fetcher) => assemble::fetch_debs(&debs, store, fetcher, progress)?,
         None => debs
             .iter()
-            .map(|deb| match store.blob(&deb.sha256) {
+            .map(|deb| match store.find_blob(&deb.sha256) {
                 Some(file) => Ok((*deb, file)),
                 None => Err(AssembleError::Gone {
                     what: format!("{} {}", deb.name, deb.version),
@@ -106,12 +106,12 @@ pub fn ensure(
     };
     let tree = DebTree {
         kind: KIND,
-        key: &key(lock),
+        key: &tree_key(lock),
         name: "interpreter",
         lock,
         packages: &packages,
     };
-    tree.build(store, priority, progress, |root| {
-        system::mount_points(root).map_err(assemble::wrong(lock))
+    tree.build_if_missing(store, priority, progress, |root| {
+        system::mount_points(root).map_err(assemble::system_error(lock))
     })
 }

@@ -29,7 +29,7 @@ pub const SCRIPT: &str = include_str!("compile.py");
 
 /// The variables that it is started with: the environment's own have no say in what is shared.
 #[must_use]
-pub fn variables() -> BTreeMap<String, String> {
+pub fn compile_variables() -> BTreeMap<String, String> {
     let set = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
     VARIABLES.into_iter().map(set).collect()
 }
@@ -56,13 +56,13 @@ pub struct BytecodeJob {
 /// Used for every environment ([`crate::ready`]).
 pub fn add_layers(manifest: &mut EnvironmentLayers, lock: &Lock, store: &Store) {
     // As long as an environment is in use, so is what compiles for it: prune leaves it.
-    let _ = interpreter::found(lock, store);
+    let _ = interpreter::find_tree(lock, store);
     let compiler = Compiler::of(lock);
     let found: Vec<LayerTree> = manifest
         .layers
         .iter()
         .filter_map(|layer| {
-            let path = store.tree(KIND, &compiler.key(&layer.path)?)?;
+            let path = store.find_tree(KIND, &compiler.key(&layer.path)?)?;
             Some(LayerTree {
                 name: format!("{} bytecode", layer.name),
                 path,
@@ -74,7 +74,7 @@ pub fn add_layers(manifest: &mut EnvironmentLayers, lock: &Lock, store: &Store) 
 
 /// The trees of `manifest` whose bytecode is missing.
 #[must_use]
-pub fn missing(manifest: &EnvironmentLayers, lock: &Lock, store: &Store) -> Vec<BytecodeJob> {
+pub fn list_missing(manifest: &EnvironmentLayers, lock: &Lock, store: &Store) -> Vec<BytecodeJob> {
     let mut jobs = jobs(manifest, lock);
     jobs.retain(|job| !job.is_done(store));
     jobs
@@ -92,7 +92,7 @@ pub fn clear_leftovers(
     for job in jobs(manifest, lock) {
         if store.has_unfinished(KIND, &job.key) && job.is_done(store) {
             // Gives up what it finds done.
-            job.begin(store)?;
+            job.try_start(store)?;
         }
     }
     Ok(())
@@ -117,7 +117,7 @@ fn jobs(manifest: &EnvironmentLayers, lock: &Lock) -> Vec<BytecodeJob> {
 /// The bytecode of a tree, if it is there.
 #[must_use]
 pub(crate) fn of_tree(tree: &Path, lock: &Lock, store: &Store) -> Option<PathBuf> {
-    store.tree(KIND, &Compiler::of(lock).key(tree)?)
+    store.find_tree(KIND, &Compiler::of(lock).key(tree)?)
 }
 
 /// All that decides what sources are compiled to, in one digest.
@@ -126,7 +126,7 @@ struct Compiler(Sha256);
 impl Compiler {
     fn of(lock: &Lock) -> Self {
         let mut hash = sha2::Sha256::new();
-        hash.update(format!("{FORMAT}\n{}\n", interpreter::key(lock)));
+        hash.update(format!("{FORMAT}\n{}\n", interpreter::tree_key(lock)));
         for (name, value) in VARIABLES {
             hash.update(format!("{name}={value}\n"));
         }
@@ -151,14 +151,14 @@ impl BytecodeJob {
     /// Whether the bytecode is in the store by now.
     #[must_use]
     pub fn is_done(&self, store: &Store) -> bool {
-        store.tree(KIND, &self.key).is_some()
+        store.find_tree(KIND, &self.key).is_some()
     }
 
     /// Takes up the work, where an earlier process left it, unless another process has it now.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn begin(&self, store: &Store) -> Result<Option<BytecodeBuild>, StoreError> {
+    pub fn try_start(&self, store: &Store) -> Result<Option<BytecodeBuild>, StoreError> {
         self.take_up(KIND, OnBusy::Leave, store)
     }
 
@@ -176,7 +176,7 @@ impl BytecodeJob {
             is_done: &|| self.is_done(store),
             progress,
         };
-        match self.begin(store)? {
+        match self.try_start(store)? {
             None => self.take_up(BESIDE, wait, store),
             work => Ok(work),
         }
@@ -189,7 +189,7 @@ impl BytecodeJob {
         store: &Store,
     ) -> Result<Option<BytecodeBuild>, StoreError> {
         let work = format!("compiles {}", self.name);
-        let Some(unfinished) = store.unfinished(kind, &self.key, &work, taken)? else {
+        let Some(unfinished) = store.open_partial_work(kind, &self.key, &work, taken)? else {
             return Ok(None);
         };
         // Whoever had it may have finished it.
@@ -197,7 +197,7 @@ impl BytecodeJob {
             unfinished.give_up()?;
             return Ok(None);
         }
-        let output = unfinished.content();
+        let output = unfinished.content_dir();
         remove_half_written(&output).map_err(|source| StoreError::Disk {
             what: "clean",
             path: output,
@@ -221,8 +221,8 @@ pub struct BytecodeBuild {
 impl BytecodeBuild {
     /// Where the bytecode is collected until it is complete.
     #[must_use]
-    pub fn output(&self) -> PathBuf {
-        self.unfinished.content()
+    pub fn output_dir(&self) -> PathBuf {
+        self.unfinished.content_dir()
     }
 
     /// Puts the complete bytecode in its place in the store.
@@ -232,7 +232,7 @@ impl BytecodeBuild {
     pub fn finish(self, store: &Store) -> Result<(), TreeBuildError<io::Error>> {
         // A compiler whose sconce was killed lives a moment longer than its lock, and may have begun
         // a file meanwhile.
-        remove_half_written(&self.output()).map_err(TreeBuildError::Build)?;
+        remove_half_written(&self.output_dir()).map_err(TreeBuildError::Build)?;
         self.unfinished.publish(store, KIND, &self.key).map(drop)
     }
 }

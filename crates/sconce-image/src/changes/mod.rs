@@ -126,8 +126,8 @@ impl BuildStep {
 
     /// What it changed, if it was run before.
     #[must_use]
-    pub fn found(&self, store: &Store) -> Option<PathBuf> {
-        noted(&store.tree(STEP, &self.key)?, store)
+    pub fn find_tree(&self, store: &Store) -> Option<PathBuf> {
+        noted(&store.find_tree(STEP, &self.key)?, store)
     }
 
     /// What it changes over `environment`: found, or made by `run`, which gets an empty folder
@@ -136,7 +136,7 @@ impl BuildStep {
     ///
     /// # Errors
     /// [`StepError`]. Nothing of a step that failed is kept.
-    pub fn changes<E>(
+    pub fn ensure_tree<E>(
         &self,
         environment: &EnvironmentLayers,
         store: &Store,
@@ -144,7 +144,7 @@ impl BuildStep {
         progress: &dyn Progress,
         run: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<PathBuf, StepError<E>> {
-        if let Some(tree) = self.found(store) {
+        if let Some(tree) = self.find_tree(store) {
             return Ok(tree);
         }
         let making = TreeBuildOptions {
@@ -163,7 +163,7 @@ impl BuildStep {
                 .iter()
                 .map(|l| l.path.as_path())
                 .collect();
-            tidy::tidy(&upper, &lower, is_machinery)?;
+            tidy::normalize_upper_dir(&upper, &lower, is_machinery)?;
             let digest = digest(&upper)?;
             let place = |tree: &Path| fs::rename(&upper, tree).map_err(file("move", &upper));
             let kept = store.build_tree(KIND, &digest, place);
@@ -179,14 +179,14 @@ impl BuildStep {
             TreeBuildError::Build(error) => error,
         })?;
         let gone = || file("find", store.root())(io::ErrorKind::NotFound.into());
-        Ok(self.found(store).ok_or_else(gone)?)
+        Ok(self.find_tree(store).ok_or_else(gone)?)
     }
 }
 
 /// The tree that a step's note names.
 fn noted(note: &Path, store: &Store) -> Option<PathBuf> {
     let digest = fs::read_to_string(note.join(NOTE)).ok()?;
-    store.tree(KIND, &digest)
+    store.find_tree(KIND, &digest)
 }
 
 fn whole<E: From<StoreError>>(error: TreeBuildError<E>) -> E {
@@ -208,7 +208,7 @@ fn digest(tree: &Path) -> Result<String, ChangesError> {
             Ok(())
         }
     }
-    let entries = ArchiveEntries::of(&[TreeSource::whole(tree)])?;
+    let entries = ArchiveEntries::from_trees(&[TreeSource::from_root(tree)])?;
     let mut hashed = HashingWriter(sha2::Sha256::new());
     entries.write(&mut hashed, |_| ())?;
     Ok(Sha256(hashed.0.finalize().into()).to_string())
@@ -247,7 +247,7 @@ mod tests {
             fs::write(upper.join(name), "").unwrap();
             Ok::<_, Infallible>(())
         };
-        step.changes(&environment(store), store, &|_| false, &NoProgress, run)
+        step.ensure_tree(&environment(store), store, &|_| false, &NoProgress, run)
             .unwrap_or_else(|_| panic!("a step of a test"))
     }
 
@@ -257,9 +257,9 @@ mod tests {
         let store = Store::open(place.path()).unwrap();
         let mut over = environment(&store);
         let step = BuildStep::new(&over, &["run", "make"]);
-        assert_eq!(step.found(&store), None);
+        assert_eq!(step.find_tree(&store), None);
         let made = changes(&step, &store, "new");
-        assert_eq!(step.found(&store), Some(made.clone()));
+        assert_eq!(step.find_tree(&store), Some(made.clone()));
         assert_eq!(changes(&step, &store, "not run"), made);
         assert!(made.join("new").exists());
 
@@ -291,8 +291,8 @@ mod tests {
             .unwrap()
             .to_str()
             .unwrap();
-        store.forget(KIND, key).unwrap();
-        assert_eq!(one.found(&store), None);
+        store.remove_item(KIND, key).unwrap();
+        assert_eq!(one.find_tree(&store), None);
         assert_ne!(changes(&one, &store, "other"), made);
         assert_eq!(changes(&two, &store, "new"), made);
     }
@@ -303,12 +303,12 @@ mod tests {
         let store = Store::open(place.path()).unwrap();
         let over = environment(&store);
         let step = BuildStep::new(&over, &["1"]);
-        let failed = step.changes(&over, &store, &|_| false, &NoProgress, |upper| {
+        let failed = step.ensure_tree(&over, &store, &|_| false, &NoProgress, |upper| {
             fs::write(upper.join("half"), "").unwrap();
             Err("exit code 3")
         });
         assert!(matches!(failed, Err(StepError::Step("exit code 3"))));
-        let reserved = step.changes(&over, &store, &|_| false, &NoProgress, |upper| {
+        let reserved = step.ensure_tree(&over, &store, &|_| false, &NoProgress, |upper| {
             fs::write(upper.join(".wh.old"), "").unwrap();
             Ok::<_, Infallible>(())
         });
@@ -316,7 +316,7 @@ mod tests {
             panic!("{reserved:?}");
         };
         assert_eq!(error.exit_code(), exit::STEP);
-        assert_eq!(step.found(&store), None);
+        assert_eq!(step.find_tree(&store), None);
         assert_eq!(fs::read_dir(place.path().join("tmp")).unwrap().count(), 0);
     }
 }

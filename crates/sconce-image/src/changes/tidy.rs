@@ -25,7 +25,7 @@ const LEFT_OUT: [&str; 5] = ["tmp", "var/tmp", "run", "root/.cache", "home/sconc
 const OPAQUE: [&str; 2] = ["trusted.overlay.opaque", "user.overlay.opaque"];
 
 /// Makes the upper layer `root` over the trees `lower` (lowest first) such a tree.
-pub(super) fn tidy(
+pub(super) fn normalize_upper_dir(
     root: &Path,
     lower: &[&Path],
     is_machinery: &dyn Fn(&Path) -> bool,
@@ -273,7 +273,7 @@ mod tests {
     fn tidied(upper: &tempfile::TempDir, lower: &[&tempfile::TempDir]) -> Vec<String> {
         let lower: Vec<&Path> = lower.iter().map(|tree| tree.path()).collect();
         let own = |path: &Path| path.starts_with("dev") || path == Path::new("etc/hosts");
-        tidy(upper.path(), &lower, &own).unwrap();
+        normalize_upper_dir(upper.path(), &lower, &own).unwrap();
         lines(upper.path())
     }
 

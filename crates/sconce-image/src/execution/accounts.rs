@@ -107,7 +107,11 @@ impl Accounts {
     ///
     /// # Errors
     /// [`AccountsError::Write`], [`AccountsError::Store`].
-    pub fn layer(&self, home: &str, store: &Store) -> Result<Option<LayerTree>, AccountsError> {
+    pub fn build_user_layer(
+        &self,
+        home: &str,
+        store: &Store,
+    ) -> Result<Option<LayerTree>, AccountsError> {
         if lines(&self.passwd).any(|fields| has_id(&fields, PLAIN_ID)) {
             return Ok(None);
         }
@@ -195,7 +199,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
         let made = |passwd: &[u8], group: &[u8]| {
-            let layer = Accounts::parse(passwd, group).layer("/home/sconce", &store);
+            let layer = Accounts::parse(passwd, group).build_user_layer("/home/sconce", &store);
             let layer = layer.unwrap()?;
             let read = |name: &str| std::fs::read_to_string(layer.path.join(name)).unwrap();
             Some((read("etc/passwd"), read("etc/group")))

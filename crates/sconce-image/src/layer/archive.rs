@@ -95,7 +95,7 @@ impl ArchiveEntries {
     ///
     /// # Errors
     /// [`ArchiveError::Read`].
-    pub(crate) fn of(trees: &[TreeSource<'_>]) -> Result<Self, ArchiveError> {
+    pub(crate) fn from_trees(trees: &[TreeSource<'_>]) -> Result<Self, ArchiveError> {
         let mut entries = BTreeMap::new();
         for (number, tree) in trees.iter().enumerate() {
             collect((number, tree), Path::new(""), &mut entries)?;
@@ -109,7 +109,7 @@ impl ArchiveEntries {
     }
 
     /// Bytes in their files.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(crate) fn file_bytes(&self) -> u64 {
         let files = self.0.values().filter(|entry| entry.meta.is_file());
         files.map(ArchiveEntry::size).sum()
     }
@@ -131,7 +131,7 @@ impl ArchiveEntries {
                 told(entry.size());
             }
         }
-        Ok(end(out)?)
+        Ok(write_end_of_archive(out)?)
     }
 }
 
@@ -144,10 +144,10 @@ fn collect(
     let real = tree.root.join(folder);
     let list = || fs::read_dir(&real)?.collect::<io::Result<Vec<_>>>();
     let mut any = false;
-    for found in list().map_err(read("list", &real))? {
+    for found in list().map_err(io_error("list", &real))? {
         let path = folder.join(found.file_name());
         let source = found.path();
-        let meta = found.metadata().map_err(read("look at", &source))?;
+        let meta = found.metadata().map_err(io_error("look at", &source))?;
         if found
             .file_name()
             .as_bytes()
@@ -159,7 +159,7 @@ fn collect(
         if inside || (tree.part.has)(&path, meta.is_dir()) {
             any = true;
             let rules = tree.part.shrinks;
-            let stripped = rules.and_then(|rules| rules.look(&source, &meta));
+            let stripped = rules.and_then(|rules| rules.strip_file(&source, &meta));
             let entry = ArchiveEntry {
                 source,
                 meta,
@@ -172,7 +172,10 @@ fn collect(
     Ok(any)
 }
 
-pub(crate) fn read(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ArchiveError {
+pub(crate) fn io_error(
+    action: &'static str,
+    path: &Path,
+) -> impl FnOnce(io::Error) -> ArchiveError {
     move |source| ArchiveError::Read {
         action,
         path: path.to_owned(),
@@ -191,7 +194,7 @@ fn append(
     let ArchiveEntry { source, meta, .. } = entry;
     let mut header = Header::new_ustar();
     header.set_mode(meta.mode() & 0o7777);
-    let owner = owner(path);
+    let owner = owner_id(path);
     header.set_uid(owner.into());
     header.set_gid(owner.into());
     header.set_mtime(MTIME);
@@ -205,7 +208,7 @@ fn append(
     if meta.is_symlink() {
         header.set_entry_type(EntryType::Symlink);
         header.set_mode(0o777);
-        let target = fs::read_link(source).map_err(read("read", source))?;
+        let target = fs::read_link(source).map_err(io_error("read", source))?;
         return Ok(put_header(
             header,
             &name,
@@ -258,7 +261,7 @@ pub(crate) fn is_whiteout(meta: &Metadata) -> bool {
 
 /// The plain user's home and the workspace are its own, everything else is root's: whoever unpacked
 /// the packages.
-pub(crate) fn owner(path: &Path) -> u32 {
+pub(crate) fn owner_id(path: &Path) -> u32 {
     let own = |folder: &str| path.starts_with(folder.trim_start_matches('/'));
     if own(PLAIN_HOME) || own(WORKSPACE) {
         PLAIN_ID
@@ -275,26 +278,26 @@ fn put_data(
     let (path, size) = (&entry.source, entry.meta.len());
     let changed = || ArchiveError::Changed { path: path.clone() };
     let mut left = size;
-    let sent = reader.read(path, size, |bytes| {
+    let sent = reader.read_chunks(path, size, |bytes| {
         let offset = size - left;
         left = left.checked_sub(bytes.len() as u64).ok_or_else(changed)?;
         let written = match &entry.stripped {
-            Some(stripped) => out.write_all(&stripped.head(offset, bytes)),
+            Some(stripped) => out.write_all(&stripped.patch_head(offset, bytes)),
             None => out.write_all(bytes),
         };
         written.map_err(ArchiveError::Write)
     });
-    sent.map_err(read("read", path))??;
+    sent.map_err(io_error("read", path))??;
     if left > 0 {
         return Err(changed());
     }
     if let Some(stripped) = &entry.stripped {
-        out.write_all(stripped.tail())?;
+        out.write_all(stripped.tail_bytes())?;
     }
-    Ok(fill(entry.size(), out)?)
+    Ok(write_padding(entry.size(), out)?)
 }
 
-/// Writes the header of a file that is not from a tree. Its `size` bytes follow, then [`fill`].
+/// Writes the header of a file that is not from a tree. Its `size` bytes follow, then [`write_padding`].
 pub(crate) fn put_file(name: &str, size: u64, out: &mut impl Write) -> io::Result<()> {
     let mut header = Header::new_ustar();
     header.set_entry_type(EntryType::Regular);
@@ -307,7 +310,7 @@ pub(crate) fn put_file(name: &str, size: u64, out: &mut impl Write) -> io::Resul
 }
 
 /// Fills the last block of a file of `size` bytes.
-pub(crate) fn fill(size: u64, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn write_padding(size: u64, out: &mut impl Write) -> io::Result<()> {
     match (size % BLOCK as u64) as usize {
         0 => Ok(()),
         over => out.write_all(&[0; BLOCK][over..]),
@@ -315,7 +318,7 @@ pub(crate) fn fill(size: u64, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// Ends an archive: two empty blocks.
-pub(crate) fn end(out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn write_end_of_archive(out: &mut impl Write) -> io::Result<()> {
     out.write_all(&[0; 2 * BLOCK])
 }
 
@@ -359,7 +362,7 @@ fn put_header(
         pax.set_cksum();
         out.write_all(pax.as_bytes())?;
         out.write_all(&long)?;
-        fill(long.len() as u64, out)?;
+        write_padding(long.len() as u64, out)?;
     }
     header.set_cksum();
     out.write_all(header.as_bytes())?;
@@ -406,12 +409,15 @@ mod tests {
 
     fn packed(trees: &[TreeSource<'_>]) -> Result<Vec<u8>, ArchiveError> {
         let mut out = Vec::new();
-        ArchiveEntries::of(trees)?.write(&mut out, |_| ())?;
+        ArchiveEntries::from_trees(trees)?.write(&mut out, |_| ())?;
         Ok(out)
     }
 
     fn archive(roots: &[&Path]) -> Vec<u8> {
-        let trees: Vec<_> = roots.iter().map(|root| TreeSource::whole(root)).collect();
+        let trees: Vec<_> = roots
+            .iter()
+            .map(|root| TreeSource::from_root(root))
+            .collect();
         packed(&trees).unwrap()
     }
 
@@ -490,7 +496,7 @@ mod tests {
         );
         // A file of that name would take another one away.
         fs::write(root.path().join("etc/.wh.group"), "").unwrap();
-        let tree = TreeSource::whole(root.path());
+        let tree = TreeSource::from_root(root.path());
         assert!(matches!(
             packed(&[tree]),
             Err(ArchiveError::Reserved { .. })
@@ -553,7 +559,7 @@ mod tests {
     fn what_is_no_file_is_refused() {
         let root = tempfile::tempdir().unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(root.path().join("s")).unwrap();
-        let tree = TreeSource::whole(root.path());
+        let tree = TreeSource::from_root(root.path());
         let refused = packed(&[tree]);
         assert!(matches!(refused, Err(ArchiveError::Kind { .. })));
     }

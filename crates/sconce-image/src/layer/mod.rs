@@ -22,12 +22,14 @@ use sha2::Digest as _;
 use tracing::{debug, info};
 
 pub use archive::ArchiveError;
-pub(crate) use archive::{ArchiveEntries, end, fill, is_below, is_whiteout, put_file};
+pub(crate) use archive::{
+    ArchiveEntries, is_below, is_whiteout, put_file, write_end_of_archive, write_padding,
+};
 pub use packed::Compression;
 
 use crate::slim::SlimRules;
 use sconce_oci::{Descriptor, Digest};
-pub(crate) use unpacked::open as unpacked;
+pub(crate) use unpacked::open_decompressed as unpacked;
 
 use packed::LayerPacker;
 
@@ -129,7 +131,7 @@ pub(crate) struct TreeSubset<'a> {
 
 impl<'a> TreeSource<'a> {
     /// A whole tree.
-    pub(crate) fn whole(root: &'a Path) -> Self {
+    pub(crate) fn from_root(root: &'a Path) -> Self {
         Self {
             root,
             part: TreeSubset {
@@ -171,7 +173,7 @@ impl LayerJob<'_> {
     /// All that decides the blob's bytes.
     fn key(&self, compression: Compression) -> String {
         let mut hash = sha2::Sha256::new();
-        hash.update(format!("{FORMAT} {}\n", compression.name()));
+        hash.update(format!("{FORMAT} {}\n", compression.as_str()));
         for tree in &self.trees {
             // The folder above `content` is named by what the tree holds.
             let name = tree.root.parent().and_then(Path::file_name);
@@ -182,10 +184,10 @@ impl LayerJob<'_> {
     }
 
     /// The layer, if it is in the store.
-    pub(crate) fn found(&self, compression: Compression, store: &Store) -> Option<LayerBlob> {
-        let folder = store.tree(KIND, &self.key(compression))?;
+    pub(crate) fn find_blob(&self, compression: Compression, store: &Store) -> Option<LayerBlob> {
+        let folder = store.find_tree(KIND, &self.key(compression))?;
         let layer = read(&folder.join(RECORD)).ok()?;
-        store.blob(&layer.digest.0)?;
+        store.find_blob(&layer.digest.0)?;
         Some(layer)
     }
 
@@ -205,7 +207,7 @@ impl LayerJob<'_> {
             // Where the blob was taken away, the record alone is worth nothing.
             accept: &|folder| {
                 let layer = read(&folder.join(RECORD));
-                layer.is_ok_and(|layer| store.blob(&layer.digest.0).is_some())
+                layer.is_ok_and(|layer| store.find_blob(&layer.digest.0).is_some())
             },
         };
         let built = store.build_tree_with(KIND, &key, making, |folder| {
@@ -215,9 +217,9 @@ impl LayerJob<'_> {
             };
             let path = folder.join("blob");
             let pack = || {
-                let mut packer = LayerPacker::new(&path, compression, entries.bytes())?;
+                let mut packer = LayerPacker::new(&path, compression, entries.file_bytes())?;
                 entries.write(&mut packer, |bytes| progress.advance(&self.name, bytes))?;
-                Ok(packer.seal()?)
+                Ok(packer.finish_blob()?)
             };
             let sealed = pack().map_err(archive)?;
             debug!(layer = self.name, digest = %sealed.digest, bytes = sealed.size, "packed a layer");
@@ -258,17 +260,18 @@ pub(crate) fn make_all(
     let mut layers: Vec<Option<LayerBlob>> = Vec::new();
     let mut missing: Vec<(usize, ArchiveEntries)> = Vec::new();
     for (at, job) in jobs.iter().enumerate() {
-        let found = job.found(compression, store);
+        let found = job.find_blob(compression, store);
         debug!(
             layer = job.name,
             is_there = found.is_some(),
             "a layer of the image"
         );
         if found.is_none() {
-            let entries = ArchiveEntries::of(&job.trees).map_err(|source| LayerError::Archive {
-                layer: job.name.clone(),
-                source,
-            })?;
+            let entries =
+                ArchiveEntries::from_trees(&job.trees).map_err(|source| LayerError::Archive {
+                    layer: job.name.clone(),
+                    source,
+                })?;
             missing.push((at, entries));
         }
         layers.push(found);
@@ -279,10 +282,13 @@ pub(crate) fn make_all(
         "layers of the image"
     );
     if !missing.is_empty() {
-        let total = missing.iter().map(|(_, entries)| entries.bytes()).sum();
+        let total = missing
+            .iter()
+            .map(|(_, entries)| entries.file_bytes())
+            .sum();
         progress.stage("build", Some(total));
     }
-    missing.sort_by_key(|(at, entries)| (std::cmp::Reverse(entries.bytes()), *at));
+    missing.sort_by_key(|(at, entries)| (std::cmp::Reverse(entries.file_bytes()), *at));
     let made = Mutex::new(Vec::new());
     let next = AtomicUsize::new(0);
     let work = || {

@@ -39,7 +39,7 @@ pub enum Compression {
 impl Compression {
     /// As it is written on the command line and in keys.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Zstd => "zstd",
             Self::Gzip => "gzip",
@@ -64,7 +64,7 @@ impl FromStr for Compression {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         [Self::Zstd, Self::Gzip, Self::None]
             .into_iter()
-            .find(|compression| compression.name() == text)
+            .find(|compression| compression.as_str() == text)
             .ok_or("`zstd`, `gzip` or `none`")
     }
 }
@@ -125,7 +125,7 @@ impl LayerPacker {
     /// it is compressed.
     pub(crate) fn new(path: &Path, compression: Compression, expected: u64) -> io::Result<Self> {
         let mut file = DirectWriter::new();
-        file.begin(path.to_owned(), None);
+        file.start_file(path.to_owned(), None);
         let out = CountingWriter::new(file);
         let encoder = match compression {
             // One thread and a fixed level: the same archive is the same bytes on any number of
@@ -148,7 +148,7 @@ impl LayerPacker {
     }
 
     /// Completes the blob.
-    pub(crate) fn seal(mut self) -> io::Result<PackedBlob> {
+    pub(crate) fn finish_blob(mut self) -> io::Result<PackedBlob> {
         self.hashed.write_all(&self.piece)?;
         let (encoder, diff_id, unpacked) = self.hashed.digest();
         let out = match encoder {
@@ -157,7 +157,7 @@ impl LayerPacker {
             Encoder::None(out) => out,
         };
         let (mut file, digest, size) = out.digest();
-        file.end()?;
+        file.finish_file()?;
         Ok(PackedBlob {
             digest,
             size,
@@ -229,11 +229,11 @@ mod tests {
                 for piece in data.chunks(pieces) {
                     packer.write_all(piece).unwrap();
                 }
-                let sealed = packer.seal().unwrap();
+                let sealed = packer.finish_blob().unwrap();
                 let blob = std::fs::read(&path).unwrap();
-                assert_eq!(sealed.digest, Digest::of(&blob));
+                assert_eq!(sealed.digest, Digest::hash_bytes(&blob));
                 assert_eq!(sealed.size, blob.len() as u64);
-                assert_eq!(sealed.diff_id, Digest::of(&data));
+                assert_eq!(sealed.diff_id, Digest::hash_bytes(&data));
                 assert_eq!(sealed.unpacked, data.len() as u64);
                 let mut back = Vec::new();
                 match compression {

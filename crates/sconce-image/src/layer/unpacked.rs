@@ -15,7 +15,7 @@ const LARGEST_WINDOW: u32 = 27;
 ///
 /// # Errors
 /// The file cannot be read, or the media type is none that a layer has.
-pub(crate) fn open(path: &Path, media_type: &str) -> io::Result<Box<dyn Read + Send>> {
+pub(crate) fn open_decompressed(path: &Path, media_type: &str) -> io::Result<Box<dyn Read + Send>> {
     let file = BufReader::with_capacity(1 << 20, File::open(path)?);
     Ok(match media_type {
         media::LAYER_ZSTD => {

@@ -12,7 +12,7 @@ pub const MOST_NESTED: u32 = 4;
 /// # Errors
 /// [`OpenError::Platform`], [`OpenError::TooDeep`], [`OpenError::Unsupported`],
 /// [`OpenError::Document`], and what `get` says.
-pub fn pick(
+pub fn select_manifest(
     descriptor: &Descriptor,
     platform: &Platform,
     get: &dyn Fn(&Descriptor) -> Result<Vec<u8>, OpenError>,
@@ -24,7 +24,7 @@ pub fn pick(
             media::INDEX | media::DOCKER_LIST => {}
             other => return Err(unsupported("manifest", other)),
         }
-        let index = ImageIndex::parse(&get(&found)?).map_err(|source| OpenError::Document {
+        let index = ImageIndex::from_json(&get(&found)?).map_err(|source| OpenError::Document {
             what: "the index".to_owned(),
             source,
         })?;

@@ -6,12 +6,12 @@ use std::io::{self, Read};
 
 use sconce_schema::{Progress, Sha256};
 use sconce_store::Store;
-use sconce_store::rooted::printable;
+use sconce_store::rooted::printable_name;
 use serde::Deserialize;
 use sha2::Digest as _;
 
 use super::files::{ImageFiles, is_packed};
-use super::{OpenError, admit};
+use super::{OpenError, store_if_runnable};
 use crate::local::LocalImage;
 use sconce_oci as oci;
 use sconce_oci::{Descriptor, Digest, ImageManifest, Platform, media};
@@ -31,7 +31,7 @@ struct Entry {
 }
 
 /// Reads the image `name`, or the only one.
-pub(super) fn read(
+pub(super) fn read_image(
     files: &ImageFiles,
     name: Option<&str>,
     platform: &Platform,
@@ -39,11 +39,11 @@ pub(super) fn read(
     progress: &dyn Progress,
 ) -> Result<LocalImage, OpenError> {
     let document = |what: String| move |source| OpenError::Document { what, source };
-    let list = files.document(LIST)?;
-    let entries: Vec<Entry> = oci::parse(&list).map_err(document(format!("`{LIST}`")))?;
+    let list = files.read_document(LIST)?;
+    let entries: Vec<Entry> = oci::parse_document(&list).map_err(document(format!("`{LIST}`")))?;
     let entry = meant(files, &entries, name)?;
-    let config_bytes = files.document(&entry.config)?;
-    let config = oci::ImageConfiguration::parse(&config_bytes)
+    let config_bytes = files.read_document(&entry.config)?;
+    let config = oci::ImageConfiguration::from_json(&config_bytes)
         .map_err(document("the configuration".to_owned()))?;
     let diff_ids = &config.rootfs.diff_ids;
     let names = entry.layers.as_deref().unwrap_or_default();
@@ -62,15 +62,15 @@ pub(super) fn read(
         let layer = describe(files, name, *diff_id)?;
         let mut open = files.open(name)?;
         // What the archive calls it is anyone's text.
-        let shown = layer.digest.short();
+        let shown = layer.digest.to_short_hex();
         let told = |bytes| progress.advance(&shown, bytes);
-        let file = printable(name.as_bytes());
+        let file = printable_name(name.as_bytes());
         store.read_blob(&file, &mut open.reader, &layer.digest.0, layer.size, &told)?;
         progress.done(&shown);
         layers.push(layer);
     }
-    let manifest = ImageManifest::new(Descriptor::of(media::CONFIG, &config_bytes), layers);
-    admit(oci::write(&manifest), config_bytes, platform, store)
+    let manifest = ImageManifest::new(Descriptor::for_bytes(media::CONFIG, &config_bytes), layers);
+    store_if_runnable(oci::to_json(&manifest), config_bytes, platform, store)
 }
 
 /// The image that is meant. `name` may leave out where it comes from: `busybox:1` is
@@ -114,7 +114,7 @@ fn describe(files: &ImageFiles, name: &str, diff_id: Digest) -> Result<Descripto
     let mut open = files.open(name)?;
     let mut head = Vec::new();
     let failed = |source| OpenError::File {
-        path: files.path.join(printable(name.as_bytes())),
+        path: files.path.join(printable_name(name.as_bytes())),
         source,
     };
     let first = open.reader.by_ref().take(4).read_to_end(&mut head);

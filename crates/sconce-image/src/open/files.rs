@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::MultiGzDecoder;
 use sconce_schema::Progress;
 use sconce_store::Store;
-use sconce_store::rooted::{OnConflict, ScopedRoot, printable};
+use sconce_store::rooted::{OnConflict, ScopedRoot, printable_name};
 
 use super::OpenError;
 use crate::unpack::tar::{TarEntryKind, TarReader};
@@ -61,7 +61,7 @@ pub(super) fn is_packed(head: &[u8]) -> bool {
 
 impl ImageFiles {
     /// Of a folder. Links in it are followed inside it alone.
-    pub(super) fn folder(path: &Path) -> Self {
+    pub(super) fn from_dir(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
             place: FilesBackend::Folder(ScopedRoot::new(path, OnConflict::Stay)),
@@ -69,7 +69,7 @@ impl ImageFiles {
     }
 
     /// Of a tar archive; a compressed one is unpacked into a file without a name first.
-    pub(super) fn archive(
+    pub(super) fn from_archive(
         path: &Path,
         store: &Store,
         progress: &dyn Progress,
@@ -105,15 +105,15 @@ impl ImageFiles {
         })
     }
 
-    pub(super) fn has(&self, name: &str) -> Result<bool, OpenError> {
+    pub(super) fn contains_file(&self, name: &str) -> Result<bool, OpenError> {
         Ok(self.find(name)?.is_some())
     }
 
     /// A document.
-    pub(super) fn document(&self, name: &str) -> Result<Vec<u8>, OpenError> {
+    pub(super) fn read_document(&self, name: &str) -> Result<Vec<u8>, OpenError> {
         let mut open = self.open(name)?;
         let too_large = || OpenError::Document {
-            what: format!("`{}`", printable(name.as_bytes())),
+            what: format!("`{}`", printable_name(name.as_bytes())),
             source: DocumentError::TooLarge {
                 bytes: usize::try_from(open.size).unwrap_or(usize::MAX),
             },
@@ -125,7 +125,7 @@ impl ImageFiles {
         let most = LARGEST_DOCUMENT as u64;
         let read = open.reader.by_ref().take(most).read_to_end(&mut bytes);
         read.map_err(|source| OpenError::File {
-            path: self.path.join(printable(name.as_bytes())),
+            path: self.path.join(printable_name(name.as_bytes())),
             source,
         })?;
         Ok(bytes)
@@ -135,14 +135,14 @@ impl ImageFiles {
     pub(super) fn open(&self, name: &str) -> Result<ImageFileReader<'_>, OpenError> {
         self.find(name)?.ok_or_else(|| OpenError::Missing {
             path: self.path.clone(),
-            name: printable(name.as_bytes()),
+            name: printable_name(name.as_bytes()),
         })
     }
 
     fn find(&self, name: &str) -> Result<Option<ImageFileReader<'_>>, OpenError> {
         match &self.place {
             FilesBackend::Folder(folder) => {
-                let Some(path) = folder.find(name.as_bytes())? else {
+                let Some(path) = folder.resolve_path(name.as_bytes())? else {
                     return Ok(None);
                 };
                 let look = || {
@@ -188,7 +188,7 @@ impl ImageFiles {
 fn members(file: &File) -> Result<BTreeMap<String, Member>, crate::unpack::TarError> {
     let mut archive = TarReader::new(BufReader::with_capacity(16 << 10, file), MOST_MEMBERS);
     let mut members = BTreeMap::new();
-    while let Some(entry) = archive.next()? {
+    while let Some(entry) = archive.next_entry()? {
         if entry.name.len().max(entry.link.len()) > LONGEST_NAME {
             continue;
         }

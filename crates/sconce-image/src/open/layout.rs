@@ -4,7 +4,7 @@ use sconce_schema::Progress;
 use sconce_store::{Store, StoreError};
 
 use super::files::ImageFiles;
-use super::{OpenError, admit, check_layer, choose};
+use super::{OpenError, check_layer, choose, store_if_runnable};
 use crate::local::LocalImage;
 use sconce_oci::{Annotations, Descriptor, Digest, ImageIndex, ImageManifest, Platform};
 
@@ -18,7 +18,7 @@ const NAMES: [&str; 2] = [
 ];
 
 /// Reads the image `name`, or the only one.
-pub(super) fn read(
+pub(super) fn read_image(
     files: &ImageFiles,
     name: Option<&str>,
     platform: &Platform,
@@ -29,12 +29,13 @@ pub(super) fn read(
         let what = what.to_owned();
         move |source| OpenError::Document { what, source }
     };
-    let index = ImageIndex::parse(&files.document(INDEX)?).map_err(document("the index"))?;
+    let index =
+        ImageIndex::from_json(&files.read_document(INDEX)?).map_err(document("the index"))?;
     let get = |descriptor: &Descriptor| verified(files, descriptor.digest);
     let meant = meant(files, &index, name, platform)?;
-    let found = choose::pick(&meant, platform, &get)?;
+    let found = choose::select_manifest(&meant, platform, &get)?;
     let manifest_bytes = get(&found)?;
-    let manifest = ImageManifest::parse(&manifest_bytes).map_err(document("the manifest"))?;
+    let manifest = ImageManifest::from_json(&manifest_bytes).map_err(document("the manifest"))?;
     let config_bytes = verified(files, manifest.config.digest)?;
     let total = manifest.layers.iter().map(|layer| layer.size);
     progress.stage("read", Some(total.fold(0, u64::saturating_add)));
@@ -51,12 +52,12 @@ pub(super) fn read(
             }
             .into());
         }
-        let shown = layer.digest.short();
+        let shown = layer.digest.to_short_hex();
         let told = |bytes| progress.advance(&shown, bytes);
         store.read_blob(&name, &mut open.reader, &layer.digest.0, layer.size, &told)?;
         progress.done(&shown);
     }
-    admit(manifest_bytes, config_bytes, platform, store)
+    store_if_runnable(manifest_bytes, config_bytes, platform, store)
 }
 
 /// The entry of the index that `name` names. Without a name there must be one image only, or one
@@ -114,14 +115,14 @@ fn names(annotations: Option<&Annotations>) -> impl Iterator<Item = &str> {
 }
 
 fn blob(digest: Digest) -> String {
-    format!("blobs/sha256/{}", digest.hex())
+    format!("blobs/sha256/{}", digest.to_hex())
 }
 
 /// A document, if its bytes are what the digest says.
 fn verified(files: &ImageFiles, digest: Digest) -> Result<Vec<u8>, OpenError> {
     let name = blob(digest);
-    let bytes = files.document(&name)?;
-    let found = Digest::of(&bytes);
+    let bytes = files.read_document(&name)?;
+    let found = Digest::hash_bytes(&bytes);
     if found != digest {
         return Err(StoreError::Hash {
             what: name,

@@ -1,8 +1,8 @@
 //! Images of others into the store: an image layout as a folder or a tar archive, or what
 //! `docker save` writes. Every blob is verified on its way in.
 //!
-//! [`admit`] is the one door: whoever has brought the layers into the store, from a file or from a
-//! registry, hands manifest and configuration to it. [`pick`] finds a machine's image in an index.
+//! [`store_if_runnable`] is the one door: whoever has brought the layers into the store, from a file or from a
+//! registry, hands manifest and configuration to it. [`select_manifest`] finds a machine's image in an index.
 
 mod choose;
 mod docker;
@@ -12,10 +12,10 @@ mod layout;
 mod source;
 
 use sconce_schema::Progress;
-use sconce_store::rooted::printable;
+use sconce_store::rooted::printable_name;
 use sconce_store::{Store, StoreError};
 
-pub use choose::{MOST_NESTED, pick};
+pub use choose::{MOST_NESTED, select_manifest};
 pub use error::OpenError;
 pub use source::{ImageFormat, ImageSource};
 
@@ -29,16 +29,16 @@ use sconce_oci::{Digest, ImageManifest, Platform, media};
 ///
 /// # Errors
 /// [`OpenError`]; blobs that were read stay in the store.
-pub fn open(
+pub fn load_image(
     source: &ImageSource,
     platform: &Platform,
     store: &Store,
     progress: &dyn Progress,
 ) -> Result<LocalImage, OpenError> {
     let files = match source.kind {
-        ImageFormat::Layout => ImageFiles::folder(&source.path),
+        ImageFormat::Layout => ImageFiles::from_dir(&source.path),
         ImageFormat::LayoutArchive | ImageFormat::DockerArchive | ImageFormat::Archive => {
-            ImageFiles::archive(&source.path, store, progress)?
+            ImageFiles::from_archive(&source.path, store, progress)?
         }
     };
     let name = source.name.as_deref();
@@ -47,11 +47,11 @@ pub fn open(
     let is_layout = match source.kind {
         ImageFormat::Layout | ImageFormat::LayoutArchive => true,
         ImageFormat::DockerArchive => false,
-        ImageFormat::Archive => files.has(layout::INDEX)?,
+        ImageFormat::Archive => files.contains_file(layout::INDEX)?,
     };
     match is_layout {
-        true => layout::read(&files, name, platform, store, progress),
-        false => docker::read(&files, name, platform, store, progress),
+        true => layout::read_image(&files, name, platform, store, progress),
+        false => docker::read_image(&files, name, platform, store, progress),
     }
 }
 
@@ -61,7 +61,7 @@ pub fn open(
 ///
 /// # Errors
 /// [`OpenError`].
-pub fn admit(
+pub fn store_if_runnable(
     manifest_bytes: Vec<u8>,
     config_bytes: Vec<u8>,
     platform: &Platform,
@@ -71,12 +71,12 @@ pub fn admit(
         let what = what.to_owned();
         move |source| OpenError::Document { what, source }
     };
-    let manifest = ImageManifest::parse(&manifest_bytes).map_err(document("the manifest"))?;
+    let manifest = ImageManifest::from_json(&manifest_bytes).map_err(document("the manifest"))?;
     let kind = &manifest.config.media_type;
     if ![media::CONFIG, media::DOCKER_CONFIG].contains(&kind.as_str()) {
         return Err(unsupported("configuration", kind));
     }
-    let found = Digest::of(&config_bytes);
+    let found = Digest::hash_bytes(&config_bytes);
     if found != manifest.config.digest {
         return Err(StoreError::Hash {
             what: "the image's configuration".to_owned(),
@@ -86,7 +86,7 @@ pub fn admit(
         .into());
     }
     let config =
-        oci::ImageConfiguration::parse(&config_bytes).map_err(document("the configuration"))?;
+        oci::ImageConfiguration::from_json(&config_bytes).map_err(document("the configuration"))?;
     if config.rootfs.diff_ids.len() != manifest.layers.len() {
         return Err(OpenError::Count {
             layers: manifest.layers.len(),
@@ -103,12 +103,12 @@ pub fn admit(
     }
     for layer in &manifest.layers {
         check_layer(&layer.media_type)?;
-        if store.blob(&layer.digest.0).is_none() {
+        if store.find_blob(&layer.digest.0).is_none() {
             let digest = layer.digest;
             return Err(LocalError::Gone { digest }.into());
         }
     }
-    Ok(LocalImage::keep(
+    Ok(LocalImage::store_image(
         store,
         manifest_bytes,
         config_bytes,
@@ -132,7 +132,7 @@ pub fn check_layer(media_type: &str) -> Result<(), OpenError> {
 fn unsupported(what: &'static str, media_type: &str) -> OpenError {
     OpenError::Unsupported {
         what,
-        media_type: printable(media_type.as_bytes()),
+        media_type: printable_name(media_type.as_bytes()),
     }
 }
 

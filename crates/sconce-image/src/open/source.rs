@@ -56,7 +56,7 @@ impl ImageSource {
     ///
     /// # Errors
     /// What the system says.
-    pub fn at(path: &Path) -> io::Result<Option<Self>> {
+    pub fn detect_at(path: &Path) -> io::Result<Option<Self>> {
         let found = |kind| {
             Some(Self {
                 kind,
@@ -122,7 +122,7 @@ mod tests {
     fn a_path_is_known_by_what_is_there() {
         let folder = tempfile::tempdir().unwrap();
         let kind = |name: &str| {
-            let source = ImageSource::at(&folder.path().join(name));
+            let source = ImageSource::detect_at(&folder.path().join(name));
             source.unwrap().map(|source| source.kind)
         };
         let put = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
@@ -130,8 +130,8 @@ mod tests {
         put(
             "tar",
             &crate::unpack::testing::TarBuilder::default()
-                .file("a", "")
-                .done(),
+                .with_file("a", "")
+                .into_bytes(),
         );
         put("gz", b"\x1f\x8b\x08\0");
         put("zst", b"\x28\xb5\x2f\xfd");
@@ -144,6 +144,6 @@ mod tests {
             [Some(ImageFormat::Archive); 3]
         );
         assert_eq!(kind("lay"), Some(ImageFormat::Layout));
-        assert!(ImageSource::at(&folder.path().join("nowhere")).is_err());
+        assert!(ImageSource::detect_at(&folder.path().join("nowhere")).is_err());
     }
 }

@@ -25,7 +25,7 @@ fn machine(architecture: &str) -> Platform {
 }
 
 fn layer(text: &str) -> Vec<u8> {
-    TarBuilder::default().file("a", text).done()
+    TarBuilder::default().with_file("a", text).into_bytes()
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -35,14 +35,17 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn config(architecture: &str, layers: &[Vec<u8>]) -> Vec<u8> {
-    oci::write(&oci::ImageConfiguration {
+    oci::to_json(&oci::ImageConfiguration {
         created: None,
         architecture: architecture.to_owned(),
         os: "linux".to_owned(),
         config: None,
         rootfs: RootFs {
             kind: "layers".to_owned(),
-            diff_ids: layers.iter().map(|layer| Digest::of(layer)).collect(),
+            diff_ids: layers
+                .iter()
+                .map(|layer| Digest::hash_bytes(layer))
+                .collect(),
         },
         history: None,
     })
@@ -50,8 +53,8 @@ fn config(architecture: &str, layers: &[Vec<u8>]) -> Vec<u8> {
 
 /// Puts a blob into a layout and describes it.
 fn put(written: &mut Written, media_type: &str, bytes: &[u8]) -> Descriptor {
-    let descriptor = Descriptor::of(media_type, bytes);
-    let name = format!("blobs/sha256/{}", descriptor.digest.hex());
+    let descriptor = Descriptor::for_bytes(media_type, bytes);
+    let name = format!("blobs/sha256/{}", descriptor.digest.to_hex());
     written.insert(name, bytes.to_vec());
     descriptor
 }
@@ -64,7 +67,7 @@ fn put_image(written: &mut Written, architecture: &str, text: &str) -> Descripto
         put(written, media::CONFIG, &config),
         vec![put(written, media::LAYER_GZIP, &gzip(&plain))],
     );
-    put(written, media::MANIFEST, &oci::write(&manifest))
+    put(written, media::MANIFEST, &oci::to_json(&manifest))
 }
 
 fn named(mut descriptor: Descriptor, name: &str) -> Descriptor {
@@ -83,7 +86,7 @@ fn for_machine(mut descriptor: Descriptor, os: &str, architecture: &str) -> Desc
 
 fn layout(written: &mut Written, manifests: Vec<Descriptor>) {
     written.insert("oci-layout".to_owned(), b"{}".to_vec());
-    let index = oci::write(&ImageIndex::new(manifests));
+    let index = oci::to_json(&ImageIndex::new(manifests));
     written.insert("index.json".to_owned(), index);
 }
 
@@ -94,10 +97,10 @@ fn docker(images: &[(&str, &[Vec<u8>])]) -> Written {
     for (tag, layers) in images {
         let plain: Vec<Vec<u8>> = layers.iter().map(|layer| unpacked(layer)).collect();
         let config = config("amd64", &plain);
-        let file = format!("{}.json", Digest::of(&config).hex());
+        let file = format!("{}.json", Digest::hash_bytes(&config).to_hex());
         let mut names = Vec::new();
         for layer in *layers {
-            let name = format!("{}/layer.tar", Digest::of(layer).hex());
+            let name = format!("{}/layer.tar", Digest::hash_bytes(layer).to_hex());
             written.insert(name.clone(), layer.clone());
             names.push(name);
         }
@@ -119,9 +122,9 @@ fn tar(written: &Written) -> Vec<u8> {
     let archive = written
         .iter()
         .fold(TarBuilder::default(), |made, (name, bytes)| {
-            made.entry(format!("./{name}").as_bytes(), b'0', b"", bytes)
+            made.with_entry(format!("./{name}").as_bytes(), b'0', b"", bytes)
         });
-    archive.done()
+    archive.into_bytes()
 }
 
 /// A store, and a place for what is read.
@@ -152,15 +155,15 @@ impl Bench {
     }
 
     fn open(&self, path: &Path, name: Option<&str>) -> Result<LocalImage, OpenError> {
-        let mut source = ImageSource::at(path).unwrap().unwrap();
+        let mut source = ImageSource::detect_at(path).unwrap().unwrap();
         source.name = name.map(str::to_owned);
-        open(&source, &amd64(), &self.store, &NoProgress)
+        load_image(&source, &amd64(), &self.store, &NoProgress)
     }
 
     /// The text in the image's layers.
     fn texts(&self, image: &LocalImage) -> Vec<String> {
         let limits = crate::unpack::UnpackLimits::default();
-        let trees = crate::unpack::trees(image, "x", &self.store, limits, &NoProgress);
+        let trees = crate::unpack::ensure_trees(image, "x", &self.store, limits, &NoProgress);
         let read = |layer: &sconce_schema::manifest::LayerTree| {
             fs::read_to_string(layer.path.join("a")).unwrap()
         };
@@ -197,7 +200,7 @@ fn a_layout_is_read_as_a_folder_and_as_an_archive() {
         assert!(matches!(&error, OpenError::Unknown { .. }), "{error}");
         assert!(error.hint().unwrap().contains("oci:"));
         // Nothing took a name.
-        assert!(crate::local::names(&bench.store).unwrap().is_empty());
+        assert!(crate::local::list_names(&bench.store).unwrap().is_empty());
     }
 }
 
@@ -212,22 +215,24 @@ fn an_image_for_several_machines_gives_this_ones() {
         for_machine(other.clone(), "linux", "arm64"),
         for_machine(ours.clone(), "linux", "amd64"),
     ]);
-    let inner = put(&mut written, media::DOCKER_LIST, &oci::write(&index));
+    let inner = put(&mut written, media::DOCKER_LIST, &oci::to_json(&index));
     let outer = put(
         &mut written,
         media::INDEX,
-        &oci::write(&ImageIndex::new(vec![inner])),
+        &oci::to_json(&ImageIndex::new(vec![inner])),
     );
     layout(&mut written, vec![outer.clone()]);
     let bench = Bench::new();
     let image = bench.open(&bench.folder("lay", &written), None).unwrap();
     assert_eq!(image.digest, ours.digest);
-    let get = |d: &Descriptor| Ok(written[&format!("blobs/sha256/{}", d.digest.hex())].clone());
+    let get = |d: &Descriptor| Ok(written[&format!("blobs/sha256/{}", d.digest.to_hex())].clone());
     assert_eq!(
-        pick(&outer, &machine("arm64"), &get).unwrap().digest,
+        select_manifest(&outer, &machine("arm64"), &get)
+            .unwrap()
+            .digest,
         other.digest
     );
-    let error = pick(&outer, &machine("riscv64"), &get).unwrap_err();
+    let error = select_manifest(&outer, &machine("riscv64"), &get).unwrap_err();
     let text = error.to_string();
     assert!(
         text.contains("linux/riscv64") && text.contains("linux/arm64, linux/amd64"),
@@ -238,7 +243,7 @@ fn an_image_for_several_machines_gives_this_ones() {
         put(
             &mut written,
             media::INDEX,
-            &oci::write(&ImageIndex::new(vec![inner])),
+            &oci::to_json(&ImageIndex::new(vec![inner])),
         )
     });
     layout(&mut written, vec![deep]);
@@ -272,10 +277,10 @@ fn what_docker_saves_is_read() {
     let written = docker(images);
     let path = bench.write("saved.tar", &tar(&written));
     let base = bench.open(&path, Some("base:1")).unwrap();
-    assert_eq!(base.manifest.layers[0].digest, Digest::of(&one));
+    assert_eq!(base.manifest.layers[0].digest, Digest::hash_bytes(&one));
     let both = bench.open(&path, Some("both:2")).unwrap();
     assert_eq!(bench.texts(&both), ["one", "two"]);
-    assert_eq!(both.manifest.layers[1].digest, Digest::of(&packed));
+    assert_eq!(both.manifest.layers[1].digest, Digest::hash_bytes(&packed));
     assert_eq!(both.manifest.layers[1].media_type, media::LAYER_GZIP);
     for name in [None, Some("ase:1"), Some("other")] {
         assert!(bench.open(&path, name).is_err(), "{name:?}");
@@ -285,12 +290,12 @@ fn what_docker_saves_is_read() {
     let config = config("amd64", std::slice::from_ref(&one));
     let list = br#"[{"Config":"c.json","RepoTags":null,"Layers":["x/layer.tar"]}]"#;
     let linked = TarBuilder::default()
-        .file("c.json", std::str::from_utf8(&config).unwrap())
-        .link("x/layer.tar", "../y/layer.tar")
-        .hard("y/layer.tar", "z.tar")
-        .entry(b"z.tar", b'0', b"", &one)
-        .entry(b"manifest.json", b'0', b"", list)
-        .done();
+        .with_file("c.json", std::str::from_utf8(&config).unwrap())
+        .with_symlink("x/layer.tar", "../y/layer.tar")
+        .with_hard_link("y/layer.tar", "z.tar")
+        .with_entry(b"z.tar", b'0', b"", &one)
+        .with_entry(b"manifest.json", b'0', b"", list)
+        .into_bytes();
     let image = bench
         .open(&bench.write("linked.tar", &linked), None)
         .unwrap();
@@ -307,7 +312,7 @@ fn what_docker_saves_is_read() {
         name: Some("base:1".to_owned()),
     };
     assert_eq!(
-        open(&source, &amd64(), &bench.store, &NoProgress).unwrap(),
+        load_image(&source, &amd64(), &bench.store, &NoProgress).unwrap(),
         base
     );
 }
@@ -379,7 +384,7 @@ fn what_is_not_what_it_says_is_refused() {
                 put(written, config_type, &config),
                 vec![put(written, layer_type, &gzip(&plain))],
             );
-            let image = put(written, media::MANIFEST, &oci::write(&manifest));
+            let image = put(written, media::MANIFEST, &oci::to_json(&manifest));
             layout(written, vec![image]);
         });
         assert!(matches!(error, OpenError::Unsupported { .. }), "{error}");
@@ -388,7 +393,7 @@ fn what_is_not_what_it_says_is_refused() {
     let noise = [&b"\x1f\x8b"[..], &[7; 100]].concat();
     let error = bench.open(&bench.write("noise", &noise), None).unwrap_err();
     assert!(matches!(error, OpenError::File { .. }), "{error}");
-    let empty = TarBuilder::default().file("x", "").done();
+    let empty = TarBuilder::default().with_file("x", "").into_bytes();
     let error = bench
         .open(&bench.write("empty.tar", &empty), None)
         .unwrap_err();
@@ -415,6 +420,6 @@ fn links_of_a_layout_stay_in_it() {
         path,
         name: None,
     };
-    let error = open(&source, &amd64(), &bench.store, &NoProgress).unwrap_err();
+    let error = load_image(&source, &amd64(), &bench.store, &NoProgress).unwrap_err();
     assert!(matches!(error, OpenError::Missing { .. }), "{error}");
 }

@@ -106,7 +106,7 @@ struct Dependency {
 /// The image depends on every package. What packages need of each other is not in a lock and is
 /// left out, which means "not known".
 #[must_use]
-pub fn document(subject: &SbomSubject<'_>) -> Vec<u8> {
+pub fn render_document(subject: &SbomSubject<'_>) -> Vec<u8> {
     let items = subject.components();
     let mut document = Document {
         bom_format: "CycloneDX",
@@ -130,8 +130,8 @@ pub fn document(subject: &SbomSubject<'_>) -> Vec<u8> {
         }],
         components: items.iter().map(component).collect(),
     };
-    document.serial_number = Some(name_of(&oci::write(&document)));
-    oci::write(&document)
+    document.serial_number = Some(name_of(&oci::to_json(&document)));
+    oci::to_json(&document)
 }
 
 fn image<'a>(subject: &SbomSubject<'a>) -> Component<'a> {
@@ -143,11 +143,11 @@ fn image<'a>(subject: &SbomSubject<'a>) -> Component<'a> {
         name: subject.name,
         version: manifest.map(ToString::to_string),
         hashes: manifest
-            .map(|digest| sha256(digest.hex()))
+            .map(|digest| sha256(digest.to_hex()))
             .into_iter()
             .collect(),
         licenses: Vec::new(),
-        purl: manifest.map(|digest| purl::image(subject.name, digest)),
+        purl: manifest.map(|digest| purl::for_image(subject.name, digest)),
         properties: Vec::new(),
     }
 }
@@ -171,10 +171,10 @@ fn component<'a>(item: &'a Item<'_>) -> Component<'a> {
 }
 
 fn choice(license: &License) -> Option<Choice<'_>> {
-    if let Some(expression) = license.expression() {
+    if let Some(expression) = license.valid_expression() {
         return Some(Choice::Expression(expression));
     }
-    let content = license.text();
+    let content = license.raw_text();
     let name = one_line(content.trim().lines().next()?)?;
     Some(Choice::License {
         name,
@@ -191,21 +191,21 @@ fn sha256(content: String) -> Hash {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{facts, lock};
+    use super::super::tests::{fixture_lock, fixture_metadata};
     use super::*;
     use serde_json::{Value, json};
 
     fn made() -> Value {
-        let lock = lock();
+        let lock = fixture_lock();
         let subject = SbomSubject {
             name: "digits",
-            manifest: Some(oci::Digest::of(b"manifest")),
+            manifest: Some(oci::Digest::hash_bytes(b"manifest")),
             lock: &lock,
-            facts: &facts(&lock),
+            facts: &fixture_metadata(&lock),
             created_s: 0,
         };
-        let bytes = document(&subject);
-        assert_eq!(bytes, document(&subject));
+        let bytes = render_document(&subject);
+        assert_eq!(bytes, render_document(&subject));
         serde_json::from_slice(&bytes).unwrap()
     }
 

@@ -13,7 +13,7 @@ pub enum License {
 
 impl License {
     /// The expression, if there is one and it is well formed.
-    pub(crate) fn expression(&self) -> Option<&str> {
+    pub(crate) fn valid_expression(&self) -> Option<&str> {
         match self {
             Self::Expression(text) if is_expression(text) => Some(text.trim()),
             _ => None,
@@ -21,7 +21,7 @@ impl License {
     }
 
     /// What the package wrote.
-    pub(crate) fn text(&self) -> &str {
+    pub(crate) fn raw_text(&self) -> &str {
         match self {
             Self::Expression(text) | Self::Text(text) => text,
         }
@@ -83,7 +83,7 @@ mod tests {
             "LicenseRef-NVIDIA-Proprietary",
         ] {
             let license = License::Expression(good.to_owned());
-            assert_eq!(license.expression(), Some(good.trim()));
+            assert_eq!(license.valid_expression(), Some(good.trim()));
         }
         for bad in [
             "",
@@ -103,12 +103,12 @@ mod tests {
             "+",
         ] {
             assert_eq!(
-                License::Expression(bad.to_owned()).expression(),
+                License::Expression(bad.to_owned()).valid_expression(),
                 None,
                 "{bad}"
             );
         }
-        assert_eq!(License::Text("MIT".to_owned()).expression(), None);
+        assert_eq!(License::Text("MIT".to_owned()).valid_expression(), None);
     }
 
     #[test]

@@ -16,14 +16,14 @@ use std::collections::BTreeMap;
 use sconce_schema::{Lock, Sha256};
 use sha2::Digest as _;
 
-use crate::build::rfc3339;
+use crate::build::format_rfc3339;
 use sconce_oci::Digest;
 
-pub use cyclonedx::document as cyclonedx;
+pub use cyclonedx::render_document as cyclonedx;
 pub use license::License;
 pub use purl::PurlType;
 pub use read::{LARGEST_SBOM, MOST_PACKAGES, SbomError, SbomPackage, packages_of_lock, parse};
-pub use spdx::document as spdx;
+pub use spdx::render_document as spdx;
 
 /// The version of this program, which documents name as their tool.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -77,7 +77,7 @@ impl SbomSubject<'_> {
             name: &wheel.name,
             version: &wheel.version,
             file: Some(&wheel.file),
-            purl: purl::wheel(wheel),
+            purl: purl::for_wheel(wheel),
             sha256: wheel.sha256,
             size_bytes: wheel.size,
             supplier: None,
@@ -88,7 +88,7 @@ impl SbomSubject<'_> {
             name: &deb.name,
             version: &deb.version,
             file: None,
-            purl: purl::deb(deb, &self.lock.target),
+            purl: purl::for_deb(deb, &self.lock.target),
             sha256: deb.sha256,
             size_bytes: Some(deb.size),
             // The resolver takes them from the distribution's signed indexes alone.
@@ -155,7 +155,7 @@ fn name_of(document: &[u8]) -> String {
 /// RFC 3339 in UTC, within what the formats can say: the years 1970 to 9999.
 fn utc(seconds_since_1970: i64) -> String {
     const LAST: i64 = 253_402_300_799;
-    rfc3339(seconds_since_1970.clamp(0, LAST))
+    format_rfc3339(seconds_since_1970.clamp(0, LAST))
 }
 
 #[cfg(test)]
@@ -163,11 +163,11 @@ pub(crate) mod tests {
     use super::*;
 
     /// A lock by hand: a local version, an epoch, a name with plus signs, a name twice.
-    pub(crate) fn lock() -> Lock {
+    pub(crate) fn fixture_lock() -> Lock {
         Lock::parse(include_str!("testdata/lock.toml")).unwrap()
     }
 
-    pub(crate) fn facts(lock: &Lock) -> BTreeMap<Sha256, PackageMetadata> {
+    pub(crate) fn fixture_metadata(lock: &Lock) -> BTreeMap<Sha256, PackageMetadata> {
         let fact = |license: License, supplier: Option<&str>| PackageMetadata {
             license: Some(license),
             supplier: supplier.map(str::to_owned),
@@ -209,7 +209,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_stands_twice_is_named_once() {
-        let mut lock = lock();
+        let mut lock = fixture_lock();
         lock.wheels.push(lock.wheels[0].clone());
         let subject = SbomSubject {
             name: "n",

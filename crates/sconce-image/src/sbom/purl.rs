@@ -30,13 +30,13 @@ impl PurlType {
 }
 
 /// A wheel's. The type's rule on names (lower case, `_` is `-`) is kept for any lock.
-pub(crate) fn wheel(wheel: &Wheel) -> String {
+pub(crate) fn for_wheel(wheel: &Wheel) -> String {
     let name = wheel.name.to_ascii_lowercase().replace('_', "-");
     format!("pkg:pypi/{}@{}", encoded(&name), encoded(&wheel.version))
 }
 
 /// A Debian package's. The release's name stands for the whole target, `debian/trixie`.
-pub(crate) fn deb(deb: &Deb, target: &LockTarget) -> String {
+pub(crate) fn for_deb(deb: &Deb, target: &LockTarget) -> String {
     let (distribution, release) = target.release.split_once('/').unwrap_or(("debian", ""));
     let mut purl = format!(
         "pkg:deb/{}/{}@{}?arch={}",
@@ -52,7 +52,7 @@ pub(crate) fn deb(deb: &Deb, target: &LockTarget) -> String {
 }
 
 /// An image's.
-pub(crate) fn image(name: &str, manifest: &Digest) -> String {
+pub(crate) fn for_image(name: &str, manifest: &Digest) -> String {
     let name = name.to_ascii_lowercase();
     format!(
         "pkg:oci/{}@{}",
@@ -150,7 +150,7 @@ mod tests {
                 "pkg:pypi/a%2F..%2Fb%3Fc%23d@1%20%C3%BC",
             ),
         ] {
-            assert_eq!(wheel(&a_wheel(name, version)), purl);
+            assert_eq!(for_wheel(&a_wheel(name, version)), purl);
         }
         let target = LockTarget {
             release: "debian/trixie".to_owned(),
@@ -167,7 +167,7 @@ mod tests {
             size: 1,
             sha256: Sha256([0; 32]),
         };
-        let purl = deb(&package, &target);
+        let purl = for_deb(&package, &target);
         let expected =
             "pkg:deb/debian/libstdc%2B%2B6@1:14.2.0-19~deb13u1%2Bb1?arch=amd64&distro=trixie";
         assert_eq!(purl, expected);

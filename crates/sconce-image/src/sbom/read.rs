@@ -206,18 +206,18 @@ fn found(purl: &str, sha256: Option<Sha256>, size_bytes: Option<u64>) -> Option<
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{facts, lock};
+    use super::super::tests::{fixture_lock, fixture_metadata};
     use super::super::{SbomSubject, cyclonedx, spdx};
     use super::*;
 
     #[test]
     fn both_documents_tell_what_the_lock_tells() {
-        let lock = lock();
+        let lock = fixture_lock();
         let subject = SbomSubject {
             name: "digits",
-            manifest: Some(sconce_oci::Digest::of(b"manifest")),
+            manifest: Some(sconce_oci::Digest::hash_bytes(b"manifest")),
             lock: &lock,
-            facts: &facts(&lock),
+            facts: &fixture_metadata(&lock),
             created_s: 0,
         };
         let mut packages = packages_of_lock(&lock);

@@ -92,7 +92,7 @@ struct ExtractedLicense {
 /// The SPDX document of an image. The same subject gives the same bytes; the document's namespace
 /// is a UUID of its content.
 #[must_use]
-pub fn document(subject: &SbomSubject<'_>) -> Vec<u8> {
+pub fn render_document(subject: &SbomSubject<'_>) -> Vec<u8> {
     let components = subject.components();
     let mut texts = BTreeMap::new();
     let mut packages = vec![image(subject)];
@@ -127,13 +127,13 @@ pub fn document(subject: &SbomSubject<'_>) -> Vec<u8> {
         has_extracted_licensing_infos: extracted.collect(),
         packages,
     };
-    document.document_namespace = name_of(&oci::write(&document));
-    oci::write(&document)
+    document.document_namespace = name_of(&oci::to_json(&document));
+    oci::to_json(&document)
 }
 
 fn image<'a>(subject: &SbomSubject<'a>) -> Package<'a> {
     let manifest = subject.manifest.as_ref();
-    let purl = manifest.map(|digest| purl::image(subject.name, digest));
+    let purl = manifest.map(|digest| purl::for_image(subject.name, digest));
     Package {
         id: IMAGE.to_owned(),
         name: subject.name,
@@ -143,7 +143,7 @@ fn image<'a>(subject: &SbomSubject<'a>) -> Package<'a> {
         download_location: UNKNOWN,
         files_analyzed: false,
         checksums: manifest
-            .map(|digest| sha256(digest.hex()))
+            .map(|digest| sha256(digest.to_hex()))
             .into_iter()
             .collect(),
         license_concluded: UNKNOWN,
@@ -179,7 +179,7 @@ fn declared(license: Option<&License>, texts: &mut BTreeMap<String, String>) -> 
     let Some(license) = license else {
         return UNKNOWN.to_owned();
     };
-    if let Some(expression) = license.expression() {
+    if let Some(expression) = license.valid_expression() {
         for own in own_references(expression) {
             let text = "Its text is in the package that names it.";
             texts
@@ -188,14 +188,14 @@ fn declared(license: Option<&License>, texts: &mut BTreeMap<String, String>) -> 
         }
         return expression.to_owned();
     }
-    if one_line(license.text()).is_none() {
+    if one_line(license.raw_text()).is_none() {
         return UNKNOWN.to_owned();
     }
     let digest = oci::Digest(sconce_schema::Sha256(
-        sha2::Sha256::digest(license.text()).into(),
+        sha2::Sha256::digest(license.raw_text()).into(),
     ));
-    let id = format!("LicenseRef-{:.16}", digest.hex());
-    texts.insert(id.clone(), license.text().to_owned());
+    let id = format!("LicenseRef-{:.16}", digest.to_hex());
+    texts.insert(id.clone(), license.raw_text().to_owned());
     id
 }
 
@@ -216,27 +216,27 @@ fn reference(purl: String) -> ExternalRef {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{facts, lock};
+    use super::super::tests::{fixture_lock, fixture_metadata};
     use super::*;
     use serde_json::Value;
 
     fn made(manifest: Option<oci::Digest>) -> Value {
-        let lock = lock();
+        let lock = fixture_lock();
         let subject = SbomSubject {
             name: "digits",
             manifest,
             lock: &lock,
-            facts: &facts(&lock),
+            facts: &fixture_metadata(&lock),
             created_s: 0,
         };
-        let bytes = document(&subject);
-        assert_eq!(bytes, document(&subject));
+        let bytes = render_document(&subject);
+        assert_eq!(bytes, render_document(&subject));
         serde_json::from_slice(&bytes).unwrap()
     }
 
     #[test]
     fn names_the_image_and_all_it_contains() {
-        let made = made(Some(oci::Digest::of(b"manifest")));
+        let made = made(Some(oci::Digest::hash_bytes(b"manifest")));
         assert_eq!(made["creationInfo"]["created"], "1970-01-01T00:00:00Z");
         let packages = made["packages"].as_array().unwrap();
         assert_eq!(packages.len(), 5);

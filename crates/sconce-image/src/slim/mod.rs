@@ -17,7 +17,7 @@ use sconce_schema::spec::Removal;
 use sconce_schema::{ComputeCapability, Lock};
 
 use self::sources::SourceScan;
-pub(crate) use self::strip::{StrippedFile, stripped};
+pub(crate) use self::strip::{StrippedFile, strip_symbols};
 
 /// Counts up whenever the same removals would leave other files.
 const FORMAT: u32 = 1;
@@ -75,7 +75,7 @@ impl SlimRules {
     }
 
     /// The name of the choice, for a layer's key.
-    pub(crate) fn name(&self) -> String {
+    pub(crate) fn key_label(&self) -> String {
         // The compiler is a layer of its own: no other one depends on whether it is there.
         let files = self.removals.iter();
         let files = files.filter(|removal| **removal != Removal::Compiler);
@@ -92,18 +92,18 @@ impl SlimRules {
     }
 
     /// What a file that stays becomes, if anything is taken out of it.
-    pub(crate) fn look(&self, path: &Path, meta: &Metadata) -> Option<StrippedFile> {
+    pub(crate) fn strip_file(&self, path: &Path, meta: &Metadata) -> Option<StrippedFile> {
         if !meta.is_file() || meta.len() < LEAST_LOOKED_AT {
             return None;
         }
         let symbols = self.removals.contains(&Removal::Symbols);
-        let stripped = symbols.then(|| stripped(path)).flatten();
+        let stripped = symbols.then(|| strip_symbols(path)).flatten();
         let unneeded = self.unneeded(path);
         if unneeded.is_empty() {
             return stripped;
         }
-        let mut without = stripped.unwrap_or_else(|| StrippedFile::whole(meta.len()));
-        without.clear(unneeded);
+        let mut without = stripped.unwrap_or_else(|| StrippedFile::with_size(meta.len()));
+        without.zero_ranges(unneeded);
         Some(without)
     }
 
@@ -135,7 +135,7 @@ fn compiles(lock: &Lock) -> bool {
 }
 
 /// Which removal a path falls under, whatever the package.
-pub(crate) fn removal(path: &Path, is_folder: bool) -> Option<Removal> {
+pub(crate) fn classify_path(path: &Path, is_folder: bool) -> Option<Removal> {
     let parts: Vec<&OsStr> = path.iter().collect();
     let has = |name: &str| parts.iter().any(|part| *part == name);
     let starts = |prefix: &[&str]| {
@@ -211,9 +211,9 @@ impl<'a> SlimFilter<'a> {
     }
 
     /// The removal that takes a path of the tree away.
-    pub(crate) fn removal(&self, path: &Path, is_folder: bool) -> Option<Removal> {
-        let removal =
-            removal(path, is_folder).filter(|removal| self.rules.removals.contains(removal))?;
+    pub(crate) fn removal_for(&self, path: &Path, is_folder: bool) -> Option<Removal> {
+        let removal = classify_path(path, is_folder)
+            .filter(|removal| self.rules.removals.contains(removal))?;
         let seen = || self.seen.get_or_init(|| SourceScan::read(self.sources));
         let stays = match removal {
             Removal::Bytecode => self.is_bytecode,
@@ -239,7 +239,7 @@ pub struct RemovedFile {
 }
 
 /// Adds what the filter takes from the tree `root`.
-pub(crate) fn list(
+pub(crate) fn collect_removed_files(
     root: &Path,
     filter: &SlimFilter<'_>,
     taken: &mut Vec<RemovedFile>,
@@ -295,7 +295,7 @@ fn list_folder(
                 zeros,
             });
         };
-        if let Some(removal) = filter.removal(&path, false) {
+        if let Some(removal) = filter.removal_for(&path, false) {
             take(removal, if meta.is_file() { meta.len() } else { 0 }, 0);
             continue;
         }
@@ -304,10 +304,10 @@ fn list_folder(
         }
         let rules = filter.rules;
         if rules.removals.contains(&Removal::Symbols)
-            && let Some(stripped) = stripped(&entry.path())
+            && let Some(stripped) = strip_symbols(&entry.path())
         {
             let smaller = meta.len().saturating_sub(stripped.size());
-            take(Removal::Symbols, smaller, stripped.cleared());
+            take(Removal::Symbols, smaller, stripped.zeroed_bytes());
         }
         let unneeded = rules.unneeded(&entry.path());
         if !unneeded.is_empty() {
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn what_goes_is_decided_by_the_path() {
         use Removal::{Amd, Bytecode, Docs, Headers, Static, Stubs, Tests};
-        let site = |path: &str| removal(&Path::new(SITE).join(path), false);
+        let site = |path: &str| classify_path(&Path::new(SITE).join(path), false);
         for (path, goes) in [
             ("numpy/_core/tests/test_umath.py", Some(Tests)),
             ("sympy/core/tests/data/x.h", Some(Tests)),
@@ -368,11 +368,11 @@ mod tests {
             ("usr/share/perl/5.40/pod/perl.h", None),
             ("var/lib/dpkg/status.d/bash", None),
         ] {
-            assert_eq!(removal(Path::new(path), false), goes, "{path}");
+            assert_eq!(classify_path(Path::new(path), false), goes, "{path}");
         }
         let folder = Path::new(SITE).join("numpy/tests");
-        assert_eq!(removal(&folder, true), Some(Tests));
-        assert_eq!(removal(&folder, false), None);
+        assert_eq!(classify_path(&folder, true), Some(Tests));
+        assert_eq!(classify_path(&folder, false), None);
     }
 
     proptest! {
@@ -385,7 +385,7 @@ mod tests {
         ) {
             prop_assume!(!parts.iter().any(|part| part == "test" || part == "tests"));
             let path = Path::new(SITE).join(parts.join("/")).join(format!("{name}.{ending}"));
-            prop_assert_eq!(removal(&path, false), None);
+            prop_assert_eq!(classify_path(&path, false), None);
         }
     }
 
@@ -410,7 +410,7 @@ mod tests {
         for kept in Removal::ALL {
             let rules = SlimRules::new(&[kept], &lock, None);
             assert!(!has(&rules, kept));
-            assert!(!rules.name().contains(kept.name()));
+            assert!(!rules.key_label().contains(kept.name()));
         }
         lock.versions.cuda = None;
         assert!(!has(&SlimRules::new(&[], &lock, None), Removal::Amd));
@@ -430,7 +430,7 @@ mod tests {
             fs::write(package.join("tests/__init__.py"), "from p.tests import *").unwrap();
             fs::write(package.join("__init__.pyi"), "x: int").unwrap();
             let mut taken = Vec::new();
-            list(
+            collect_removed_files(
                 dir.path(),
                 &SlimFilter::new(&rules, dir.path(), false),
                 &mut taken,
@@ -461,26 +461,33 @@ mod tests {
             unneeded: second_half,
         };
         let rules = SlimRules::new(&[], &lock, Some(code.clone()));
-        assert!(rules.name().ends_with("tests 9.0"), "{}", rules.name());
+        assert!(
+            rules.key_label().ends_with("tests 9.0"),
+            "{}",
+            rules.key_label()
+        );
         let kept = SlimRules::new(&[Removal::DeviceCode], &lock, Some(code));
-        assert_ne!(rules.name(), kept.name());
-        assert_eq!(kept.name(), SlimRules::new(&[], &lock, None).name());
+        assert_ne!(rules.key_label(), kept.key_label());
+        assert_eq!(
+            kept.key_label(),
+            SlimRules::new(&[], &lock, None).key_label()
+        );
 
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lib.so");
         let bytes = vec![7; LEAST_LOOKED_AT as usize];
         fs::write(&path, &bytes).unwrap();
         let meta = path.metadata().unwrap();
-        assert_eq!(kept.look(&path, &meta), None);
-        let without = rules.look(&path, &meta).unwrap();
+        assert_eq!(kept.strip_file(&path, &meta), None);
+        let without = rules.strip_file(&path, &meta).unwrap();
         let half = bytes.len() / 2;
         assert_eq!(without.size(), meta.len());
         assert_eq!(
-            without.head(0, &bytes),
+            without.patch_head(0, &bytes),
             [vec![7; half], vec![0; half]].concat()
         );
         let mut taken = Vec::new();
-        list(
+        collect_removed_files(
             dir.path(),
             &SlimFilter::new(&rules, dir.path(), false),
             &mut taken,

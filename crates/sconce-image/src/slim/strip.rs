@@ -42,7 +42,7 @@ pub(crate) struct StrippedFile {
 
 impl StrippedFile {
     /// A file of `size` bytes that is whole but for what becomes zeros.
-    pub(crate) fn whole(size: u64) -> Self {
+    pub(crate) fn with_size(size: u64) -> Self {
         Self {
             head: size,
             zeros: Vec::new(),
@@ -52,7 +52,7 @@ impl StrippedFile {
     }
 
     /// Makes these parts of the old file zeros too. What lies behind the head is not touched.
-    pub(crate) fn clear(&mut self, parts: Vec<Range<u64>>) {
+    pub(crate) fn zero_ranges(&mut self, parts: Vec<Range<u64>>) {
         self.zeros.extend(parts);
     }
 
@@ -62,17 +62,17 @@ impl StrippedFile {
     }
 
     /// Bytes that become zeros.
-    pub(crate) fn cleared(&self) -> u64 {
+    pub(crate) fn zeroed_bytes(&self) -> u64 {
         self.zeros.iter().map(|part| part.end - part.start).sum()
     }
 
     /// What follows the head.
-    pub(crate) fn tail(&self) -> &[u8] {
+    pub(crate) fn tail_bytes(&self) -> &[u8] {
         &self.tail
     }
 
     /// What becomes of the bytes at `offset` of the old file: as many of them as stay, patched.
-    pub(crate) fn head(&self, offset: u64, bytes: &[u8]) -> Vec<u8> {
+    pub(crate) fn patch_head(&self, offset: u64, bytes: &[u8]) -> Vec<u8> {
         let left = self.head.saturating_sub(offset).min(bytes.len() as u64);
         let mut kept = bytes[..left as usize].to_vec();
         for zeros in &self.zeros {
@@ -94,7 +94,7 @@ impl StrippedFile {
 
 /// What the file is without them; `None` where it is no ELF file of a usual form, where it has none,
 /// or where something else lies behind them.
-pub(crate) fn stripped(path: &Path) -> Option<StrippedFile> {
+pub(crate) fn strip_symbols(path: &Path) -> Option<StrippedFile> {
     let file = File::open(path).ok()?;
     let size = file.metadata().ok()?.len();
     plan(&ReadCache::new(file), size)
@@ -241,9 +241,9 @@ mod tests {
     fn apply(stripped: &StrippedFile, old: &[u8], piece: usize) -> Vec<u8> {
         let mut new = Vec::new();
         for (at, bytes) in old.chunks(piece).enumerate() {
-            new.extend(stripped.head((at * piece) as u64, bytes));
+            new.extend(stripped.patch_head((at * piece) as u64, bytes));
         }
-        new.extend(stripped.tail());
+        new.extend(stripped.tail_bytes());
         new
     }
 
@@ -369,7 +369,7 @@ mod tests {
     #[test]
     fn a_real_program_still_runs() {
         let program = std::env::current_exe().unwrap();
-        let Some(stripped) = stripped(&program) else {
+        let Some(stripped) = strip_symbols(&program) else {
             return; // Built without symbols.
         };
         let old = std::fs::read(&program).unwrap();

@@ -15,7 +15,7 @@ use sconce_schema::Progress;
 use super::block::BlockPacker;
 use super::nodes::{ContentSource, InodeKind, InodeTable};
 use super::{Shape, SquashfsError};
-use crate::layer::archive::{ArchiveError, read};
+use crate::layer::archive::{ArchiveError, io_error};
 
 /// In a block's size: it is not compressed (`SQUASHFS_COMPRESSED_BIT_BLOCK`).
 pub(super) const AS_IT_IS: u32 = 1 << 24;
@@ -175,8 +175,8 @@ impl<'a> Worker<'a> {
             ContentSource::Made(all) => &all[offset as usize..][..bytes],
             ContentSource::Stored(path) => self
                 .reader
-                .piece(path, content.size, offset, bytes)
-                .map_err(read("read", path))?
+                .read_chunk_at(path, content.size, offset, bytes)
+                .map_err(io_error("read", path))?
                 .ok_or_else(|| ArchiveError::Changed { path: path.clone() })?,
         };
         Ok((piece, &mut self.packer))
@@ -286,7 +286,7 @@ impl Queue {
 }
 
 /// Gives all files' bytes to `put`, which has `start` already. `names` are those of the trees.
-pub(super) fn write(
+pub(super) fn write_file_data(
     nodes: &InodeTable,
     shape: Shape,
     names: &[&str],
@@ -412,7 +412,8 @@ mod tests {
             bytes: Some(vec![0; size].into()),
         };
         let made: Vec<ExtraEntry> = sizes.iter().enumerate().map(made).collect();
-        let nodes = InodeTable::of(ArchiveEntries::of(&[]).unwrap(), &made).unwrap();
+        let nodes =
+            InodeTable::from_entries(ArchiveEntries::from_trees(&[]).unwrap(), &made).unwrap();
         let (jobs, placed) = plan(&nodes, BLOCK);
         // The root is inode 0.
         let piece = |inode, offset, bytes| Job::Piece {
@@ -451,7 +452,8 @@ mod tests {
 
     #[test]
     fn holes_are_counted_by_the_bytes_that_they_stand_for() {
-        let nodes = InodeTable::of(ArchiveEntries::of(&[]).unwrap(), &[]).unwrap();
+        let nodes =
+            InodeTable::from_entries(ArchiveEntries::from_trees(&[]).unwrap(), &[]).unwrap();
         let mut placed = DataLayout::default();
         let job = |offset, bytes| Job::Piece {
             inode: 1,

@@ -48,7 +48,7 @@ impl Hint for LaunchError {
 ///
 /// # Errors
 /// [`LaunchError`].
-pub fn files(config: &ExecutionDefaults) -> Result<Vec<ExtraEntry>, LaunchError> {
+pub fn render_files(config: &ExecutionDefaults) -> Result<Vec<ExtraEntry>, LaunchError> {
     let env = variables(config.env.as_deref().unwrap_or_default())?;
     let none = Vec::new();
     let entry = words(
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn apptainer_gets_every_value_as_it_is() {
-        let made = files(&config(&hostile(), &[])).unwrap();
+        let made = render_files(&config(&hostile(), &[])).unwrap();
         let script = of(&made, ".singularity.d/env/10-docker2singularity.sh");
         let found = ran(&format!("{script}env -0\n"), &BTreeMap::new(), &[]);
         assert_eq!(only_v(found), said(&hostile()));
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn enroot_gets_every_value_as_it_is() {
-        let made = files(&config(&hostile(), &["env", "-0"])).unwrap();
+        let made = render_files(&config(&hostile(), &["env", "-0"])).unwrap();
         let env = enroot(of(&made, "etc/environment"));
         // The file has what it can hold, and the script the rest.
         assert_eq!(env.len(), HOSTILE.len() - 3);
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn what_the_user_sets_counts_before_the_script() {
-        let made = files(&config(&[("V".to_owned(), "a\nb")], &["env", "-0"])).unwrap();
+        let made = render_files(&config(&[("V".to_owned(), "a\nb")], &["env", "-0"])).unwrap();
         let set = BTreeMap::from([("V".to_owned(), "mine".to_owned())]);
         assert_eq!(only_v(ran(of(&made, "etc/rc"), &set, &[])), ["V=mine"]);
     }
@@ -321,7 +321,7 @@ mod tests {
     fn a_command_is_run_with_its_words() {
         let mut config = config(&[], HOSTILE);
         config.entrypoint = Some(["printf", "%s\\0"].map(str::to_owned).into());
-        let made = files(&config).unwrap();
+        let made = render_files(&config).unwrap();
         for path in ["etc/rc", ".singularity.d/runscript"] {
             let script = of(&made, path);
             assert_eq!(ran(script, &BTreeMap::new(), &[]), HOSTILE, "{path}");
@@ -337,7 +337,7 @@ mod tests {
         std::fs::create_dir(&folder).unwrap();
         let mut config = config(&[], &["pwd"]);
         config.working_dir = Some(folder.to_str().unwrap().to_owned());
-        let made = files(&config).unwrap();
+        let made = render_files(&config).unwrap();
         let path = folder.strip_prefix("/").unwrap();
         assert!(
             made.iter()
@@ -353,13 +353,13 @@ mod tests {
     #[test]
     fn names_that_would_be_commands_are_refused() {
         for name in ["", "A-B", "A;id", "1A", "A B", "$(id)", "A\n", "Ä"] {
-            let refused = files(&config(&[(name.to_owned(), "x")], &[]));
+            let refused = render_files(&config(&[(name.to_owned(), "x")], &[]));
             assert!(
                 matches!(refused, Err(LaunchError::Variable { .. })),
                 "{name}"
             );
         }
-        let zero = files(&config(&[("A".to_owned(), "\0")], &[]));
+        let zero = render_files(&config(&[("A".to_owned(), "\0")], &[]));
         assert!(matches!(zero, Err(LaunchError::Zero { .. })));
     }
 }

@@ -143,20 +143,21 @@ fn write_to(
     let names: Vec<&str> = sources.iter().map(|source| source.name).collect();
     let trees: Vec<TreeSource<'_>> = sources
         .iter()
-        .map(|source| TreeSource::whole(source.root))
+        .map(|source| TreeSource::from_root(source.root))
         .collect();
-    let nodes = InodeTable::of(ArchiveEntries::of(&trees)?, made)?;
-    let content_bytes = nodes.bytes();
+    let nodes = InodeTable::from_entries(ArchiveEntries::from_trees(&trees)?, made)?;
+    let content_bytes = nodes.file_bytes();
     progress.stage("squashfs", Some(content_bytes));
 
     let path = output.path().to_owned();
-    let failed = OutputError::write(&path);
+    let failed = OutputError::io_error(&path);
     let mut out = output.open()?;
     let put = |out: &mut OutputFile, bytes: &[u8]| out.write_all(bytes).map_err(failed);
     put(&mut out, &[0; SUPERBLOCK as usize])?;
     let mut blocks = |bytes: &[u8]| Ok(put(&mut out, bytes)?);
-    let (placed, end) = data::write(&nodes, shape, &names, SUPERBLOCK, &mut blocks, progress)?;
-    let tables = MetadataTables::of(&nodes, &placed, end, shape.compression)?;
+    let (placed, end) =
+        data::write_file_data(&nodes, shape, &names, SUPERBLOCK, &mut blocks, progress)?;
+    let tables = MetadataTables::from_nodes(&nodes, &placed, end, shape.compression)?;
     put(&mut out, &tables.bytes)?;
     let used = end + tables.bytes.len() as u64;
     let size_bytes = used.next_multiple_of(PAD);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use sconce_base::direct::MTIME;
 
 use super::{ExtraEntry, SquashfsError};
-use crate::layer::archive::{ArchiveEntries, ArchiveEntry, ArchiveError, owner, read};
+use crate::layer::archive::{ArchiveEntries, ArchiveEntry, ArchiveError, io_error, owner_id};
 
 /// The longest name (`SQUASHFS_NAME_LEN` of the kernel's squashfs_fs.h), in bytes.
 const LONGEST_NAME: usize = 256;
@@ -82,7 +82,10 @@ enum PathEntry<'a> {
 impl InodeTable {
     /// The union of `entries` and `made`, which counts where both have a path. What lies below
     /// something that is no folder (any more) is left out, as in any union.
-    pub(super) fn of(entries: ArchiveEntries, made: &[ExtraEntry]) -> Result<Self, SquashfsError> {
+    pub(super) fn from_entries(
+        entries: ArchiveEntries,
+        made: &[ExtraEntry],
+    ) -> Result<Self, SquashfsError> {
         let found = entries.0.into_iter();
         let mut found: BTreeMap<PathBuf, PathEntry<'_>> = found
             .map(|(path, entry)| (path, PathEntry::Entry(Box::new(entry))))
@@ -171,7 +174,7 @@ impl InodeTable {
                 let mode = (meta.mode() & 0o7777) as u16;
                 let mut inode = folder(mode, parent);
                 if meta.is_symlink() {
-                    let target = fs::read_link(&source).map_err(read("read", &source))?;
+                    let target = fs::read_link(&source).map_err(io_error("read", &source))?;
                     inode.mode = 0o777;
                     inode.kind = InodeKind::Link(target.as_os_str().as_bytes().into());
                 } else if meta.is_file() {
@@ -197,13 +200,13 @@ impl InodeTable {
         if !matches!(inode.kind, InodeKind::Folder { .. }) {
             inode.links = 1;
         }
-        inode.owner = owner(path);
+        inode.owner = owner_id(path);
         self.0.push(inode);
         Ok(number)
     }
 
     /// Bytes in all files.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(super) fn file_bytes(&self) -> u64 {
         let size = |inode: &Inode| match &inode.kind {
             InodeKind::File(content) => content.size,
             _ => 0,

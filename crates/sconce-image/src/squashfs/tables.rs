@@ -124,7 +124,7 @@ pub(super) struct MetadataTables {
 
 impl MetadataTables {
     /// The tables for `nodes`, whose bytes lie as `placed` says. `start` is where the tables begin.
-    pub(super) fn of(
+    pub(super) fn from_nodes(
         nodes: &InodeTable,
         placed: &DataLayout,
         start: u64,

@@ -27,7 +27,7 @@ fn shape(compression: Compression, threads: usize) -> Shape {
 }
 
 fn to(path: &Path) -> OutputDestination {
-    OutputDestination::find(path, OutputForm::Seekable, |_| {
+    OutputDestination::for_path(path, OutputForm::Seekable, |_| {
         Err(io::ErrorKind::Unsupported.into())
     })
     .unwrap()
@@ -53,7 +53,7 @@ fn squashed(
 
 /// Runs unsquashfs; `None` where there is none.
 fn unsquashfs(args: &[&OsStr]) -> Option<String> {
-    let unsquashfs = sconce_testkit::program("unsquashfs")?;
+    let unsquashfs = sconce_testkit::find_program("unsquashfs")?;
     let out = Command::new(unsquashfs).args(args).output().unwrap();
     let complaints = String::from_utf8_lossy(&out.stderr);
     assert!(

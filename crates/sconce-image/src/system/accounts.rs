@@ -16,17 +16,17 @@ pub const PLAIN_HOME: &str = "/home/sconce";
 
 /// Writes the four account files.
 pub(super) fn write_accounts(tree: &mut SystemTree) -> Result<(), SystemError> {
-    let passwd = tree.read(MASTER_PASSWD)?;
-    let group = tree.read("usr/share/base-passwd/group.master")?;
+    let passwd = tree.read_text(MASTER_PASSWD)?;
+    let group = tree.read_text("usr/share/base-passwd/group.master")?;
     let passwd = with_line(
         &passwd,
         &format!("{PLAIN_NAME}:x:{PLAIN_ID}:{PLAIN_ID}::{PLAIN_HOME}:/bin/bash"),
     );
     let group = with_line(&group, &format!("{PLAIN_NAME}:x:{PLAIN_ID}:"));
-    tree.write("etc/shadow", &locked(&passwd, ":*:1::::::"), 0o640)?;
-    tree.write("etc/gshadow", &locked(&group, ":*::"), 0o640)?;
-    tree.write("etc/passwd", &shadowed(&passwd), 0o644)?;
-    tree.write("etc/group", &shadowed(&group), 0o644)
+    tree.write_text("etc/shadow", &locked(&passwd, ":*:1::::::"), 0o640)?;
+    tree.write_text("etc/gshadow", &locked(&group, ":*::"), 0o640)?;
+    tree.write_text("etc/passwd", &shadowed(&passwd), 0o644)?;
+    tree.write_text("etc/group", &shadowed(&group), 0o644)
 }
 
 fn with_line(text: &str, line: &str) -> String {

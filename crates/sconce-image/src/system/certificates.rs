@@ -15,7 +15,7 @@ const DEEPEST: u32 = 16;
 /// by which OpenSSL finds it.
 pub(super) fn write_bundle(tree: &mut SystemTree) -> Result<(), SystemError> {
     if !tree
-        .find(AUTHORITIES)?
+        .resolve_path(AUTHORITIES)?
         .is_some_and(|folder| folder.is_dir())
     {
         return Ok(());
@@ -25,12 +25,12 @@ pub(super) fn write_bundle(tree: &mut SystemTree) -> Result<(), SystemError> {
     files.sort();
     let mut bundle = String::new();
     for file in &files {
-        bundle.push_str(tree.read(file)?.trim_end());
+        bundle.push_str(tree.read_text(file)?.trim_end());
         bundle.push('\n');
     }
-    tree.write("etc/ssl/certs/ca-certificates.crt", &bundle, 0o644)?;
-    tree.link("/etc/ssl/certs", "usr/lib/ssl/certs")?;
-    tree.link("/etc/ssl/certs/ca-certificates.crt", "usr/lib/ssl/cert.pem")
+    tree.write_text("etc/ssl/certs/ca-certificates.crt", &bundle, 0o644)?;
+    tree.symlink_if_missing("/etc/ssl/certs", "usr/lib/ssl/certs")?;
+    tree.symlink_if_missing("/etc/ssl/certs/ca-certificates.crt", "usr/lib/ssl/cert.pem")
 }
 
 /// The certificates below a folder; links are passed over.
@@ -40,7 +40,7 @@ fn collect(
     depth: u32,
     files: &mut Vec<String>,
 ) -> Result<(), SystemError> {
-    let Some(real) = tree.find(folder)? else {
+    let Some(real) = tree.resolve_path(folder)? else {
         return Ok(());
     };
     for name in tree.list(folder)? {

@@ -20,7 +20,7 @@ impl SystemTree {
     }
 
     /// A file's text.
-    pub(super) fn read(&self, path: &str) -> Result<String, SystemError> {
+    pub(super) fn read_text(&self, path: &str) -> Result<String, SystemError> {
         self.read_if_there(path)?
             .ok_or_else(|| SystemError::Missing {
                 path: path.to_owned(),
@@ -38,7 +38,12 @@ impl SystemTree {
         Ok(Some(text))
     }
 
-    pub(super) fn write(&mut self, path: &str, text: &str, mode: u32) -> Result<(), SystemError> {
+    pub(super) fn write_text(
+        &mut self,
+        path: &str,
+        text: &str,
+        mode: u32,
+    ) -> Result<(), SystemError> {
         self.write_bytes(path, text.as_bytes(), mode)
     }
 
@@ -60,30 +65,34 @@ impl SystemTree {
 
     /// A folder with another mode.
     pub(super) fn make_dir_with(&mut self, path: &str, mode: u32) -> Result<(), SystemError> {
-        self.0.folder(path.as_bytes(), mode)?;
+        self.0.ensure_dir(path.as_bytes(), mode)?;
         Ok(())
     }
 
     /// Makes a symbolic link unless something is already there.
-    pub(super) fn link(&mut self, target: &str, path: &str) -> Result<(), SystemError> {
-        if !self.0.has(path.as_bytes())? {
-            self.0.link(path.as_bytes(), target.as_bytes())?;
+    pub(super) fn symlink_if_missing(
+        &mut self,
+        target: &str,
+        path: &str,
+    ) -> Result<(), SystemError> {
+        if !self.0.contains_entry(path.as_bytes())? {
+            self.0.create_symlink(path.as_bytes(), target.as_bytes())?;
         }
         Ok(())
     }
 
-    pub(super) fn has(&self, path: &str) -> Result<bool, SystemError> {
-        Ok(self.0.has(path.as_bytes())?)
+    pub(super) fn contains_path(&self, path: &str) -> Result<bool, SystemError> {
+        Ok(self.0.contains_entry(path.as_bytes())?)
     }
 
     /// The real path of what is there, links followed.
-    pub(super) fn find(&self, path: &str) -> Result<Option<PathBuf>, SystemError> {
-        Ok(self.0.find(path.as_bytes())?)
+    pub(super) fn resolve_path(&self, path: &str) -> Result<Option<PathBuf>, SystemError> {
+        Ok(self.0.resolve_path(path.as_bytes())?)
     }
 
     /// The names in a folder that are text; none where there is no folder.
     pub(super) fn list(&self, path: &str) -> Result<Vec<String>, SystemError> {
-        let Some(real) = self.find(path)?.filter(|real| real.is_dir()) else {
+        let Some(real) = self.resolve_path(path)?.filter(|real| real.is_dir()) else {
             return Ok(Vec::new());
         };
         let list = || {

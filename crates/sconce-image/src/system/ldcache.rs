@@ -43,7 +43,7 @@ fn library_flags(multiarch: &str) -> u32 {
 }
 
 fn scan(tree: &SystemTree, folder: &str, entries: &mut BTreeSet<Entry>) -> Result<(), SystemError> {
-    let Some(real) = tree.find(folder)? else {
+    let Some(real) = tree.resolve_path(folder)? else {
         return Ok(());
     };
     for name in tree.list(folder)? {
@@ -51,7 +51,7 @@ fn scan(tree: &SystemTree, folder: &str, entries: &mut BTreeSet<Entry>) -> Resul
             continue;
         }
         // A link that leads to nothing of the tree is not a library of the image.
-        let Some(target) = tree.find(&format!("{folder}/{name}"))? else {
+        let Some(target) = tree.resolve_path(&format!("{folder}/{name}"))? else {
             continue;
         };
         let Ok(bytes) = fs::read(&target) else {

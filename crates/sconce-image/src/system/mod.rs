@@ -11,7 +11,7 @@ use std::path::Path;
 
 use sconce_schema::manifest::VENV;
 use sconce_schema::{Hint, exit};
-use sconce_store::rooted::{ScopedRootError, printable};
+use sconce_store::rooted::{ScopedRootError, printable_name};
 
 use accounts::MASTER_PASSWD;
 pub use accounts::{PLAIN_HOME, PLAIN_ID, PLAIN_NAME};
@@ -83,11 +83,11 @@ impl Hint for SystemError {
 
 /// What has to stand before the first package is unpacked: Debian's merged /usr. Packages of
 /// bookworm still ship files under /bin and /lib, and base-files makes these links only in trixie.
-pub(crate) fn prepare(root: &Path) -> Result<(), SystemError> {
+pub(crate) fn create_merged_usr(root: &Path) -> Result<(), SystemError> {
     let mut tree = SystemTree::new(root);
     for name in ["bin", "sbin", "lib", "lib64"] {
         tree.make_dir(&format!("usr/{name}"))?;
-        tree.link(&format!("usr/{name}"), name)?;
+        tree.symlink_if_missing(&format!("usr/{name}"), name)?;
     }
     Ok(())
 }
@@ -100,10 +100,10 @@ const STATUS: &str = "var/lib/dpkg/status.d";
 pub(crate) fn note_package(root: &Path, package: &str, control: &str) -> Result<(), SystemError> {
     if !is_package_name(package) {
         return Err(SystemError::Package {
-            name: printable(package.as_bytes()),
+            name: printable_name(package.as_bytes()),
         });
     }
-    SystemTree::new(root).write(&format!("{STATUS}/{package}"), control, 0o644)
+    SystemTree::new(root).write_text(&format!("{STATUS}/{package}"), control, 0o644)
 }
 
 /// Debian policy, section 5.6.1; upper case, which old packages had, is let pass.
@@ -114,7 +114,11 @@ fn is_package_name(name: &str) -> bool {
 
 /// What the maintainer scripts would have done, and the frame of the virtual environment.
 /// `python` is `3.13`, `architecture` Debian's name of it.
-pub(crate) fn configure(root: &Path, python: &str, architecture: &str) -> Result<(), SystemError> {
+pub(crate) fn configure_root(
+    root: &Path,
+    python: &str,
+    architecture: &str,
+) -> Result<(), SystemError> {
     let tree = &mut SystemTree::new(root);
     accounts::write_accounts(tree)?;
     defaults(tree)?;
@@ -124,7 +128,7 @@ pub(crate) fn configure(root: &Path, python: &str, architecture: &str) -> Result
         tree.make_dir_with(path, mode)?;
     }
     folders(tree)?;
-    ldcache::write_cache(tree, multiarch(architecture))
+    ldcache::write_cache(tree, multiarch_triplet(architecture))
 }
 
 /// The folders that runs mount something on.
@@ -144,7 +148,7 @@ pub(crate) fn mount_points(root: &Path) -> Result<(), SystemError> {
 }
 
 /// The name of the library folder of an architecture.
-pub(crate) fn multiarch(architecture: &str) -> &'static str {
+pub(crate) fn multiarch_triplet(architecture: &str) -> &'static str {
     match architecture {
         "arm64" => "aarch64-linux-gnu",
         _ => "x86_64-linux-gnu",
@@ -160,18 +164,18 @@ fn defaults(tree: &mut SystemTree) -> Result<(), SystemError> {
         ("dot.bashrc", "root/.bashrc"),
     ] {
         let from = tree.read_if_there(&format!("usr/share/base-files/{from}"))?;
-        if let (Some(text), false) = (from, tree.has(to)?) {
-            tree.write(to, &text, 0o644)?;
+        if let (Some(text), false) = (from, tree.contains_path(to)?) {
+            tree.write_text(to, &text, 0o644)?;
         }
     }
     placeholders(tree)?;
-    tree.write("home/sconce/.bashrc", BASHRC, 0o644)
+    tree.write_text("home/sconce/.bashrc", BASHRC, 0o644)
 }
 
 /// The runner mounts the host's or the run's own over them.
 fn placeholders(tree: &mut SystemTree) -> Result<(), SystemError> {
     for name in ["hosts", "hostname", "resolv.conf"] {
-        tree.write(&format!("etc/{name}"), "", 0o644)?;
+        tree.write_text(&format!("etc/{name}"), "", 0o644)?;
     }
     Ok(())
 }
@@ -180,7 +184,7 @@ fn placeholders(tree: &mut SystemTree) -> Result<(), SystemError> {
 fn virtual_environment(tree: &mut SystemTree, python: &str) -> Result<(), SystemError> {
     let venv = VENV.trim_start_matches('/');
     let interpreter = format!("/usr/bin/python{python}");
-    tree.write(
+    tree.write_text(
         &format!("{venv}/pyvenv.cfg"),
         &format!(
             "home = /usr/bin\ninclude-system-site-packages = false\nversion = {python}\n\
@@ -189,10 +193,10 @@ fn virtual_environment(tree: &mut SystemTree, python: &str) -> Result<(), System
         0o644,
     )?;
     for name in ["python", "python3", &format!("python{python}")] {
-        tree.link(&interpreter, &format!("{venv}/bin/{name}"))?;
+        tree.symlink_if_missing(&interpreter, &format!("{venv}/bin/{name}"))?;
     }
     tree.make_dir(&format!("{venv}/lib/python{python}/site-packages"))?;
-    tree.link("lib", &format!("{venv}/lib64"))
+    tree.symlink_if_missing("lib", &format!("{venv}/lib64"))
 }
 
 #[cfg(test)]
@@ -287,9 +291,9 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             symlink(format!("{}{target}", made.outside().display()), &path).unwrap();
             // What cannot be done inside may fail; nothing may happen outside.
-            let _ = prepare(&tree)
+            let _ = create_merged_usr(&tree)
                 .and_then(|()| note_package(&tree, "bash", "Package: bash\n"))
-                .and_then(|()| configure(&tree, "3.13", "amd64"));
+                .and_then(|()| configure_root(&tree, "3.13", "amd64"));
             made.is_untouched();
             let bundle = fs::read_to_string(tree.join("etc/ssl/certs/ca-certificates.crt"));
             assert!(

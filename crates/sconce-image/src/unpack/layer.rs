@@ -17,7 +17,7 @@ use flate2::bufread::MultiGzDecoder;
 use sconce_base::direct::DirectWriter;
 use sconce_schema::{Bytes, Sha256};
 use sconce_store::rooted::{
-    self, OnConflict, ScopedRoot, ScopedRootError, printable, set_modified,
+    self, OnConflict, ScopedRoot, ScopedRootError, printable_name, set_modified,
 };
 use sha2::Digest as _;
 
@@ -167,7 +167,7 @@ pub struct UnpackedLayer {
 ///
 /// # Errors
 /// Every [`UnpackError`]; `dest` is then incomplete and worth nothing.
-pub fn unpack(
+pub fn unpack_layer(
     mut reader: impl Read,
     blob: Digest,
     diff_id: Digest,
@@ -221,8 +221,8 @@ fn content(
     };
     let mut archive = TarReader::new(ForwardReader(within), budget.limits.entries);
     let mut tree = Tree::new(dest, budget);
-    while let Some(entry) = archive.next().map_err(|e| budget.error(e))? {
-        tree.add(&entry, &mut archive.data())?;
+    while let Some(entry) = archive.next_entry().map_err(|e| budget.error(e))? {
+        tree.add(&entry, &mut archive.entry_data())?;
     }
     let done = tree.finish()?;
     let mut rest = archive.into_source();
@@ -345,7 +345,7 @@ impl<'a> Tree<'a> {
         }
         let name = &entry.name;
         let wrong = |why| UnpackError::Kind {
-            name: printable(name),
+            name: printable_name(name),
             why,
         };
         match entry.kind {
@@ -354,25 +354,25 @@ impl<'a> Tree<'a> {
                 // An earlier entry that was no folder hid what the layers below have in it.
                 let before = self
                     .inside
-                    .at(name)?
+                    .resolve_no_follow(name)?
                     .filter(|path| !path.is_dir() || path.is_symlink());
                 if let Some(path) = before {
                     self.hide_below(name, &path)?;
                 }
-                self.inside.folder(name, entry.mode)?;
+                self.inside.ensure_dir(name, entry.mode)?;
                 if self.remember(name) {
                     self.folders.push((name.clone(), entry.mtime));
                 }
             }
             TarEntryKind::Link => {
-                if let Some(path) = self.inside.link(name, &entry.link)? {
+                if let Some(path) = self.inside.create_symlink(name, &entry.link)? {
                     set_modified(&path, entry.mtime)?;
                 }
             }
             TarEntryKind::HardLink => self.inside.hard_link(name, &entry.link)?,
             TarEntryKind::Device | TarEntryKind::Pipe => {
                 // It takes the place of what was there before and below, also when passed over.
-                let path = self.inside.fresh(name)?;
+                let path = self.inside.prepare_new_path(name)?;
                 self.hide_below(name, &path)?;
                 self.done.skipped += 1;
                 return Ok(());
@@ -394,7 +394,7 @@ impl<'a> Tree<'a> {
         match self.remember(name) {
             true => Ok(()),
             false => Err(UnpackError::Kind {
-                name: printable(name),
+                name: printable_name(name),
                 why: "is one of too many that hide something",
             }),
         }
@@ -412,7 +412,7 @@ impl<'a> Tree<'a> {
 
     /// Notes what an entry hides; whether it is such an entry.
     fn hide(&mut self, name: &[u8]) -> Result<bool, UnpackError> {
-        let parts = rooted::parts(name)?;
+        let parts = rooted::split_name(name)?;
         let Some((last, above)) = parts.split_last() else {
             return Ok(false);
         };
@@ -433,7 +433,7 @@ impl<'a> Tree<'a> {
         };
         if matches!(hidden, b"" | b"." | b"..") {
             return Err(UnpackError::Kind {
-                name: printable(name),
+                name: printable_name(name),
                 why: "hides what cannot be hidden",
             });
         }
@@ -445,8 +445,8 @@ impl<'a> Tree<'a> {
     fn file(&mut self, entry: &TarEntry, data: &mut dyn Read) -> Result<(), UnpackError> {
         let room = self.room.checked_sub(entry.size);
         self.room = room.ok_or_else(|| self.budget.too_large())?;
-        let path = self.inside.fresh(&entry.name)?;
-        self.writer.begin(path.clone(), Some(entry.size));
+        let path = self.inside.prepare_new_path(&entry.name)?;
+        self.writer.start_file(path.clone(), Some(entry.size));
         let write = |source| UnpackError::Write {
             path: path.clone(),
             source,
@@ -454,7 +454,7 @@ impl<'a> Tree<'a> {
         let mut left = entry.size;
         while left > 0 {
             self.writer.make_room().map_err(write)?;
-            let room = self.writer.room();
+            let room = self.writer.unfilled_buffer();
             let most = usize::try_from(left).unwrap_or(usize::MAX).min(room.len());
             let n = data
                 .read(&mut room[..most])
@@ -463,10 +463,10 @@ impl<'a> Tree<'a> {
                 let cut = io::Error::from(io::ErrorKind::UnexpectedEof);
                 return Err(TarError::from(cut).into());
             }
-            self.writer.filled(n);
+            self.writer.mark_filled(n);
             left -= n as u64;
         }
-        self.writer.end().map_err(write)?;
+        self.writer.finish_file().map_err(write)?;
         fs::set_permissions(&path, Permissions::from_mode(entry.mode & 0o777 | 0o400))
             .map_err(write)?;
         Ok(set_modified(&path, entry.mtime)?)
@@ -475,7 +475,11 @@ impl<'a> Tree<'a> {
     fn finish(self) -> Result<UnpackedLayer, UnpackError> {
         for (name, mtime) in self.folders {
             // Looked for again: what it was called may have become a way out of the tree.
-            if let Some(path) = self.inside.find(&name)?.filter(|path| path.is_dir()) {
+            if let Some(path) = self
+                .inside
+                .resolve_path(&name)?
+                .filter(|path| path.is_dir())
+            {
                 set_modified(&path, mtime)?;
             }
         }

@@ -35,8 +35,8 @@ impl Pen {
     }
 
     fn unpack(&self, archive: &[u8]) -> Result<UnpackedLayer, UnpackError> {
-        let digest = Digest::of(archive);
-        let done = unpack(archive, digest, digest, &self.tree(), LIMITS, &|_| ());
+        let digest = Digest::hash_bytes(archive);
+        let done = unpack_layer(archive, digest, digest, &self.tree(), LIMITS, &|_| ());
         let outside = self.outside();
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 2);
         assert_eq!(fs::read_dir(outside.join("folder")).unwrap().count(), 0);
@@ -65,23 +65,23 @@ impl Pen {
 fn a_layer_becomes_a_tree() {
     let pen = Pen::new();
     let archive = TarBuilder::default()
-        .folder("./")
+        .with_dir("./")
         .with_mode("etc/", b'5', 0o2500, b"")
         .with_mode("etc/secret", b'0', 0o4000, b"s")
         .with_mode("tmp", b'5', 0o1777, b"")
-        .file("/bin/sh", "shell")
-        .link("bin/bash", "/bin/sh")
-        .hard("bin/ash", "bin/sh")
-        .hard("bin/also", "/bin/bash")
-        .entry(b"dev/null", b'3', b"", b"")
-        .entry(b"run/pipe", b'6', b"", b"")
-        .pax(&[
+        .with_file("/bin/sh", "shell")
+        .with_symlink("bin/bash", "/bin/sh")
+        .with_hard_link("bin/ash", "bin/sh")
+        .with_hard_link("bin/also", "/bin/bash")
+        .with_entry(b"dev/null", b'3', b"", b"")
+        .with_entry(b"run/pipe", b'6', b"", b"")
+        .with_pax_header(&[
             ("path", b"odd/\x01\xffname"),
             ("SCHILY.xattr.security.capability", b"\x01\0"),
         ])
-        .file("x", "odd")
-        .file("large", &"0123456789abcdef".repeat(100_000))
-        .done();
+        .with_file("x", "odd")
+        .with_file("large", &"0123456789abcdef".repeat(100_000))
+        .into_bytes();
     let done = pen.unpack(&archive).unwrap();
     assert_eq!((done.entries, done.skipped), (10, 2));
     let skipped = ["dev/null", "run/pipe"].map(|name| name.as_bytes().to_vec());
@@ -109,47 +109,53 @@ fn what_leads_out_stays_inside_or_is_refused() {
     let pen = Pen::new();
     let out = pen.outside().to_str().unwrap().to_owned();
     let archive = TarBuilder::default()
-        .link("a", &out)
-        .file("a/file", "inside")
-        .folder("b/folder/")
-        .link("b", &out)
-        .link("up", "../../../../../..")
-        .file("up/c", "c")
-        .folder("a/folder/")
-        .link("f", &format!("{out}/file"))
-        .file("f", "f")
-        .done();
+        .with_symlink("a", &out)
+        .with_file("a/file", "inside")
+        .with_dir("b/folder/")
+        .with_symlink("b", &out)
+        .with_symlink("up", "../../../../../..")
+        .with_file("up/c", "c")
+        .with_dir("a/folder/")
+        .with_symlink("f", &format!("{out}/file"))
+        .with_file("f", "f")
+        .into_bytes();
     pen.unpack(&archive).unwrap();
     assert_eq!(
         (pen.text("c"), pen.text("f")),
         ("c".to_owned(), "f".to_owned())
     );
     for archive in [
-        TarBuilder::default().file("../outside/file", "x"),
-        TarBuilder::default().file("a/../../outside/file", "x"),
-        TarBuilder::default().hard("x", "../outside/file"),
-        TarBuilder::default().hard("x", &format!("{out}/file")),
-        TarBuilder::default().link("l", &out).hard("x", "l/file"),
-        TarBuilder::default().folder("d/").hard("x", "d"),
+        TarBuilder::default().with_file("../outside/file", "x"),
+        TarBuilder::default().with_file("a/../../outside/file", "x"),
+        TarBuilder::default().with_hard_link("x", "../outside/file"),
+        TarBuilder::default().with_hard_link("x", &format!("{out}/file")),
         TarBuilder::default()
-            .link("loop", "loop")
-            .file("loop/x", ""),
-        TarBuilder::default().file("f", "").file("f/x", ""),
-        TarBuilder::default().file("a/.wh...", ""),
-        TarBuilder::default().file("a/.wh.", ""),
-        TarBuilder::default().file(".wh..", ""),
-        TarBuilder::default().file("../.wh.outside", ""),
+            .with_symlink("l", &out)
+            .with_hard_link("x", "l/file"),
         TarBuilder::default()
-            .pax(&[("path", "d/".repeat(400).as_bytes())])
-            .file("x", ""),
-        TarBuilder::default().entry(b"x", b'V', b"", b""),
-        TarBuilder::default().link("x", ""),
-        TarBuilder::default().file("", "x"),
+            .with_dir("d/")
+            .with_hard_link("x", "d"),
         TarBuilder::default()
-            .pax(&[("path", b"x\0y")])
-            .file("x", ""),
+            .with_symlink("loop", "loop")
+            .with_file("loop/x", ""),
+        TarBuilder::default()
+            .with_file("f", "")
+            .with_file("f/x", ""),
+        TarBuilder::default().with_file("a/.wh...", ""),
+        TarBuilder::default().with_file("a/.wh.", ""),
+        TarBuilder::default().with_file(".wh..", ""),
+        TarBuilder::default().with_file("../.wh.outside", ""),
+        TarBuilder::default()
+            .with_pax_header(&[("path", "d/".repeat(400).as_bytes())])
+            .with_file("x", ""),
+        TarBuilder::default().with_entry(b"x", b'V', b"", b""),
+        TarBuilder::default().with_symlink("x", ""),
+        TarBuilder::default().with_file("", "x"),
+        TarBuilder::default()
+            .with_pax_header(&[("path", b"x\0y")])
+            .with_file("x", ""),
     ] {
-        assert!(Pen::new().unpack(&archive.done()).is_err());
+        assert!(Pen::new().unpack(&archive.into_bytes()).is_err());
     }
 }
 
@@ -157,18 +163,18 @@ fn what_leads_out_stays_inside_or_is_refused() {
 fn the_later_entry_counts() {
     let pen = Pen::new();
     let archive = TarBuilder::default()
-        .file("a", "1")
-        .file("a", "2")
-        .folder("b/")
-        .file("b/x", "")
-        .file("b", "file")
-        .file("c", "")
-        .folder("c/")
-        .link("d", "b")
-        .folder("d/")
-        .entry(b"gone", b'0', b"", b"x")
-        .entry(b"gone", b'3', b"", b"")
-        .done();
+        .with_file("a", "1")
+        .with_file("a", "2")
+        .with_dir("b/")
+        .with_file("b/x", "")
+        .with_file("b", "file")
+        .with_file("c", "")
+        .with_dir("c/")
+        .with_symlink("d", "b")
+        .with_dir("d/")
+        .with_entry(b"gone", b'0', b"", b"x")
+        .with_entry(b"gone", b'3', b"", b"")
+        .into_bytes();
     let done = pen.unpack(&archive).unwrap();
     assert_eq!(
         (pen.text("a"), pen.text("b")),
@@ -186,14 +192,14 @@ fn the_later_entry_counts() {
 fn whiteouts_are_noted_and_not_made() {
     let pen = Pen::new();
     let archive = TarBuilder::default()
-        .folder("etc/")
-        .file("etc/.wh.passwd", "")
-        .file("./etc/new/.wh..wh..opq", "")
-        .file("/.wh.var", "")
-        .file(".wh..wh.plnk/1.2", "aufs")
-        .file(".wh..wh.aufs", "")
-        .file("etc/passwd", "again")
-        .done();
+        .with_dir("etc/")
+        .with_file("etc/.wh.passwd", "")
+        .with_file("./etc/new/.wh..wh..opq", "")
+        .with_file("/.wh.var", "")
+        .with_file(".wh..wh.plnk/1.2", "aufs")
+        .with_file(".wh..wh.aufs", "")
+        .with_file("etc/passwd", "again")
+        .into_bytes();
     let done = pen.unpack(&archive).unwrap();
     let paths = |list: &[&str]| list.iter().map(|p| p.as_bytes().to_vec()).collect();
     let hides = LayerWhiteouts {
@@ -218,7 +224,9 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn every_compression_is_read_and_both_digests_are_checked() {
-    let archive = TarBuilder::default().file("a", &"text".repeat(9000)).done();
+    let archive = TarBuilder::default()
+        .with_file("a", &"text".repeat(9000))
+        .into_bytes();
     let (one, two) = archive.split_at(700);
     let skippable = [&b"\x50\x2a\x4d\x18\x02\0\0\0xy"[..]];
     let frames = |parts: &[&[u8]]| {
@@ -236,29 +244,32 @@ fn every_compression_is_read_and_both_digests_are_checked() {
         [&archive[..], &[0; 10_240]].concat(),
     ] {
         let diff_id = match blob.starts_with(&archive) {
-            true => Digest::of(&blob),
-            false => Digest::of(&archive),
+            true => Digest::hash_bytes(&blob),
+            false => Digest::hash_bytes(&archive),
         };
-        let digest = Digest::of(&blob);
+        let digest = Digest::hash_bytes(&blob);
         let run = |blob: &[u8], digest, diff_id| {
             let pen = Pen::new();
             let told = Cell::new(0);
             let tell = |n| told.set(told.get() + n);
-            let done = unpack(blob, digest, diff_id, &pen.tree(), LIMITS, &tell);
+            let done = unpack_layer(blob, digest, diff_id, &pen.tree(), LIMITS, &tell);
             done.map(|_| (pen.text("a").len(), told.get()))
         };
         assert_eq!(
             run(&blob, digest, diff_id).unwrap(),
             (36_000, blob.len() as u64)
         );
-        let wrong = Digest::of(b"other");
+        let wrong = Digest::hash_bytes(b"other");
         let blob_wrong = run(&blob, wrong, diff_id);
         assert!(matches!(blob_wrong, Err(UnpackError::Blob { .. })));
         let archive_wrong = run(&blob, digest, wrong);
         assert!(matches!(archive_wrong, Err(UnpackError::Archive { .. })));
         for cut in [1, 3, 300, blob.len() - 1] {
             let short = &blob[..cut.min(blob.len() - 1)];
-            assert!(run(short, Digest::of(short), diff_id).is_err(), "{cut}");
+            assert!(
+                run(short, Digest::hash_bytes(short), diff_id).is_err(),
+                "{cut}"
+            );
         }
     }
 }
@@ -266,13 +277,13 @@ fn every_compression_is_read_and_both_digests_are_checked() {
 #[test]
 fn bombs_are_refused() {
     let zeros = TarBuilder::default()
-        .file("a", &"\0".repeat(8 << 20))
-        .done();
+        .with_file("a", &"\0".repeat(8 << 20))
+        .into_bytes();
     let packed = gzip(&zeros);
-    let bomb = unpack(
+    let bomb = unpack_layer(
         &packed[..],
-        Digest::of(&packed),
-        Digest::of(&zeros),
+        Digest::hash_bytes(&packed),
+        Digest::hash_bytes(&zeros),
         &Pen::new().tree(),
         LIMITS,
         &|_| (),
@@ -283,32 +294,36 @@ fn bombs_are_refused() {
     );
     // A size that is only said, and one that is only holes.
     let pen = Pen::new();
-    let said = TarBuilder::default().raw(TarBuilder::header(b"a", b'0', b"", 1 << 32), b"");
-    let said = pen.unpack(&said.done());
+    let said = TarBuilder::default()
+        .with_raw_entry(TarBuilder::build_header(b"a", b'0', b"", 1 << 32), b"");
+    let said = pen.unpack(&said.into_bytes());
     assert!(
         matches!(said, Err(UnpackError::TooLarge { .. })),
         "{said:?}"
     );
     let holes = TarBuilder::default()
-        .pax(&[
+        .with_pax_header(&[
             ("GNU.sparse.map", b"0,1"),
             ("GNU.sparse.size", b"99999999999"),
         ])
-        .file("a", "x");
-    let holes = pen.unpack(&holes.done());
+        .with_file("a", "x");
+    let holes = pen.unpack(&holes.into_bytes());
     assert!(
         matches!(holes, Err(UnpackError::TooLarge { .. })),
         "{holes:?}"
     );
     let many = (0..1200).fold(TarBuilder::default(), |made, n| {
-        made.link(&format!("l{n}"), "x")
+        made.with_symlink(&format!("l{n}"), "x")
     });
-    assert!(matches!(pen.unpack(&many.done()), Err(UnpackError::Tar(_))));
+    assert!(matches!(
+        pen.unpack(&many.into_bytes()),
+        Err(UnpackError::Tar(_))
+    ));
     let error = pen
         .unpack(b"not an archive at all, but long enough to be one; no")
         .unwrap_err();
     let error = crate::unpack::TreesError::Layer {
-        layer: Digest::of(b""),
+        layer: Digest::hash_bytes(b""),
         source: error,
     };
     assert_eq!(error.exit_code(), sconce_schema::exit::VERIFY);

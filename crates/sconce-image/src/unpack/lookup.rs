@@ -42,7 +42,7 @@ impl<'a> OverlayLookup<'a> {
     ///
     /// # Errors
     /// What the system says.
-    pub fn find(&self, path: &[u8]) -> io::Result<Option<ResolvedPath>> {
+    pub fn resolve_path(&self, path: &[u8]) -> io::Result<Option<ResolvedPath>> {
         let mut links = 0;
         let mut inside = PathBuf::new();
         let mut folders = self.trees.clone();
@@ -91,7 +91,10 @@ impl<'a> OverlayLookup<'a> {
     /// # Errors
     /// What the system says.
     pub fn read(&self, path: &[u8], most: u64) -> io::Result<Option<Vec<u8>>> {
-        let Some(found) = self.find(path)?.filter(|found| found.meta.is_file()) else {
+        let Some(found) = self
+            .resolve_path(path)?
+            .filter(|found| found.meta.is_file())
+        else {
             return Ok(None);
         };
         let mut bytes = Vec::new();

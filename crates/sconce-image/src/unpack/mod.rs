@@ -23,7 +23,7 @@ use std::thread;
 use sconce_schema::{Hint, Progress, exit, manifest};
 use sconce_store::{ItemGuard, Store, StoreError, TreeBuildError, TreeBuildOptions};
 
-pub use layer::{LayerWhiteouts, UnpackError, UnpackLimits, UnpackedLayer, unpack};
+pub use layer::{LayerWhiteouts, UnpackError, UnpackLimits, UnpackedLayer, unpack_layer};
 pub use lookup::{OverlayLookup, ResolvedPath};
 pub use sparse::SparseError;
 pub use stack::{MOST_TREES, StackError};
@@ -124,14 +124,14 @@ impl Hint for TreesError {
 ///
 /// # Errors
 /// [`TreesError`]; layers that were unpacked stay in the store.
-pub fn trees(
+pub fn ensure_trees(
     image: &LocalImage,
     name: &str,
     store: &Store,
     limits: UnpackLimits,
     progress: &dyn Progress,
 ) -> Result<Vec<manifest::LayerTree>, TreesError> {
-    let diff_ids = image.config()?.rootfs.diff_ids;
+    let diff_ids = image.parse_config()?.rootfs.diff_ids;
     let layers = &image.manifest.layers;
     if diff_ids.len() != layers.len() {
         return Err(TreesError::Count {
@@ -142,7 +142,7 @@ pub fn trees(
     let pairs: Vec<(&Descriptor, Digest)> = layers.iter().zip(diff_ids).collect();
     let mut missing: Vec<&(&Descriptor, Digest)> = pairs
         .iter()
-        .filter(|(_, diff_id)| store.tree(KIND, &key(*diff_id)).is_none())
+        .filter(|(_, diff_id)| store.find_tree(KIND, &key(*diff_id)).is_none())
         .collect();
     // The largest first, each once.
     missing.sort_by_key(|(layer, diff_id)| (std::cmp::Reverse(layer.size), *diff_id));
@@ -166,7 +166,7 @@ pub fn trees(
             tree: folder.join(TREE),
         });
     }
-    let stacked = stack::stack(pieces, store)?;
+    let stacked = stack::stack_trees(pieces, store)?;
     drop(held);
     if stacked.is_empty() {
         return Err(TreesError::Empty);
@@ -175,7 +175,7 @@ pub fn trees(
 }
 
 fn key(diff_id: Digest) -> String {
-    format!("{}-{FORMAT}", diff_id.hex())
+    format!("{}-{FORMAT}", diff_id.to_hex())
 }
 
 fn hides(folder: &Path) -> Result<LayerWhiteouts, TreesError> {
@@ -198,7 +198,7 @@ fn ensure_held(
     let mut tries = 1;
     loop {
         let folder = ensure()?;
-        match sconce_store::hold(std::iter::once(folder.as_path())) {
+        match sconce_store::acquire_item_guards(std::iter::once(folder.as_path())) {
             Err(StoreError::Gone { .. }) if tries < MAX_TRIES => tries += 1,
             held => return Ok((folder, held?)),
         }
@@ -243,13 +243,13 @@ fn ensure(
     progress: &dyn Progress,
 ) -> Result<PathBuf, TreesError> {
     let key = key(diff_id);
-    if let Some(folder) = store.tree(KIND, &key) {
+    if let Some(folder) = store.find_tree(KIND, &key) {
         return Ok(folder);
     }
-    let blob = store.blob(&layer.digest.0).ok_or(LocalError::Gone {
+    let blob = store.find_blob(&layer.digest.0).ok_or(LocalError::Gone {
         digest: layer.digest,
     })?;
-    let name = layer.digest.short();
+    let name = layer.digest.to_short_hex();
     let making = TreeBuildOptions {
         name: &name,
         work: &format!("unpacks {name}"),
@@ -264,7 +264,7 @@ fn ensure(
             .map_err(write(tree.clone()))?;
         let file = fs::File::open(&blob).map_err(UnpackError::Read)?;
         let told = |bytes| progress.advance(&name, bytes);
-        let unpacked = unpack(file, layer.digest, diff_id, &tree, limits, &told)?;
+        let unpacked = unpack_layer(file, layer.digest, diff_id, &tree, limits, &told)?;
         if unpacked.skipped > 0 {
             progress.note(&format!(
                 "{name}: {} devices and pipes of the image are left out",

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use super::tar::{BLOCK, decimal, number};
+use super::tar::{BLOCK, parse_decimal, parse_numeric_field};
 
 /// No map that is taken has more parts.
 const MOST_CHUNKS: usize = 1 << 16;
@@ -58,7 +58,10 @@ impl SparseMap {
                 if pair[0] == 0 {
                     break;
                 }
-                match (number(&pair[..12]), number(&pair[12..])) {
+                match (
+                    parse_numeric_field(&pair[..12]),
+                    parse_numeric_field(&pair[12..]),
+                ) {
                     (Some(at), Some(length)) if at >= 0 && length >= 0 => {
                         chunks.push((at.cast_unsigned(), length.cast_unsigned()));
                     }
@@ -79,7 +82,7 @@ impl SparseMap {
                 return Ok(Err(SparseError::Map));
             }
         }
-        Ok(match number(&header[483..495]) {
+        Ok(match parse_numeric_field(&header[483..495]) {
             Some(size) if size >= 0 => Ok(Self {
                 size: size.cast_unsigned(),
                 chunks,
@@ -95,7 +98,7 @@ impl SparseMap {
         let get = |key: &str| records.get(format!("GNU.sparse.{key}").as_bytes());
         let size = |key| {
             get(key)
-                .and_then(|text| decimal(text))
+                .and_then(|text| parse_decimal(text))
                 .ok_or(SparseError::Map)
         };
         if get("major").is_some_and(|major| major == b"1") {
@@ -106,7 +109,7 @@ impl SparseMap {
             }));
         }
         if let Some(map) = get("map") {
-            let numbers = map.split(|&b| b == b',').map(decimal);
+            let numbers = map.split(|&b| b == b',').map(parse_decimal);
             let numbers: Vec<u64> = numbers.collect::<Option<_>>().ok_or(SparseError::Map)?;
             if !numbers.len().is_multiple_of(2) {
                 return Err(SparseError::Map);
@@ -138,7 +141,7 @@ impl SparseMap {
                     }
                     continue;
                 }
-                let Some(number) = decimal(&line) else {
+                let Some(number) = parse_decimal(&line) else {
                     return Ok(Err(SparseError::Map));
                 };
                 line.clear();

@@ -66,7 +66,7 @@ struct Part {
 }
 
 /// The trees to lay over each other, lowest first: each once, none of them empty.
-pub(super) fn stack(
+pub(super) fn stack_trees(
     pieces: Vec<StackedTree>,
     store: &Store,
 ) -> Result<Vec<manifest::LayerTree>, StackError> {

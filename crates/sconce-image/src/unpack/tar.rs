@@ -126,7 +126,7 @@ impl<S: SkippingRead> TarReader<S> {
     }
 
     /// The next entry; `None` at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<TarEntry>, TarError> {
+    pub(crate) fn next_entry(&mut self) -> Result<Option<TarEntry>, TarError> {
         let (mut long_name, mut long_link) = (None, None);
         let mut pax = Pax::default();
         loop {
@@ -144,7 +144,7 @@ impl<S: SkippingRead> TarReader<S> {
                 .checked_sub(1)
                 .ok_or_else(|| wrong("is one of too many"))?;
             let flag = header[156];
-            let size = number(&header[124..136])
+            let size = parse_numeric_field(&header[124..136])
                 .and_then(|size| u64::try_from(size).ok())
                 .ok_or_else(|| wrong("has no size"))?;
             match flag {
@@ -169,7 +169,7 @@ impl<S: SkippingRead> TarReader<S> {
     }
 
     /// The data of the present entry.
-    pub(crate) fn data(&mut self) -> impl Read + '_ {
+    pub(crate) fn entry_data(&mut self) -> impl Read + '_ {
         Data(self)
     }
 
@@ -220,7 +220,7 @@ impl<S: SkippingRead> TarReader<S> {
         if header.iter().all(|&b| b == 0) {
             return Ok(None);
         }
-        let found = number(&header[148..156]);
+        let found = parse_numeric_field(&header[148..156]);
         // The field counts as if it were blank; old tools added signed bytes.
         let summed = |value: &dyn Fn(u8) -> i64| -> i64 {
             let sum = |bytes: &[u8]| bytes.iter().map(|&b| value(b)).sum::<i64>();
@@ -372,7 +372,7 @@ impl Pax {
             entry.link = link;
         }
         if let Some(size) = self.0.get(&b"size"[..]) {
-            entry.size = decimal(size)?;
+            entry.size = parse_decimal(size)?;
         }
         if let Some(time) = self.0.get(&b"mtime"[..]) {
             let whole = time.split(|&b| b == b'.').next()?;
@@ -383,7 +383,7 @@ impl Pax {
 }
 
 /// A number in decimal digits and nothing else.
-pub(super) fn decimal(text: &[u8]) -> Option<u64> {
+pub(super) fn parse_decimal(text: &[u8]) -> Option<u64> {
     let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(text)
         .ok()
@@ -415,8 +415,8 @@ fn plain(
         link: long_link.unwrap_or_else(|| until_zero(&header[157..257]).to_vec()),
         kind,
         // Only these bits are anyone's.
-        mode: (number(&header[100..108])? & 0o7777) as u32,
-        mtime: number(&header[136..148])?,
+        mode: (parse_numeric_field(&header[100..108])? & 0o7777) as u32,
+        mtime: parse_numeric_field(&header[136..148])?,
         size,
         at: 0,
     })
@@ -438,7 +438,7 @@ fn short_name(header: &[u8; BLOCK]) -> Vec<u8> {
 
 /// A numeric field: octal digits among blanks, or GNU's base 256, whose first bit is set. An empty
 /// field is 0.
-pub(super) fn number(field: &[u8]) -> Option<i64> {
+pub(super) fn parse_numeric_field(field: &[u8]) -> Option<i64> {
     if field.first().is_some_and(|&b| b & 0x80 != 0) {
         // The second bit is the sign of a number in two's complement.
         let negative = field[0] & 0x40 != 0;

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 fn read(bytes: &[u8]) -> Result<Vec<(TarEntry, Vec<u8>)>, TarError> {
     let mut archive = TarReader::new(ForwardReader(bytes), 1000);
     let mut found = Vec::new();
-    while let Some(entry) = archive.next()? {
+    while let Some(entry) = archive.next_entry()? {
         let mut data = Vec::new();
-        archive.data().take(1 << 20).read_to_end(&mut data)?;
+        archive.entry_data().take(1 << 20).read_to_end(&mut data)?;
         found.push((entry, data));
     }
     Ok(found)
@@ -23,15 +23,15 @@ fn names(bytes: &[u8]) -> Vec<String> {
 #[test]
 fn entries_are_read_in_order() {
     let bytes = TarBuilder::default()
-        .folder("a/")
-        .file("a/x", "hello")
-        .link("l", "a/x")
-        .hard("h", "a/x")
-        .entry(b"old/", 0, b"", b"")
-        .entry(b"dev", b'3', b"", b"")
-        .entry(b"pipe", b'6', b"", b"")
-        .entry(b"odd", b'V', b"", b"skipped")
-        .done();
+        .with_dir("a/")
+        .with_file("a/x", "hello")
+        .with_symlink("l", "a/x")
+        .with_hard_link("h", "a/x")
+        .with_entry(b"old/", 0, b"", b"")
+        .with_entry(b"dev", b'3', b"", b"")
+        .with_entry(b"pipe", b'6', b"", b"")
+        .with_entry(b"odd", b'V', b"", b"skipped")
+        .into_bytes();
     let found = read(&bytes).unwrap();
     let kinds: Vec<TarEntryKind> = found.iter().map(|(entry, _)| entry.kind).collect();
     assert_eq!(
@@ -57,17 +57,17 @@ fn entries_are_read_in_order() {
 fn long_names_come_before_their_entry() {
     let long = "n".repeat(300);
     let bytes = TarBuilder::default()
-        .entry(b"././@LongLink", b'L', b"", format!("{long}\0").as_bytes())
-        .entry(b"././@LongLink", b'K', b"", b"target\0")
-        .link("short", "t")
-        .pax(&[
+        .with_entry(b"././@LongLink", b'L', b"", format!("{long}\0").as_bytes())
+        .with_entry(b"././@LongLink", b'K', b"", b"target\0")
+        .with_symlink("short", "t")
+        .with_pax_header(&[
             ("path", b"p\xff\n="),
             ("linkpath", b"far"),
             ("mtime", b"-7.25"),
         ])
-        .link("x", "y")
-        .file("own", "")
-        .done();
+        .with_symlink("x", "y")
+        .with_file("own", "")
+        .into_bytes();
     let found = read(&bytes).unwrap();
     assert_eq!(found[0].0.name, long.as_bytes());
     assert_eq!(found[0].0.link, b"target");
@@ -81,32 +81,40 @@ fn long_names_come_before_their_entry() {
 
 #[test]
 fn a_prefix_is_posixs_alone() {
-    let mut header = TarBuilder::header(b"name", b'0', b"", 0);
+    let mut header = TarBuilder::build_header(b"name", b'0', b"", 0);
     header[345..348].copy_from_slice(b"dir");
-    TarBuilder::sum(&mut header);
+    TarBuilder::set_checksum(&mut header);
     assert_eq!(
-        names(&TarBuilder::default().raw(header, b"").done()),
+        names(
+            &TarBuilder::default()
+                .with_raw_entry(header, b"")
+                .into_bytes()
+        ),
         ["dir/name"]
     );
     header[257..265].copy_from_slice(b"ustar  \0");
-    TarBuilder::sum(&mut header);
+    TarBuilder::set_checksum(&mut header);
     assert_eq!(
-        names(&TarBuilder::default().raw(header, b"").done()),
+        names(
+            &TarBuilder::default()
+                .with_raw_entry(header, b"")
+                .into_bytes()
+        ),
         ["name"]
     );
 }
 
 #[test]
 fn sizes_that_do_not_fit_stand_elsewhere() {
-    let mut header = TarBuilder::header(b"a", b'0', b"", 0);
+    let mut header = TarBuilder::build_header(b"a", b'0', b"", 0);
     header[124..136].copy_from_slice(b"\x80\0\0\0\0\0\0\0\0\0\0\x03");
-    TarBuilder::sum(&mut header);
+    TarBuilder::set_checksum(&mut header);
     let bytes = TarBuilder::default()
-        .raw(header, b"abc")
-        .pax(&[("size", b"4")])
-        .raw(TarBuilder::header(b"b", b'0', b"", 0), b"abcd")
-        .file("c", "")
-        .done();
+        .with_raw_entry(header, b"abc")
+        .with_pax_header(&[("size", b"4")])
+        .with_raw_entry(TarBuilder::build_header(b"b", b'0', b"", 0), b"abcd")
+        .with_file("c", "")
+        .into_bytes();
     let found = read(&bytes).unwrap();
     assert_eq!(
         (found[0].1.as_slice(), found[1].1.as_slice()),
@@ -114,9 +122,14 @@ fn sizes_that_do_not_fit_stand_elsewhere() {
     );
     assert_eq!(found[2].0.name, b"c");
     // A link has no data, whatever it says.
-    let link = TarBuilder::header(b"l", b'2', b"t", 5000);
+    let link = TarBuilder::build_header(b"l", b'2', b"t", 5000);
     assert_eq!(
-        names(&TarBuilder::default().raw(link, b"").file("d", "").done()),
+        names(
+            &TarBuilder::default()
+                .with_raw_entry(link, b"")
+                .with_file("d", "")
+                .into_bytes()
+        ),
         ["l", "d"]
     );
 }
@@ -141,7 +154,7 @@ fn numbers_are_octal_or_base_256() {
         (&[0xbf; 12], None),
         (b"", Some(0)),
     ] {
-        assert_eq!(number(field), value, "{field:?}");
+        assert_eq!(parse_numeric_field(field), value, "{field:?}");
     }
 }
 
@@ -149,32 +162,32 @@ fn numbers_are_octal_or_base_256() {
 fn sparse_files_have_their_holes() {
     let parts = b"aabbb";
     let wanted = [&b"\0\0\0\0aa\0\0bbb\0"[..]].concat();
-    let mut old = TarBuilder::header(b"s", b'S', b"", 5);
+    let mut old = TarBuilder::build_header(b"s", b'S', b"", 5);
     old[257..265].copy_from_slice(b"ustar  \0");
     for (at, text) in [(386, "4"), (398, "2"), (410, "10"), (422, "3"), (483, "14")] {
         let field = format!("{text:0>11}");
         old[at..at + 11].copy_from_slice(field.as_bytes());
     }
-    TarBuilder::sum(&mut old);
+    TarBuilder::set_checksum(&mut old);
     let mut map = b"2\n4\n2\n8\n3\n".to_vec();
     map.resize(512, 0);
     let bytes = TarBuilder::default()
-        .raw(old, parts)
-        .pax(&[
+        .with_raw_entry(old, parts)
+        .with_pax_header(&[
             ("GNU.sparse.map", b"4,2,8,3"),
             ("GNU.sparse.size", b"12"),
             ("GNU.sparse.name", b"one"),
         ])
-        .entry(b"x", b'0', b"", parts)
-        .pax(&[
+        .with_entry(b"x", b'0', b"", parts)
+        .with_pax_header(&[
             ("GNU.sparse.major", b"1"),
             ("GNU.sparse.minor", b"0"),
             ("GNU.sparse.name", b"two"),
             ("GNU.sparse.realsize", b"12"),
         ])
-        .entry(b"y", b'0', b"", &[&map[..], parts].concat())
-        .file("after", "z")
-        .done();
+        .with_entry(b"y", b'0', b"", &[&map[..], parts].concat())
+        .with_file("after", "z")
+        .into_bytes();
     let found = read(&bytes).unwrap();
     assert_eq!(names(&bytes), ["s", "one", "two", "after"]);
     for (entry, data) in &found[..3] {
@@ -186,7 +199,7 @@ fn sparse_files_have_their_holes() {
 /// The old format goes on in further blocks.
 #[test]
 fn sparse_maps_go_on() {
-    let mut old = TarBuilder::header(b"s", b'S', b"", 6);
+    let mut old = TarBuilder::build_header(b"s", b'S', b"", 6);
     old[257..265].copy_from_slice(b"ustar  \0");
     let octal = |n: u64| format!("{n:011o}\0").into_bytes();
     for n in 0..4_u64 {
@@ -196,7 +209,7 @@ fn sparse_maps_go_on() {
     }
     old[482] = 1;
     old[483..495].copy_from_slice(&octal(100));
-    TarBuilder::sum(&mut old);
+    TarBuilder::set_checksum(&mut old);
     let mut more = [0; 512];
     for n in 0..2_u64 {
         let at = 24 * n as usize;
@@ -208,7 +221,7 @@ fn sparse_maps_go_on() {
     made.0.extend(more);
     made.0.extend(b"abcdef");
     made.0.resize(3 * 512, 0);
-    let bytes = made.file("after", "z").done();
+    let bytes = made.with_file("after", "z").into_bytes();
     let found = read(&bytes).unwrap();
     assert_eq!(found[0].1.len(), 100);
     assert_eq!((found[0].1[30], &found[0].1[50..52]), (b'd', &b"ef"[..]));
@@ -217,7 +230,7 @@ fn sparse_maps_go_on() {
 
 #[test]
 fn what_is_not_an_archive_is_refused() {
-    let sound = TarBuilder::default().file("a", "hello").done();
+    let sound = TarBuilder::default().with_file("a", "hello").into_bytes();
     let mut broken = sound.clone();
     broken[0] ^= 1;
     assert!(matches!(read(&broken), Err(TarError::Header { .. })));
@@ -241,9 +254,9 @@ fn what_is_not_an_archive_is_refused() {
         b"9 path=a\n9 path=b",
     ] {
         let bytes = TarBuilder::default()
-            .entry(b"p", b'x', b"", records)
-            .file("a", "")
-            .done();
+            .with_entry(b"p", b'x', b"", records)
+            .with_file("a", "")
+            .into_bytes();
         assert!(
             matches!(read(&bytes), Err(TarError::Header { .. })),
             "{records:?}"
@@ -255,9 +268,9 @@ fn what_is_not_an_archive_is_refused() {
         ("mtime", "x"),
     ] {
         let bytes = TarBuilder::default()
-            .pax(&[(key, value.as_bytes())])
-            .file("a", "")
-            .done();
+            .with_pax_header(&[(key, value.as_bytes())])
+            .with_file("a", "")
+            .into_bytes();
         assert!(
             matches!(read(&bytes), Err(TarError::Header { .. })),
             "{key}={value}"
@@ -265,12 +278,12 @@ fn what_is_not_an_archive_is_refused() {
     }
     // A long name that claims a gigabyte is not read.
     let long = TarBuilder::default()
-        .raw(TarBuilder::header(b"l", b'L', b"", 1 << 30), b"")
-        .done();
+        .with_raw_entry(TarBuilder::build_header(b"l", b'L', b"", 1 << 30), b"")
+        .into_bytes();
     assert!(matches!(read(&long), Err(TarError::Header { .. })));
-    let many = (0..20).fold(TarBuilder::default(), |made, _| made.pax(&[]));
+    let many = (0..20).fold(TarBuilder::default(), |made, _| made.with_pax_header(&[]));
     let mut archive = TarReader::new(ForwardReader(&many.0[..]), 10);
-    assert!(matches!(archive.next(), Err(TarError::Header { .. })));
+    assert!(matches!(archive.next_entry(), Err(TarError::Header { .. })));
 }
 
 #[test]
@@ -285,19 +298,19 @@ fn sparse_maps_that_cannot_be_are_refused() {
         ("", "9"),
     ] {
         let bytes = TarBuilder::default()
-            .pax(&[
+            .with_pax_header(&[
                 ("GNU.sparse.map", map.as_bytes()),
                 ("GNU.sparse.size", size.as_bytes()),
             ])
-            .entry(b"x", b'0', b"", b"aabbb")
-            .done();
+            .with_entry(b"x", b'0', b"", b"aabbb")
+            .into_bytes();
         let refused = map.is_empty() || matches!(read(&bytes), Err(TarError::Sparse { .. }));
         assert!(refused, "{map}");
     }
     let old = TarBuilder::default()
-        .pax(&[("GNU.sparse.numblocks", b"1")])
-        .file("x", "")
-        .done();
+        .with_pax_header(&[("GNU.sparse.numblocks", b"1")])
+        .with_file("x", "")
+        .into_bytes();
     assert!(matches!(read(&old), Err(TarError::Sparse { .. })));
 }
 
@@ -305,11 +318,11 @@ proptest! {
     #[test]
     fn no_archive_panics(changes in prop::collection::vec((0..5000_usize, any::<u8>()), 0..12), fix: bool) {
         let mut bytes = TarBuilder::default()
-            .file("a", "hello")
-            .pax(&[("path", b"x"), ("GNU.sparse.major", b"1"), ("GNU.sparse.realsize", b"99")])
-            .entry(b"y", b'0', b"", &[&b"1\n5\n4\n"[..], &[0; 506], b"data"].concat())
-            .entry(b"s", b'S', b"", b"")
-            .done();
+            .with_file("a", "hello")
+            .with_pax_header(&[("path", b"x"), ("GNU.sparse.major", b"1"), ("GNU.sparse.realsize", b"99")])
+            .with_entry(b"y", b'0', b"", &[&b"1\n5\n4\n"[..], &[0; 506], b"data"].concat())
+            .with_entry(b"s", b'S', b"", b"")
+            .into_bytes();
         for (at, value) in changes {
             let length = bytes.len();
             bytes[at % length] = value;
@@ -317,7 +330,7 @@ proptest! {
         if fix {
             for block in bytes.chunks_exact_mut(512) {
                 if &block[257..262] == b"ustar" {
-                    TarBuilder::sum(block.try_into().unwrap());
+                    TarBuilder::set_checksum(block.try_into().unwrap());
                 }
             }
         }

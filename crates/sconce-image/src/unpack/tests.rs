@@ -18,26 +18,29 @@ fn image(store: &Store, archives: &[Vec<u8>]) -> LocalImage {
         config: None,
         rootfs: RootFs {
             kind: "layers".to_owned(),
-            diff_ids: archives.iter().map(|bytes| Digest::of(bytes)).collect(),
+            diff_ids: archives
+                .iter()
+                .map(|bytes| Digest::hash_bytes(bytes))
+                .collect(),
         },
         history: None,
     };
     let layer = |bytes: &Vec<u8>| {
-        let descriptor = Descriptor::of(media::LAYER, bytes);
+        let descriptor = Descriptor::for_bytes(media::LAYER, bytes);
         store.put_blob(bytes, &descriptor.digest.0).unwrap();
         descriptor
     };
-    let config = oci::write(&config);
+    let config = oci::to_json(&config);
     let manifest = ImageManifest::new(
-        Descriptor::of(media::CONFIG, &config),
+        Descriptor::for_bytes(media::CONFIG, &config),
         archives.iter().map(layer).collect(),
     );
-    LocalImage::keep(store, oci::write(&manifest), config, Vec::new()).unwrap()
+    LocalImage::store_image(store, oci::to_json(&manifest), config, Vec::new()).unwrap()
 }
 
 fn trees_of(store: &Store, archives: &[Vec<u8>]) -> Result<Vec<manifest::LayerTree>, TreesError> {
     let image = image(store, archives);
-    trees(&image, "img", store, UnpackLimits::default(), &NoProgress)
+    ensure_trees(&image, "img", store, UnpackLimits::default(), &NoProgress)
 }
 
 fn store() -> (tempfile::TempDir, Store) {
@@ -145,17 +148,17 @@ fn archive(steps: &[Step]) -> Vec<u8> {
     let mut made = TarBuilder::default();
     for step in steps {
         made = match step {
-            Step::Put(path, Node::Folder) => made.folder(path),
-            Step::Put(path, Node::File(text)) => made.file(path, text),
-            Step::Put(path, Node::Link(target)) => made.link(path, target),
+            Step::Put(path, Node::Folder) => made.with_dir(path),
+            Step::Put(path, Node::File(text)) => made.with_file(path, text),
+            Step::Put(path, Node::Link(target)) => made.with_symlink(path, target),
             Step::Hide(path) => {
                 let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
-                made.file(&format!("{above}/.wh.{name}"), "")
+                made.with_file(&format!("{above}/.wh.{name}"), "")
             }
-            Step::HideAllIn(folder) => made.file(&format!("{folder}/.wh..wh..opq"), ""),
+            Step::HideAllIn(folder) => made.with_file(&format!("{folder}/.wh..wh..opq"), ""),
         };
     }
-    made.done()
+    made.into_bytes()
 }
 
 /// Leaves out what no tool writes: an entry below a file or a link of the same layer.
@@ -226,20 +229,20 @@ proptest! {
 fn a_folder_that_replaces_a_file_of_its_layer_shows_nothing_of_the_layers_below() {
     let (_folder, store) = store();
     let below = TarBuilder::default()
-        .file("b/a", "")
-        .file("c/a", "")
-        .file("d", "");
+        .with_file("b/a", "")
+        .with_file("c/a", "")
+        .with_file("d", "");
     let above = TarBuilder::default()
-        .file("b", "")
-        .folder("b/")
-        .link("way", "b")
-        .entry(b"c", b'3', b"", b"")
-        .file("c/own", "")
-        .file("way/x", "")
-        .folder("way/x/")
-        .entry(b"d", b'6', b"", b"")
-        .done();
-    let found = trees_of(&store, &[below.done(), above]).unwrap();
+        .with_file("b", "")
+        .with_dir("b/")
+        .with_symlink("way", "b")
+        .with_entry(b"c", b'3', b"", b"")
+        .with_file("c/own", "")
+        .with_file("way/x", "")
+        .with_dir("way/x/")
+        .with_entry(b"d", b'6', b"", b"")
+        .into_bytes();
+    let found = trees_of(&store, &[below.into_bytes(), above]).unwrap();
     let shown: Vec<String> = union(&found).into_keys().collect();
     assert_eq!(shown, ["b", "b/x", "c", "c/own", "way"]);
 }
@@ -248,18 +251,18 @@ fn a_folder_that_replaces_a_file_of_its_layer_shows_nothing_of_the_layers_below(
 fn what_hides_nothing_is_shared_and_what_is_hidden_costs_nothing() {
     let (_folder, store) = store();
     let base = TarBuilder::default()
-        .folder("usr/")
-        .file("usr/large", &"x".repeat(100_000))
-        .file("usr/old", "old")
-        .done();
+        .with_dir("usr/")
+        .with_file("usr/large", &"x".repeat(100_000))
+        .with_file("usr/old", "old")
+        .into_bytes();
     let plain = TarBuilder::default()
-        .file("etc/own", "own")
-        .file(".wh.nothing", "")
-        .done();
+        .with_file("etc/own", "own")
+        .with_file(".wh.nothing", "")
+        .into_bytes();
     let hiding = TarBuilder::default()
-        .file("usr/.wh.old", "")
-        .file("usr/new", "new")
-        .done();
+        .with_file("usr/.wh.old", "")
+        .with_file("usr/new", "new")
+        .into_bytes();
 
     let one = trees_of(&store, &[base.clone(), plain.clone()]).unwrap();
     let two = trees_of(&store, &[base.clone(), plain, hiding]).unwrap();
@@ -275,7 +278,7 @@ fn what_hides_nothing_is_shared_and_what_is_hidden_costs_nothing() {
     };
     assert_eq!(folder(&one[0]), folder(&two[0]));
     // The same layer again, above and below, and one without anything.
-    let empty = TarBuilder::default().done();
+    let empty = TarBuilder::default().into_bytes();
     let thrice = trees_of(&store, &[base.clone(), empty, base]).unwrap();
     assert_eq!(thrice.len(), 1);
 }
@@ -303,26 +306,35 @@ fn too_many_layers_are_merged() {
 #[test]
 fn an_image_that_cannot_be_is_refused() {
     let (_folder, store) = store();
-    let layer = TarBuilder::default().file("a", "x").done();
+    let layer = TarBuilder::default().with_file("a", "x").into_bytes();
     let mut made = image(
         &store,
-        &[layer.clone(), TarBuilder::default().file("b", "").done()],
+        &[
+            layer.clone(),
+            TarBuilder::default().with_file("b", "").into_bytes(),
+        ],
     );
     made.manifest.layers.pop();
-    let run = |image: &LocalImage| trees(image, "x", &store, UnpackLimits::default(), &NoProgress);
+    let run =
+        |image: &LocalImage| ensure_trees(image, "x", &store, UnpackLimits::default(), &NoProgress);
     assert!(matches!(run(&made), Err(TreesError::Count { .. })));
     assert!(matches!(trees_of(&store, &[]), Err(TreesError::Empty)));
     // A blob that is not in the store, and one that is another than the configuration says.
     let gone = image(&store, std::slice::from_ref(&layer));
-    store.forget("blob", &Digest::of(&layer).hex()).unwrap();
+    store
+        .remove_item("blob", &Digest::hash_bytes(&layer).to_hex())
+        .unwrap();
     assert!(matches!(
         run(&gone),
         Err(TreesError::Image(LocalError::Gone { .. }))
     ));
-    let mut other = image(&store, &[TarBuilder::default().file("c", "").done()]);
-    let blob = TarBuilder::default().file("d", "").done();
-    store.put_blob(&blob, &Digest::of(&blob).0).unwrap();
-    other.manifest.layers[0].digest = Digest::of(&blob);
+    let mut other = image(
+        &store,
+        &[TarBuilder::default().with_file("c", "").into_bytes()],
+    );
+    let blob = TarBuilder::default().with_file("d", "").into_bytes();
+    store.put_blob(&blob, &Digest::hash_bytes(&blob).0).unwrap();
+    other.manifest.layers[0].digest = Digest::hash_bytes(&blob);
     let error = run(&other).unwrap_err();
     assert!(
         matches!(
@@ -346,21 +358,21 @@ fn files_are_looked_up_as_the_run_sees_them() {
         &store,
         &[
             TarBuilder::default()
-                .file("usr/etc/passwd", "below")
-                .file("usr/etc/group", "group")
-                .file("a/hidden", "x")
-                .file("opt/x", "x")
-                .done(),
+                .with_file("usr/etc/passwd", "below")
+                .with_file("usr/etc/group", "group")
+                .with_file("a/hidden", "x")
+                .with_file("opt/x", "x")
+                .into_bytes(),
             TarBuilder::default()
-                .link("etc", "usr/etc")
-                .file("usr/etc/passwd", "above")
-                .link("a", "nowhere")
-                .link("loop", "loop")
-                .link("out", folder.path().join("passwd").to_str().unwrap())
-                .link("up", "../../../../usr/../etc/passwd")
-                .file("opt", "a file")
-                .done(),
-            TarBuilder::default().folder("opt/").done(),
+                .with_symlink("etc", "usr/etc")
+                .with_file("usr/etc/passwd", "above")
+                .with_symlink("a", "nowhere")
+                .with_symlink("loop", "loop")
+                .with_symlink("out", folder.path().join("passwd").to_str().unwrap())
+                .with_symlink("up", "../../../../usr/../etc/passwd")
+                .with_file("opt", "a file")
+                .into_bytes(),
+            TarBuilder::default().with_dir("opt/").into_bytes(),
         ],
     )
     .unwrap();
@@ -385,8 +397,8 @@ fn files_are_looked_up_as_the_run_sees_them() {
         assert_eq!(read(nothing), None, "{nothing}");
     }
     assert_eq!(lookup.read(b"etc/passwd", 4).unwrap(), None);
-    assert!(lookup.find(b"etc").unwrap().unwrap().meta.is_dir());
-    assert!(lookup.find(b"/").unwrap().is_some());
+    assert!(lookup.resolve_path(b"etc").unwrap().unwrap().meta.is_dir());
+    assert!(lookup.resolve_path(b"/").unwrap().is_some());
 }
 
 #[test]
@@ -399,13 +411,13 @@ fn a_tree_that_another_process_removes_is_made_again_and_then_stays() {
         let tree = store.build_tree(KIND, "key", write).unwrap();
         // As another process's prune would, just before it is held.
         if made < 3 {
-            assert!(store.forget(KIND, "key").unwrap());
+            assert!(store.remove_item(KIND, "key").unwrap());
         }
         Ok(tree)
     })
     .unwrap();
     assert_eq!((made, stays.len()), (3, 1));
-    assert!(!store.forget(KIND, "key").unwrap(), "it is in use");
+    assert!(!store.remove_item(KIND, "key").unwrap(), "it is in use");
     drop(stays);
-    assert!(tree.join("a").is_file() && store.forget(KIND, "key").unwrap());
+    assert!(tree.join("a").is_file() && store.remove_item(KIND, "key").unwrap());
 }

@@ -17,7 +17,7 @@ use sconce_schema::{EnvironmentLayers, Lock, NoProgress, Sha256};
 use sconce_store::Store;
 
 fn python(arguments: &[&str]) -> Option<Output> {
-    let mut command = Command::new(sconce_testkit::program("python3")?);
+    let mut command = Command::new(sconce_testkit::find_program("python3")?);
     let output = command.args(["-I", "-S", "-B", "-c"]).args(arguments);
     Some(output.output().unwrap()).filter(|output| output.status.success())
 }
@@ -104,7 +104,7 @@ impl Shelf {
 
     /// The work on the tree, as an environment of `lock` would do it; `None` where it is done.
     fn job(&self, lock: &Lock) -> Option<BytecodeJob> {
-        let mut jobs = bytecode::missing(&self.manifest, lock, &self.store);
+        let mut jobs = bytecode::list_missing(&self.manifest, lock, &self.store);
         assert!(jobs.len() <= 1);
         jobs.pop()
     }
@@ -142,8 +142,8 @@ fn bytecode_is_shared_by_those_with_one_interpreter_alone() {
     let shelf = Shelf::new();
     let store = &shelf.store;
     let job = shelf.job(&lock("")).unwrap();
-    let work = job.begin(store).unwrap().unwrap();
-    fs::write(work.output().join("six.pyc"), "").unwrap();
+    let work = job.try_start(store).unwrap().unwrap();
+    fs::write(work.output_dir().join("six.pyc"), "").unwrap();
     work.finish(store).unwrap();
     assert_eq!(shelf.job(&lock("")), None);
     assert_eq!(shelf.job(&lock("git")), None);
@@ -167,21 +167,24 @@ fn unfinished_work_is_continued_by_the_same_interpreter_alone() {
     let shelf = Shelf::new();
     let store = &shelf.store;
     let hostile = shelf.job(&lock("libpython3.13-minimal")).unwrap();
-    let work = hostile.begin(store).unwrap().unwrap();
-    let made = |name: &str| fs::write(work.output().join(name), "hostile").unwrap();
-    fs::create_dir(work.output().join("p")).unwrap();
+    let work = hostile.try_start(store).unwrap().unwrap();
+    let made = |name: &str| fs::write(work.output_dir().join(name), "hostile").unwrap();
+    fs::create_dir(work.output_dir().join("p")).unwrap();
     made("six.pyc");
     made("p/half.pyc.0011223344556677");
     drop(work);
     let honest = shelf.job(&lock("")).unwrap();
-    let work = honest.begin(store).unwrap().unwrap();
-    assert_eq!(fs::read_dir(work.output()).unwrap().count(), 0);
+    let work = honest.try_start(store).unwrap().unwrap();
+    assert_eq!(fs::read_dir(work.output_dir()).unwrap().count(), 0);
     // Its own is continued, but for what it had half written.
-    let work = hostile.begin(store).unwrap().unwrap();
-    assert!(work.output().join("six.pyc").exists());
-    assert_eq!(fs::read_dir(work.output().join("p")).unwrap().count(), 0);
+    let work = hostile.try_start(store).unwrap().unwrap();
+    assert!(work.output_dir().join("six.pyc").exists());
+    assert_eq!(
+        fs::read_dir(work.output_dir().join("p")).unwrap().count(),
+        0
+    );
     // What a compiler that is being killed leaves meanwhile gets into no tree.
-    fs::write(work.output().join("p/late.pyc.00"), "").unwrap();
+    fs::write(work.output_dir().join("p/late.pyc.00"), "").unwrap();
     work.finish(store).unwrap();
     let [_, six] = &layers(&shelf, "libpython3.13-minimal")[..] else {
         panic!("its bytecode is not there")
@@ -206,15 +209,15 @@ fn of_many_at_once_each_comes_to_an_end() {
     let shelf = Shelf::new();
     let (store, job) = (&shelf.store, shelf.job(&lock("")).unwrap());
     // As beside a run: in no hurry.
-    let slow = job.begin(store).unwrap().unwrap();
-    assert!(job.begin(store).unwrap().is_none());
+    let slow = job.try_start(store).unwrap().unwrap();
+    assert!(job.try_start(store).unwrap().is_none());
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 // Whoever does not find it done does it, one after the other.
                 if let Some(work) = job.begin_beside(store, &NoProgress).unwrap() {
                     assert!(!job.is_done(store));
-                    fs::write(work.output().join("six.pyc"), "").unwrap();
+                    fs::write(work.output_dir().join("six.pyc"), "").unwrap();
                     work.finish(store).unwrap();
                 }
                 assert!(job.is_done(store));
@@ -233,7 +236,7 @@ fn of_many_at_once_each_comes_to_an_end() {
 fn a_build_that_was_stopped_holds_no_other_up() {
     let shelf = Shelf::new();
     let (store, job) = (&shelf.store, shelf.job(&lock("")).unwrap());
-    let slow = job.begin(store).unwrap().unwrap();
+    let slow = job.try_start(store).unwrap().unwrap();
     let stopped = job.begin_beside(store, &NoProgress).unwrap().unwrap();
     let (tell, told) = std::sync::mpsc::channel();
     let (other, same) = (store.clone(), job.clone());
@@ -244,7 +247,7 @@ fn a_build_that_was_stopped_holds_no_other_up() {
         told.recv_timeout(Duration::from_millis(300)).is_err(),
         "it is not done yet"
     );
-    fs::write(slow.output().join("six.pyc"), "").unwrap();
+    fs::write(slow.output_dir().join("six.pyc"), "").unwrap();
     slow.finish(store).unwrap();
     assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(true));
     drop(stopped);
@@ -257,13 +260,13 @@ fn leftovers_of_done_work_are_cleared_and_others_stay() {
     let lock = lock("");
     let (store, job) = (&shelf.store, shelf.job(&lock).unwrap());
     let manifest = &shelf.manifest;
-    let stopped = job.begin(store).unwrap().unwrap();
+    let stopped = job.try_start(store).unwrap().unwrap();
     let other = job.begin_beside(store, &NoProgress).unwrap().unwrap();
     drop(stopped);
     let left = || fs::read_dir(store.root().join("partial")).unwrap().count();
     bytecode::clear_leftovers(manifest, &lock, store).unwrap();
     assert_eq!(left(), 2, "nothing is done yet");
-    fs::write(other.output().join("six.pyc"), "").unwrap();
+    fs::write(other.output_dir().join("six.pyc"), "").unwrap();
     other.finish(store).unwrap();
     assert_eq!(left(), 1);
     bytecode::clear_leftovers(manifest, &lock, store).unwrap();

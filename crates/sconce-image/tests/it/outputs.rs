@@ -28,12 +28,12 @@ fn none(_: i32) -> io::Result<OwnedFd> {
 }
 
 fn to(path: &Path, form: OutputForm) -> OutputDestination {
-    OutputDestination::find(path, form, none).unwrap()
+    OutputDestination::for_path(path, form, none).unwrap()
 }
 
 /// An image without layers: where it goes is what counts.
 fn image(store: &Store) -> LocalImage {
-    let config = oci::write(&oci::ImageConfiguration {
+    let config = oci::to_json(&oci::ImageConfiguration {
         created: None,
         architecture: "amd64".to_owned(),
         os: "linux".to_owned(),
@@ -44,8 +44,8 @@ fn image(store: &Store) -> LocalImage {
         },
         history: None,
     });
-    let manifest = ImageManifest::new(Descriptor::of(media::CONFIG, &config), Vec::new());
-    LocalImage::keep(store, oci::write(&manifest), config, Vec::new()).unwrap()
+    let manifest = ImageManifest::new(Descriptor::for_bytes(media::CONFIG, &config), Vec::new());
+    LocalImage::store_image(store, oci::to_json(&manifest), config, Vec::new()).unwrap()
 }
 
 type Archive =
@@ -123,7 +123,7 @@ fn a_squashfs_file_needs_one_that_is_sought() {
     let path = folder.path().join("fifo");
     mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     for path in [path.as_path(), Path::new("-"), Path::new("/dev/stdout")] {
-        let error = OutputDestination::find(path, OutputForm::Seekable, none).unwrap_err();
+        let error = OutputDestination::for_path(path, OutputForm::Seekable, none).unwrap_err();
         assert!(matches!(error, OutputError::NotSeekable { .. }), "{error}");
     }
     let file = folder.path().join("file");

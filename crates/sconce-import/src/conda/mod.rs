@@ -2,7 +2,7 @@
 
 mod names;
 
-use self::names::{CondaMapping, means};
+use self::names::{CondaMapping, find_mapping};
 use super::draft::Draft;
 use super::requirement;
 use super::requirements::RequirementsScan;
@@ -48,17 +48,17 @@ pub(super) fn convert_into(
     let Some(dependencies) = root.get("dependencies") else {
         return Err(nothing);
     };
-    if let Some(name) = root.get("name").and_then(YamlNode::text)
+    if let Some(name) = root.get("name").and_then(YamlNode::as_text)
         && place.is_none()
         && name != "base"
     {
-        draft.name(name);
+        draft.set_name(name);
     }
     let mut there = Vec::new();
-    for node in dependencies.list() {
+    for node in dependencies.as_list() {
         let line = Some(place.unwrap_or(node.line));
-        match node.text() {
-            Some(text) => dependency(text, line, draft, &mut there),
+        match node.as_text() {
+            Some(text) => add_dependency(text, line, draft, &mut there),
             None => pip(node, place, beside, draft),
         }
     }
@@ -70,17 +70,21 @@ pub(super) fn convert_into(
             }
             few => few.join(", "),
         };
-        draft.decided(place, &names, why);
+        draft.note_decision(place, &names, why);
     }
-    for (name, value) in root.get("variables").map(YamlNode::map).unwrap_or_default() {
+    for (name, value) in root
+        .get("variables")
+        .map(YamlNode::as_map)
+        .unwrap_or_default()
+    {
         let line = Some(place.unwrap_or(value.line));
-        draft.variable(line, name, value.text().unwrap_or_default());
+        draft.add_variable(line, name, value.as_text().unwrap_or_default());
     }
     Ok(())
 }
 
 /// What a package that is named on a line means.
-pub(super) fn dependency(
+pub(super) fn add_dependency(
     text: &str,
     line: Option<usize>,
     draft: &mut Draft,
@@ -95,23 +99,23 @@ pub(super) fn dependency(
         python(&read, line, draft);
         return;
     }
-    match means(name) {
+    match find_mapping(name) {
         // Installers are no part of an environment, unless a version is asked for.
         Some(CondaMapping::Python("pip" | "setuptools" | "wheel")) => {}
         Some(CondaMapping::Python(project)) => {
             let version = read.version.clone().unwrap_or_else(|()| {
-                draft.decided(line, text, VERSION.to_owned());
+                draft.note_decision(line, text, VERSION.to_owned());
                 String::new()
             });
             match requirement::parse(&format!("{project}{version}")) {
-                Ok(requirement) => draft.require(line, vec![requirement]),
+                Ok(requirement) => draft.add_requirements(line, vec![requirement]),
                 Err(why) => draft.left_out(line, text, why),
             }
         }
         Some(CondaMapping::Debian(package)) => {
-            draft.system(line, package);
+            draft.add_system_package(line, package);
             if !read.written.is_empty() {
-                draft.decided(line, text, DEBIANS.to_owned());
+                draft.note_decision(line, text, DEBIANS.to_owned());
             }
         }
         Some(CondaMapping::Cuda) => draft.left_out(line, text, CUDA),
@@ -126,7 +130,7 @@ fn python(read: &Line<'_>, line: Option<usize>, draft: &mut Draft) {
         Ok("") => {}
         // `python=3.11` and `python=3.11.8` name one; `>=3.9` allows several.
         Ok(version) => match version.strip_prefix("==").filter(|v| !v.contains(',')) {
-            Some(exact) => draft.python(line, exact.trim_end_matches(".*")),
+            Some(exact) => draft.set_python(line, exact.trim_end_matches(".*")),
             None => draft.requires_python(line, version),
         },
         Err(()) => draft.left_out(line, &format!("python {}", read.written), VERSION),
@@ -135,19 +139,19 @@ fn python(read: &Line<'_>, line: Option<usize>, draft: &mut Draft) {
 
 /// `- pip: […]`.
 fn pip(node: &YamlNode, place: Option<usize>, beside: SiblingFiles<'_>, draft: &mut Draft) {
-    for (key, list) in node.map() {
+    for (key, list) in node.as_map() {
         if key != "pip" {
             draft.left_out(place.unwrap_or(list.line), key, requirement::NOT_ONE);
             continue;
         }
         let entries: Vec<(usize, String)> = list
-            .list()
+            .as_list()
             .iter()
-            .filter_map(|entry| Some((entry.line, entry.text()?.replace(['\n', '\r'], " "))))
+            .filter_map(|entry| Some((entry.line, entry.as_text()?.replace(['\n', '\r'], " "))))
             .collect();
         let texts: Vec<&str> = entries.iter().map(|(_, text)| text.as_str()).collect();
         let lines: Vec<usize> = entries.iter().map(|(line, _)| *line).collect();
-        let mut scan = RequirementsScan::of("environment.yml", &texts.join("\n"), beside);
+        let mut scan = RequirementsScan::scan_file("environment.yml", &texts.join("\n"), beside);
         scan.lines_are(&lines);
         scan.copy_into(draft, place);
     }
@@ -253,7 +257,7 @@ fn of_numbers(version: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::notes;
+    use super::super::tests::format_notes;
     use super::*;
 
     fn read_env(text: &str) -> ImportedSpec {
@@ -307,7 +311,7 @@ mod tests {
         assert_eq!(spec.system.packages, ["ffmpeg"]);
         assert_eq!(spec.run.env["OMP_NUM_THREADS"], "4");
         assert_eq!(spec.name.as_deref(), Some("seg"));
-        let said = notes(&adopted);
+        let said = format_notes(&adopted);
         for expected in [
             "6 left out: pytorch-cuda=12.4: torch's wheels",
             "8 decided: ffmpeg=6: in Debian's version",
@@ -330,7 +334,7 @@ mod tests {
         assert_eq!(adopted.spec.python.packages, ["numpy==1.26.4", "tzdata"]);
         assert_eq!(adopted.spec.python.version, None);
         assert_eq!(adopted.spec.name, None);
-        let said = notes(&adopted);
+        let said = format_notes(&adopted);
         for expected in [
             "7 left out: Python 3.10.14: no release has this Python: Debian trixie has 3.13 and bookworm 3.11",
             "_libgcc_mutex, ca-certificates, libffi and 1 more: wheels and the base",

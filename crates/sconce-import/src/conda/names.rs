@@ -17,7 +17,7 @@ pub(super) enum CondaMapping {
 }
 
 /// By its conda name, in lower case.
-pub(super) fn means(name: &str) -> Option<CondaMapping> {
+pub(super) fn find_mapping(name: &str) -> Option<CondaMapping> {
     let pair = |list: &[(&str, &'static str)]| {
         let found = list.iter().find(|(conda, _)| *conda == name)?;
         Some(found.1)
@@ -489,7 +489,7 @@ const THERE: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sconce_formats::normalize;
+    use sconce_formats::normalize_project_name;
 
     #[test]
     fn well_known_names() {
@@ -507,9 +507,9 @@ mod tests {
             ("libgcc-ng", CondaMapping::There),
             ("libcurl", CondaMapping::There),
         ] {
-            assert_eq!(means(conda), Some(meaning), "{conda}");
+            assert_eq!(find_mapping(conda), Some(meaning), "{conda}");
         }
-        assert_eq!(means("nosuchpackage"), None);
+        assert_eq!(find_mapping("nosuchpackage"), None);
     }
 
     #[test]
@@ -520,7 +520,7 @@ mod tests {
         };
         let renamed = RENAMED.iter().map(|(_, project)| project);
         for name in SAME.iter().chain(renamed) {
-            assert!(normalize(name).is_some(), "{name}");
+            assert!(normalize_project_name(name).is_some(), "{name}");
         }
         for (conda, package) in DEBIAN {
             assert!(debian(package) && !SAME.contains(conda), "{conda}");

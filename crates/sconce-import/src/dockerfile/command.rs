@@ -27,7 +27,7 @@ pub(super) fn exec_form(text: &str) -> Option<Vec<String>> {
     Some(list.list)
 }
 
-pub(super) fn read(one: &Instruction, variables: &mut ShellVariables) -> CommandWords {
+pub(super) fn parse_words(one: &Instruction, variables: &mut ShellVariables) -> CommandWords {
     let line = one.line;
     if let Some(words) = exec_form(&one.rest) {
         return CommandWords {
@@ -49,7 +49,7 @@ pub(super) fn read(one: &Instruction, variables: &mut ShellVariables) -> Command
 }
 
 /// The command of the run: without what only starts another one, such as an init process.
-pub(super) fn command(
+pub(super) fn resolve_command(
     entrypoint: Option<CommandWords>,
     cmd: Option<CommandWords>,
 ) -> Option<CommandWords> {
@@ -109,18 +109,18 @@ fn without_starters(mut words: Vec<String>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parse::parse;
+    use super::super::parse::parse_instructions;
     use super::*;
 
     fn of(text: &str) -> Option<Vec<String>> {
         let mut variables = ShellVariables::default();
-        let all = parse(text);
+        let all = parse_instructions(text);
         let mut find = |keyword: &str| {
             let one = all.iter().find(|one| one.keyword == keyword)?;
-            Some(read(one, &mut variables))
+            Some(parse_words(one, &mut variables))
         };
         let (entrypoint, cmd) = (find("ENTRYPOINT"), find("CMD"));
-        command(entrypoint, cmd).map(|all| all.words)
+        resolve_command(entrypoint, cmd).map(|all| all.words)
     }
 
     #[test]

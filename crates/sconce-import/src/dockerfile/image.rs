@@ -4,7 +4,7 @@ use super::super::conda::CUDA;
 use super::super::draft::Draft;
 use super::super::release::usual_cuda;
 use super::super::requirement;
-use super::super::specifier::numbers;
+use super::super::specifier::parse_numbers;
 
 /// A reference, taken apart: `registry.example.org:5000/pytorch/pytorch:TAG@sha256:…`.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl<'a> Image<'a> {
 const DEVEL: &str = "an environment has no CUDA compiler: take what is built with it as wheels";
 
 /// Puts what the image holds into the draft.
-pub(super) fn apply(reference: &str, line: usize, draft: &mut Draft) {
+pub(super) fn apply_base_image(reference: &str, line: usize, draft: &mut Draft) {
     let image = Image::parse(reference);
     let tag = image.tag.unwrap_or("latest");
     if image.is("pytorch", "pytorch") {
@@ -55,7 +55,7 @@ pub(super) fn apply(reference: &str, line: usize, draft: &mut Draft) {
         let why = "NVIDIA's own build of PyTorch is not on any package index: name the torch that comes closest in `[python] packages`";
         draft.left_out(line, reference, why);
     } else if let Some(version) = python_of(&image, tag) {
-        draft.python(Some(line), &version);
+        draft.set_python(Some(line), &version);
     } else if matches!(image.name(), "debian" | "ubuntu" | "buildpack-deps") {
         system(reference, tag, line, draft);
     } else if image.name() != "scratch" {
@@ -69,7 +69,7 @@ fn pytorch(reference: &str, tag: &str, line: usize, draft: &mut Draft) {
     let version = tag.split('-').next().unwrap_or_default();
     let cuda = tag.split('-').find_map(|part| part.strip_prefix("cuda"));
     let exact =
-        numbers(version).filter(|_| version.bytes().all(|b| b.is_ascii_digit() || b == b'.'));
+        parse_numbers(version).filter(|_| version.bytes().all(|b| b.is_ascii_digit() || b == b'.'));
     let mut batch = Vec::new();
     let torch = match &exact {
         Some(_) => format!("torch=={version}"),
@@ -78,10 +78,10 @@ fn pytorch(reference: &str, tag: &str, line: usize, draft: &mut Draft) {
     for text in [torch.as_str(), "torchvision"] {
         batch.extend(requirement::parse(text));
     }
-    draft.require(Some(line), batch);
+    draft.add_requirements(Some(line), batch);
     let Some(numbers) = exact else {
         let why = "its tag names no version, so the newest torch is taken";
-        draft.decided(line, reference, why.to_owned());
+        draft.note_decision(line, reference, why.to_owned());
         return;
     };
     let rest = "what else it holds (torchaudio, conda's packages) has to be named";
@@ -90,11 +90,11 @@ fn pytorch(reference: &str, tag: &str, line: usize, draft: &mut Draft) {
             let why = format!(
                 "becomes {torch}, whose usual wheels are for CUDA {usual} too, and torchvision; {rest}"
             );
-            draft.decided(line, reference, why);
+            draft.note_decision(line, reference, why);
         }
         (Some(cuda), usual) if is_version(cuda) => {
             let why = format!("becomes {torch} and torchvision; {rest}");
-            draft.decided(line, reference, why);
+            draft.note_decision(line, reference, why);
             let usual = usual
                 .map(|usual| format!(", the usual wheels of torch {version} are for {usual}"))
                 .unwrap_or_default();
@@ -106,7 +106,7 @@ fn pytorch(reference: &str, tag: &str, line: usize, draft: &mut Draft) {
         }
         _ => {
             let why = format!("becomes {torch} and torchvision; {rest}");
-            draft.decided(line, reference, why);
+            draft.note_decision(line, reference, why);
         }
     }
     if tag.ends_with("-devel") {
@@ -134,7 +134,7 @@ fn python_of(image: &Image<'_>, tag: &str) -> Option<String> {
         None => return None,
     };
     let version = version.split('-').next()?;
-    let numbers = numbers(version)?;
+    let numbers = parse_numbers(version)?;
     match numbers.as_slice() {
         [3, minor, ..] => Some(format!("3.{minor}")),
         _ => None,
@@ -146,20 +146,20 @@ fn system(reference: &str, tag: &str, line: usize, draft: &mut Draft) {
         draft.spec.system.release = "debian/bookworm".to_owned();
     } else if !(tag.starts_with("trixie") || tag.starts_with("13")) {
         let why = "environments are made of Debian: trixie is taken".to_owned();
-        draft.decided(line, reference, why);
+        draft.note_decision(line, reference, why);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::tests::notes;
+    use super::super::super::tests::format_notes;
     use super::*;
 
     fn applied(reference: &str) -> (Vec<String>, String, String) {
         let mut draft = Draft::default();
-        apply(reference, 1, &mut draft);
+        apply_base_image(reference, 1, &mut draft);
         let adopted = draft.finish();
-        let said = notes(&adopted);
+        let said = format_notes(&adopted);
         let python = adopted.spec.python;
         (python.packages, python.version.unwrap_or_default(), said)
     }

@@ -1,7 +1,7 @@
 //! The commands of a `RUN` that install something.
 
 use super::super::conda;
-use super::super::note::shown;
+use super::super::note::redacted_line;
 use super::super::pyproject::{ProjectTable, toml_table};
 use super::super::requirement::{self, PROJECT, SOURCES};
 use super::super::requirements::RequirementsScan;
@@ -57,8 +57,13 @@ const HOUSEKEEPING: &[&str] = &[
 
 impl StageState<'_> {
     /// All commands of a script; `line` gives the line of a place in it.
-    pub(super) fn script(&mut self, script: &str, line: &dyn Fn(usize) -> usize, depth: usize) {
-        let commands = shell::commands(script, &mut self.variables);
+    pub(super) fn apply_script(
+        &mut self,
+        script: &str,
+        line: &dyn Fn(usize) -> usize,
+        depth: usize,
+    ) {
+        let commands = shell::parse_commands(script, &mut self.variables);
         let before = self.folder.clone();
         for command in commands {
             self.command(&command, line(command.place), depth);
@@ -77,7 +82,7 @@ impl StageState<'_> {
         };
         let program = first.rsplit('/').next().unwrap_or_default();
         let told = |program: &str, arguments: &[&str]| {
-            shown(&format!("{program} {}", arguments.join(" ")))
+            redacted_line(&format!("{program} {}", arguments.join(" ")))
         };
         let installs = Installs::of(program, rest);
         if command.conditional && !matches!(installs, Installs::Nothing | Installs::Other) {
@@ -93,7 +98,7 @@ impl StageState<'_> {
             Installs::Setup => self.left_out(line, &told(program, rest), SOURCES),
             Installs::Apt(_) | Installs::Nothing => {}
             Installs::Other => match (program, rest) {
-                ("cd", [folder]) => self.folder = self.absolute(folder),
+                ("cd", [folder]) => self.folder = self.absolute_path(folder),
                 ("export", pairs) => {
                     for (name, value) in pairs.iter().filter_map(|pair| pair.split_once('=')) {
                         self.variables.set(name, value.to_owned());
@@ -105,7 +110,7 @@ impl StageState<'_> {
                             .last()
                             .is_some_and(|o| o.starts_with('-') && o.ends_with('c')) =>
                 {
-                    self.script(script, &|_| line, depth + 1);
+                    self.apply_script(script, &|_| line, depth + 1);
                 }
                 _ if self.takes_system => self.left_out(line, &told(program, rest), NOT_RUN),
                 _ => {}
@@ -166,7 +171,7 @@ impl StageState<'_> {
                 Err(why) => self.left_out(line, word, why),
             }
         }
-        self.draft.require(Some(line), requirements);
+        self.draft.add_requirements(Some(line), requirements);
     }
 
     /// `--index-url` of one command.
@@ -182,11 +187,11 @@ impl StageState<'_> {
 
     /// `-r FILE`.
     fn requirements(&mut self, path: &str, line: usize) {
-        let Some((beside, text)) = self.read(path) else {
+        let Some((beside, text)) = self.read_copied_file(path) else {
             self.left_out(line, &format!("-r {path}"), MISSING);
             return;
         };
-        let scan = RequirementsScan::of(&beside, &text, self.beside);
+        let scan = RequirementsScan::scan_file(&beside, &text, self.beside);
         let whole = scan.refused.is_empty();
         let texts = scan
             .requirements
@@ -205,22 +210,23 @@ impl StageState<'_> {
         };
         let file = format!("{}/pyproject.toml", folder.trim_end_matches('/'));
         let table = self
-            .read(&file)
+            .read_copied_file(&file)
             .and_then(|(_, text)| toml_table(&text).ok());
         self.left_out(line, path, PROJECT);
-        let Some(project) = table.as_ref().and_then(ProjectTable::of) else {
+        let Some(project) = table.as_ref().and_then(ProjectTable::from_root) else {
             return;
         };
         let extras: Vec<&str> = extras.split(',').map(str::trim).collect();
-        let (good, bad) = project.dependencies(&extras);
+        let (good, bad) = project.classify_dependencies(&extras);
         for (what, why) in bad {
             self.left_out(line, &what, why);
         }
         if !good.is_empty() {
             let why = "its dependencies are copied into the spec; later changes of it do not count";
-            self.draft.decided(line, "pyproject.toml", why.to_owned());
+            self.draft
+                .note_decision(line, "pyproject.toml", why.to_owned());
         }
-        self.draft.require(Some(line), good);
+        self.draft.add_requirements(Some(line), good);
     }
 
     fn apt(&mut self, arguments: &[&str], line: usize) {
@@ -241,13 +247,13 @@ impl StageState<'_> {
     fn deb(&mut self, word: &str, line: usize) {
         let name = word.split(['=', '/', ':']).next().unwrap_or_default();
         if word.contains('=') {
-            self.draft.decided(line, word, DEBIANS.to_owned());
+            self.draft.note_decision(line, word, DEBIANS.to_owned());
         }
         let begins = |list: &[&str]| list.iter().any(|begin| name.starts_with(begin));
         if let Some(minor) = name.strip_prefix("python3.") {
             let minor = minor.split('-').next().unwrap_or_default();
             if !minor.is_empty() && minor.bytes().all(|b| b.is_ascii_digit()) && minor.len() < 4 {
-                self.draft.python(Some(line), &format!("3.{minor}"));
+                self.draft.set_python(Some(line), &format!("3.{minor}"));
                 return;
             }
         }
@@ -255,7 +261,7 @@ impl StageState<'_> {
             "python" | "python3" | "python3-pip" | "python3-dev" | "python3-venv"
             | "python-is-python3" | "python3-distutils" | "python3-setuptools"
             | "python3-wheel" | "python3-virtualenv" => {
-                self.draft.decided(line, name, BASE.to_owned());
+                self.draft.note_decision(line, name, BASE.to_owned());
             }
             "software-properties-common"
             | "apt-transport-https"
@@ -263,7 +269,7 @@ impl StageState<'_> {
             | "gnupg"
             | "gnupg2"
             | "lsb-release"
-            | "dirmngr" => self.draft.decided(line, name, ARCHIVES.to_owned()),
+            | "dirmngr" => self.draft.note_decision(line, name, ARCHIVES.to_owned()),
             _ if begins(&[
                 "cuda-",
                 "libcudnn",
@@ -279,7 +285,7 @@ impl StageState<'_> {
             _ => {
                 let debian = DEBIAN.iter().find(|(ubuntu, _)| *ubuntu == name);
                 self.draft
-                    .system(Some(line), debian.map_or(name, |(_, debian)| debian));
+                    .add_system_package(Some(line), debian.map_or(name, |(_, debian)| debian));
             }
         }
     }
@@ -295,7 +301,7 @@ impl StageState<'_> {
                     self.conda_file(&["-f", path], line);
                 }
                 _ if word.starts_with('-') => {}
-                _ => conda::dependency(word, Some(line), &mut self.draft, &mut there),
+                _ => conda::add_dependency(word, Some(line), &mut self.draft, &mut there),
             }
         }
     }
@@ -310,7 +316,7 @@ impl StageState<'_> {
             }
         });
         let path = named.unwrap_or("environment.yml");
-        let read = self.read(path);
+        let read = self.read_copied_file(path);
         let done = read.map(|(_, text)| {
             conda::convert_into(&text, self.beside, Some(line), &mut self.draft).is_ok()
         });

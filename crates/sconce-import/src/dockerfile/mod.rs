@@ -14,21 +14,21 @@ use sconce_schema::spec::{MountSpec, WORKSPACE};
 
 use self::parse::Instruction;
 use self::shell::ShellVariables;
-use self::stage::{StageOutline, StageState, below};
+use self::stage::{StageOutline, StageState, strip_dir_prefix};
 use super::{ImportError, ImportedSpec, SiblingFiles, conda};
 
 /// More stages than any Dockerfile has.
 const MOST_STAGES: usize = 200;
 
 pub(super) fn convert(text: &str, beside: SiblingFiles<'_>) -> Result<ImportedSpec, ImportError> {
-    let instructions = parse::parse(text);
+    let instructions = parse::parse_instructions(text);
     let mut variables = ShellVariables::default();
     let plans = plans(&instructions, &mut variables);
     if plans.is_empty() {
         return Err(ImportError::Nothing { missing: "no FROM" });
     }
     let mut stage = StageState::new(beside, variables);
-    stage.follow(&plans, plans.len() - 1, &mut BTreeSet::new());
+    stage.apply_stage(&plans, plans.len() - 1, &mut BTreeSet::new());
     Ok(finish(stage))
 }
 
@@ -73,7 +73,7 @@ fn finish(mut stage: StageState<'_>) -> ImportedSpec {
     let same = stage.indexes.windows(2).all(|pair| pair[0].1 == pair[1].1);
     for (line, url) in std::mem::take(&mut stage.indexes) {
         if same && !stage.usual_index {
-            stage.draft.index(Some(line), &url);
+            stage.draft.set_index(Some(line), &url);
         } else {
             stage.draft.extra_index(Some(line), &url);
         }
@@ -85,7 +85,7 @@ fn finish(mut stage: StageState<'_>) -> ImportedSpec {
     {
         stage.draft.spec.run.workdir = Some(folder);
     }
-    let command = command::command(stage.entrypoint.take(), stage.cmd.take());
+    let command = command::resolve_command(stage.entrypoint.take(), stage.cmd.take());
     if let Some(command) = command {
         run_command(&mut stage, command, &places);
     }
@@ -105,7 +105,7 @@ fn finish(mut stage: StageState<'_>) -> ImportedSpec {
     }
     for (line, path, _) in files {
         let why = "its requirements are copied into the spec, as they are not all; later changes of it do not count";
-        draft.decided(line, &path, why.to_owned());
+        draft.note_decision(line, &path, why.to_owned());
     }
     draft.finish()
 }
@@ -124,7 +124,7 @@ fn places(stage: &mut StageState<'_>) -> Vec<(String, String)> {
     for copy in &copies {
         let workspace = format!("{WORKSPACE}/{}", copy.source);
         let workspace = workspace.trim_end_matches('/').to_owned();
-        let here = below(&copy.target, &folder).filter(|_| folder != "/");
+        let here = strip_dir_prefix(&copy.target, &folder).filter(|_| folder != "/");
         if here.is_some() || copy.source.is_empty() && copy.target != "/" {
             // `COPY a.txt .` to the working directory says where that is.
             if here == Some(&copy.source) {
@@ -142,7 +142,7 @@ fn places(stage: &mut StageState<'_>) -> Vec<(String, String)> {
                 if !stage.draft.spec.run.mounts.contains(&mount) {
                     stage.draft.spec.run.mounts.push(mount);
                     let why = "mounted instead of copied".to_owned();
-                    stage.draft.decided(
+                    stage.draft.note_decision(
                         copy.line,
                         &format!("{} {}", copy.source, copy.target),
                         why,
@@ -166,7 +166,7 @@ fn places(stage: &mut StageState<'_>) -> Vec<(String, String)> {
 /// A path of the image as it is in a run.
 fn moved(path: &str, places: &[(String, String)]) -> String {
     for (target, workspace) in places {
-        if let Some(rest) = below(path, target).filter(|_| path.starts_with('/')) {
+        if let Some(rest) = strip_dir_prefix(path, target).filter(|_| path.starts_with('/')) {
             return match rest {
                 "" => workspace.clone(),
                 rest => format!("{workspace}/{rest}"),
@@ -183,7 +183,7 @@ fn variables(stage: &mut StageState<'_>, places: &[(String, String)]) {
         let begins = |list: &[&str]| list.iter().any(|begin| name.starts_with(begin));
         match name.as_str() {
             "PIP_INDEX_URL" | "UV_INDEX_URL" | "UV_DEFAULT_INDEX" => {
-                stage.draft.index(Some(line), &value)
+                stage.draft.set_index(Some(line), &value)
             }
             "PIP_EXTRA_INDEX_URL" | "UV_EXTRA_INDEX_URL" | "UV_INDEX" => {
                 for url in value.split_whitespace() {
@@ -226,7 +226,9 @@ fn variables(stage: &mut StageState<'_>, places: &[(String, String)]) {
             }
             _ => {
                 let parts: Vec<String> = value.split(':').map(|part| moved(part, places)).collect();
-                stage.draft.variable(Some(line), &name, &parts.join(":"));
+                stage
+                    .draft
+                    .add_variable(Some(line), &name, &parts.join(":"));
             }
         }
     }
@@ -240,7 +242,7 @@ fn run_command(
     let shell = matches!(command.words.as_slice(), [one] if matches!(one.rsplit('/').next(), Some("bash" | "sh" | "zsh")));
     if shell || command.words.is_empty() {
         let why = "`sconce shell` opens one, so the spec has no command".to_owned();
-        stage.draft.decided(command.line, "a shell", why);
+        stage.draft.note_decision(command.line, "a shell", why);
         return;
     }
     if command.words.iter().any(|word| word.contains('\0')) {
@@ -255,7 +257,7 @@ fn run_command(
         let why = "the spec's folder is at /workspace inside".to_owned();
         stage
             .draft
-            .decided(command.line, &command.words.join(" "), why);
+            .note_decision(command.line, &command.words.join(" "), why);
     }
     stage.draft.spec.run.command = words;
 }

@@ -27,7 +27,7 @@ pub(super) struct Heredoc {
 }
 
 impl Instruction {
-    pub(super) fn flag(&self, name: &str) -> Option<&str> {
+    pub(super) fn flag_value(&self, name: &str) -> Option<&str> {
         let flag = self.flags.iter().find(|(flag, _)| flag == name)?;
         Some(&flag.1)
     }
@@ -45,7 +45,7 @@ impl Instruction {
 const MOST: usize = 20_000;
 
 /// Never fails: what is no instruction gets a keyword that is none.
-pub(super) fn parse(text: &str) -> Vec<Instruction> {
+pub(super) fn parse_instructions(text: &str) -> Vec<Instruction> {
     let lines: Vec<&str> = text.lines().collect();
     let escape = escape(&lines);
     let mut instructions = Vec::new();
@@ -197,11 +197,11 @@ mod tests {
     #[test]
     fn lines_are_joined_and_keep_their_numbers() {
         let text = "# escape=\\\n\nFROM a AS b\nrun --mount=type=cache,target=/x --network=none one && \\\n  # why\n\n  two \\\n  three\nCMD [\"x\"]";
-        let all = parse(text);
+        let all = parse_instructions(text);
         assert_eq!(all.len(), 3);
         let run = &all[1];
         assert_eq!((run.line, run.keyword.as_str()), (4, "RUN"));
-        assert_eq!(run.flag("mount"), Some("type=cache,target=/x"));
+        assert_eq!(run.flag_value("mount"), Some("type=cache,target=/x"));
         assert_eq!(run.rest, "one &&   two   three");
         let line = |word: &str| run.line_at(run.rest.find(word).unwrap());
         assert_eq!((line("one"), line("two"), line("three")), (4, 7, 8));
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn here_documents_belong_to_their_instruction() {
-        let all = parse(
+        let all = parse_instructions(
             "FROM a\nRUN <<EOF\npip install x\n# not a comment\nEOF\nCOPY <<-\"A\" <<B /x\n\tone\n\tA\ntwo\nB\nCMD y\n",
         );
         assert_eq!(all[1].heredocs[0].text, "pip install x\n# not a comment\n");
@@ -218,13 +218,16 @@ mod tests {
         let texts: Vec<&str> = all[2].heredocs.iter().map(|h| h.text.as_str()).collect();
         assert_eq!(texts, ["one\n", "two\n"]);
         assert_eq!(all[3].keyword, "CMD");
-        assert_eq!(parse("RUN <<EOF\nnever ended").len(), 1);
+        assert_eq!(parse_instructions("RUN <<EOF\nnever ended").len(), 1);
     }
 
     #[test]
     fn another_escape() {
-        let all = parse("# escape=`\nFROM a\nRUN x `\n  y\n");
+        let all = parse_instructions("# escape=`\nFROM a\nRUN x `\n  y\n");
         assert_eq!(all[1].rest, "x   y");
-        assert_eq!(parse("FROM a \\"), parse("FROM a \\"));
+        assert_eq!(
+            parse_instructions("FROM a \\"),
+            parse_instructions("FROM a \\")
+        );
     }
 }

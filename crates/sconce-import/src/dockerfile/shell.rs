@@ -133,7 +133,7 @@ enum Token {
 }
 
 /// The commands of `script`, in their order. `sh -c "…"` is not looked into.
-pub(super) fn commands(script: &str, variables: &mut ShellVariables) -> Vec<ShellCommand> {
+pub(super) fn parse_commands(script: &str, variables: &mut ShellVariables) -> Vec<ShellCommand> {
     let mut commands = Vec::new();
     let mut depth = 0_usize;
     let mut or = false;
@@ -205,7 +205,10 @@ fn assignment(word: &str) -> Option<(String, String)> {
 }
 
 /// `A=1 B="two words"` as `ENV` has it: words with no operators among them.
-pub(super) fn assignments(text: &str, variables: &mut ShellVariables) -> Vec<(String, String)> {
+pub(super) fn parse_assignments(
+    text: &str,
+    variables: &mut ShellVariables,
+) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
     let mut at = 0;
     while let Some(c) = text[at..].chars().next() {
@@ -359,7 +362,7 @@ fn quoted(text: &str, variables: &mut ShellVariables) -> String {
 /// Whether a text's words are what a shell would make of them, without knowing more than `RUN`
 /// does: one command, nothing that only a run can tell.
 pub(super) fn plain_words(script: &str, variables: &mut ShellVariables) -> Option<Vec<String>> {
-    let mut all = commands(script, variables);
+    let mut all = parse_commands(script, variables);
     let one = all.pop().filter(|_| all.is_empty())?;
     let plain = !one.conditional && !one.redirected && one.assignments.is_empty();
     let unknown = one
@@ -379,7 +382,7 @@ mod tests {
     fn words(script: &str) -> Vec<String> {
         let mut variables = ShellVariables::default();
         variables.set("V", "2.6".to_owned());
-        commands(script, &mut variables)
+        parse_commands(script, &mut variables)
             .into_iter()
             .map(|c| {
                 let mark = if c.conditional { "? " } else { "" };
@@ -446,7 +449,7 @@ mod tests {
         fn no_text_panics(text in "[-a-z${}()<>=&|;:'\"`#é \n\\\\]{0,80}") {
             let mut variables = ShellVariables::default();
             variables.set("a", "é$".to_owned());
-            let all = commands(&text, &mut variables);
+            let all = parse_commands(&text, &mut variables);
             prop_assert!(all.iter().all(|c| text.is_char_boundary(c.place)));
             let _ = variables.expand(&text);
             let _ = plain_words(&text, &mut variables);

@@ -83,7 +83,7 @@ impl<'a> StageState<'a> {
     }
 
     /// A path inside the image, from where the instruction stands.
-    pub(super) fn absolute(&self, path: &str) -> String {
+    pub(super) fn absolute_path(&self, path: &str) -> String {
         let joined = if path.starts_with('/') {
             path.to_owned()
         } else {
@@ -101,11 +101,11 @@ impl<'a> StageState<'a> {
     }
 
     /// The text of a file inside the image that was copied into it, and its path beside the spec.
-    pub(super) fn read(&mut self, path: &str) -> Option<(String, String)> {
+    pub(super) fn read_copied_file(&mut self, path: &str) -> Option<(String, String)> {
         self.reads = self.reads.checked_sub(1)?;
-        let at = self.absolute(path);
+        let at = self.absolute_path(path);
         let copied = self.copies.iter().rev().filter_map(|copy| {
-            let rest = below(&at, &copy.target)?;
+            let rest = strip_dir_prefix(&at, &copy.target)?;
             inside(format!("{}/{rest}", copy.source).trim_matches('/'))
         });
         // Also where a mount or a pattern brought it in.
@@ -119,7 +119,7 @@ impl<'a> StageState<'a> {
     }
 
     /// Follows the plan at `place`, after that which it is made from.
-    pub(super) fn follow(
+    pub(super) fn apply_stage(
         &mut self,
         plans: &[StageOutline<'_>],
         place: usize,
@@ -133,7 +133,7 @@ impl<'a> StageState<'a> {
         seen.extend(&chain);
         if self.takes_system {
             let first = &plans[chain[0]];
-            image::apply(&first.base, first.line, &mut self.draft);
+            image::apply_base_image(&first.base, first.line, &mut self.draft);
         }
         for place in chain {
             for instruction in &plans[place].instructions {
@@ -173,18 +173,18 @@ impl<'a> StageState<'a> {
                 let folder = self
                     .variables
                     .expand(one.rest.trim().trim_matches(['"', '\'']));
-                self.folder = self.absolute(&folder);
+                self.folder = self.absolute_path(&folder);
             }
             "ENTRYPOINT" => {
-                self.entrypoint = Some(command::read(one, &mut self.variables));
+                self.entrypoint = Some(command::parse_words(one, &mut self.variables));
                 self.cmd = None;
             }
-            "CMD" => self.cmd = Some(command::read(one, &mut self.variables)),
+            "CMD" => self.cmd = Some(command::parse_words(one, &mut self.variables)),
             "EXPOSE" if self.takes_system => {
                 let ports = self.variables.expand(&one.rest);
                 let why = "it can be reached as it is: the run is on the machine's own network";
                 self.draft
-                    .decided(line, &format!("port {ports}"), why.to_owned());
+                    .note_decision(line, &format!("port {ports}"), why.to_owned());
             }
             "VOLUME" if self.takes_system => {
                 self.left_out(line, &one.rest, "give the folder with `mounts` in [run]")
@@ -204,11 +204,11 @@ impl<'a> StageState<'a> {
     fn run(&mut self, one: &Instruction) {
         if let Some(words) = command::exec_form(&one.rest) {
             let script: Vec<String> = words.iter().map(|word| quote(word)).collect();
-            self.script(&script.join(" "), &|_| one.line, 0);
+            self.apply_script(&script.join(" "), &|_| one.line, 0);
             return;
         }
         let Some(document) = one.heredocs.first() else {
-            self.script(&one.rest, &|place| one.line_at(place), 0);
+            self.apply_script(&one.rest, &|place| one.line_at(place), 0);
             return;
         };
         // `<<EOF` and `bash -e <<EOF` are scripts, `python <<EOF` and `cat <<EOF > x` are not.
@@ -218,9 +218,9 @@ impl<'a> StageState<'a> {
             let breaks = document.text.match_indices('\n');
             let breaks: Vec<usize> = breaks.map(|(at, _)| at).collect();
             let line = |place| document.line + breaks.partition_point(|at| *at < place);
-            self.script(&document.text, &line, 0);
+            self.apply_script(&document.text, &line, 0);
         } else {
-            self.script(&one.rest, &|_| one.line, 0);
+            self.apply_script(&one.rest, &|_| one.line, 0);
         }
     }
 
@@ -249,7 +249,7 @@ impl<'a> StageState<'a> {
         let Some(target) = words.pop() else {
             return;
         };
-        if let Some(from) = one.flag("from") {
+        if let Some(from) = one.flag_value("from") {
             let from = self.variables.expand(from);
             match named(plans, &from, place) {
                 Some(other) if has_packages(&words) && !seen.contains(&other) => {
@@ -257,9 +257,12 @@ impl<'a> StageState<'a> {
                     let folder = std::mem::replace(&mut self.folder, "/".to_owned());
                     let (env, copies) = (self.env.len(), self.copies.len());
                     let commands = (self.entrypoint.take(), self.cmd.take());
-                    self.draft
-                        .decided(line, &format!("the stage {from}"), ONLY_PYTHON.to_owned());
-                    self.follow(plans, other, seen);
+                    self.draft.note_decision(
+                        line,
+                        &format!("the stage {from}"),
+                        ONLY_PYTHON.to_owned(),
+                    );
+                    self.apply_stage(plans, other, seen);
                     (self.entrypoint, self.cmd) = commands;
                     self.env.truncate(env);
                     self.copies.truncate(copies);
@@ -323,7 +326,7 @@ impl<'a> StageState<'a> {
             }
             return;
         };
-        let mut at = self.absolute(target);
+        let mut at = self.absolute_path(target);
         let name = path.rsplit('/').next().unwrap_or_default();
         let into = target.ends_with('/') || target == "." || several;
         if into && is_file(name) && !pattern {
@@ -375,7 +378,7 @@ fn is_file(name: &str) -> bool {
 }
 
 /// What of `path` lies below `folder`; empty for the folder itself.
-pub(super) fn below<'a>(path: &'a str, folder: &str) -> Option<&'a str> {
+pub(super) fn strip_dir_prefix<'a>(path: &'a str, folder: &str) -> Option<&'a str> {
     let folder = folder.trim_end_matches('/');
     let rest = path.strip_prefix(folder)?;
     (rest.is_empty() || rest.starts_with('/')).then(|| rest.trim_start_matches('/'))
@@ -391,7 +394,7 @@ fn pairs(rest: &str, variables: &mut ShellVariables) -> Vec<(String, String)> {
             name => vec![(name.to_owned(), variables.expand(value))],
         };
     }
-    super::shell::assignments(rest, variables)
+    super::shell::parse_assignments(rest, variables)
 }
 
 fn quote(word: &str) -> String {

@@ -1,4 +1,4 @@
-use super::super::tests::notes;
+use super::super::tests::format_notes;
 use super::*;
 
 fn beside(path: &str) -> Option<String> {
@@ -16,7 +16,7 @@ fn beside(path: &str) -> Option<String> {
 
 fn read(text: &str) -> (ImportedSpec, String) {
     let adopted = convert(text, &beside).expect("it can be adopted");
-    let said = notes(&adopted);
+    let said = format_notes(&adopted);
     (adopted, said)
 }
 

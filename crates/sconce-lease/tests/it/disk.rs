@@ -24,7 +24,8 @@ fn take(cards: u32, minutes: Option<u64>) -> LeaseRequest {
 }
 
 fn look(database: &mut Database, world: &Played) -> Overview {
-    let answer = database.ask(&Policy::default(), world, &user(9), 1, &LeaseRequest::Look);
+    let answer =
+        database.apply_request(&Policy::default(), world, &user(9), 1, &LeaseRequest::Look);
     match answer.unwrap() {
         LeaseResponse::Overview(overview) => overview,
         other => panic!("{other:?}"),
@@ -47,7 +48,7 @@ fn a_hundred_at_once_by_twenty_users_on_eight_cards() {
                     barrier.wait();
                     let ask = take(1, Some(30));
                     database
-                        .ask(policy, world, &user(n % 20), 1000 + n, &ask)
+                        .apply_request(policy, world, &user(n % 20), 1000 + n, &ask)
                         .unwrap()
                 })
             })
@@ -99,11 +100,11 @@ fn a_writer_killed_at_any_byte_gives_nothing_twice_and_loses_nothing() {
     let policy = Policy::default();
     let mut database = Database::new(folder.path());
     database
-        .ask(&policy, &world, &user(1), 11, &take(1, Some(30)))
+        .apply_request(&policy, &world, &user(1), 11, &take(1, Some(30)))
         .unwrap();
     let before = fs::read(&log).unwrap();
     database
-        .ask(&policy, &world, &user(2), 12, &take(1, Some(30)))
+        .apply_request(&policy, &world, &user(2), 12, &take(1, Some(30)))
         .unwrap();
     let after = fs::read(&log).unwrap();
     assert!(after.starts_with(&before));
@@ -118,7 +119,7 @@ fn a_writer_killed_at_any_byte_gives_nothing_twice_and_loses_nothing() {
         );
         // The next one writes on what counts, not on what was torn.
         let answer = next
-            .ask(&policy, &world, &user(3), 13, &take(1, Some(30)))
+            .apply_request(&policy, &world, &user(3), 13, &take(1, Some(30)))
             .unwrap();
         assert_eq!(matches!(answer, LeaseResponse::Granted(_)), held == 1);
         assert_eq!(
@@ -145,7 +146,7 @@ fn a_long_log_is_compacted_and_tells_the_same() {
     let policy = Policy::default();
     let (mut one, mut other) = (Database::new(folder.path()), Database::new(folder.path()));
     let kept = one
-        .ask(&policy, &world, &user(7), 5, &take(1, Some(100_000)))
+        .apply_request(&policy, &world, &user(7), 5, &take(1, Some(100_000)))
         .unwrap();
     assert!(matches!(kept, LeaseResponse::Granted(_)));
     let mut compacted = 0;
@@ -153,12 +154,13 @@ fn a_long_log_is_compacted_and_tells_the_same() {
     for round in 0..600 {
         world.pass(MINUTE);
         let database = if round % 3 == 0 { &mut other } else { &mut one };
-        let answer = database.ask(&policy, &world, &user(1), 11, &take(1, Some(5)));
+        let answer = database.apply_request(&policy, &world, &user(1), 11, &take(1, Some(5)));
         let LeaseResponse::Granted(lease) = answer.unwrap() else {
             panic!("round {round}");
         };
         let back = LeaseRequest::Return { id: lease.id };
-        one.ask(&policy, &world, &user(1), 11, &back).unwrap();
+        one.apply_request(&policy, &world, &user(1), 11, &back)
+            .unwrap();
         let now = fs::metadata(folder.path().join("leases.log"))
             .unwrap()
             .len();
@@ -178,7 +180,8 @@ fn another_log_in_the_same_file_is_read_from_its_start() {
     let policy = Policy::default();
     let fill = |database: &mut Database, uid, count| {
         for _ in 0..count {
-            let answer = database.ask(&policy, &world, &user(uid), 11, &take(1, Some(60)));
+            let answer =
+                database.apply_request(&policy, &world, &user(uid), 11, &take(1, Some(60)));
             assert!(matches!(answer.unwrap(), LeaseResponse::Granted(_)));
         }
     };
@@ -202,8 +205,11 @@ fn a_users_queue_has_an_end() {
     let world = Played::new(1);
     let policy = Policy::parse("[default]\nqueue = 2\n").unwrap();
     let mut database = Database::new(folder.path());
-    let mut ask =
-        |uid, ask: &LeaseRequest| database.ask(&policy, &world, &user(uid), 11, ask).unwrap();
+    let mut ask = |uid, ask: &LeaseRequest| {
+        database
+            .apply_request(&policy, &world, &user(uid), 11, ask)
+            .unwrap()
+    };
     assert!(matches!(
         ask(1, &take(1, Some(60))),
         LeaseResponse::Granted(_)
@@ -247,17 +253,17 @@ fn the_holder_is_killed() {
     let policy = Policy::default();
     let mut database = Database::new(folder.path());
     database
-        .ask(&policy, &world, &user(1), 11, &take(1, None))
+        .apply_request(&policy, &world, &user(1), 11, &take(1, None))
         .unwrap();
     let queued = database
-        .ask(&policy, &world, &user(2), 12, &take(1, None))
+        .apply_request(&policy, &world, &user(2), 12, &take(1, None))
         .unwrap();
     let LeaseResponse::Queued(queued) = queued else {
         panic!("{queued:?}");
     };
     assert_eq!(queued.start_s, None, "the holder said no end");
     database
-        .ask(&policy, &world, &user(3), 13, &take(1, Some(5)))
+        .apply_request(&policy, &world, &user(3), 13, &take(1, Some(5)))
         .unwrap();
     // The one who waits is killed as well: the third has the card.
     world.kill(12);
@@ -273,10 +279,10 @@ fn a_reboot_and_a_clock_set_back() {
     let policy = Policy::default();
     let mut database = Database::new(folder.path());
     database
-        .ask(&policy, &world, &user(1), 11, &take(1, None))
+        .apply_request(&policy, &world, &user(1), 11, &take(1, None))
         .unwrap();
     database
-        .ask(&policy, &world, &user(2), 12, &take(1, Some(60)))
+        .apply_request(&policy, &world, &user(2), 12, &take(1, Some(60)))
         .unwrap();
     // An administrator sets the clock back by a day: nobody has a day more.
     world.clock.lock().unwrap().wall_ms -= 24 * 60 * MINUTE;
@@ -285,7 +291,7 @@ fn a_reboot_and_a_clock_set_back() {
     assert_eq!(shown.leases[1].until_s, Some(shown.now_s + 50 * 60));
     // Written down, then 20 minutes of darkness.
     database
-        .ask(
+        .apply_request(
             &policy,
             &world,
             &user(2),
@@ -311,7 +317,7 @@ fn a_reboot_and_a_clock_set_back() {
     );
     // A machine whose battery is empty wakes up in the past: no time passed, and that is told.
     database
-        .ask(
+        .apply_request(
             &policy,
             &world,
             &user(2),
@@ -338,20 +344,20 @@ fn a_card_falls_off_the_bus() {
     let policy = Policy::default();
     let mut database = Database::new(folder.path());
     let answer = database
-        .ask(&policy, &world, &user(1), 11, &take(2, Some(60)))
+        .apply_request(&policy, &world, &user(1), 11, &take(2, Some(60)))
         .unwrap();
     assert!(matches!(answer, LeaseResponse::Granted(_)));
     let lost = world.cards.lock().unwrap().remove(0);
     let shown = look(&mut database, &world);
     assert_eq!(shown.leases[0].lost, std::slice::from_ref(&lost.key));
     let answer = database
-        .ask(&policy, &world, &user(2), 12, &take(2, Some(60)))
+        .apply_request(&policy, &world, &user(2), 12, &take(2, Some(60)))
         .unwrap();
     let LeaseResponse::Refused(LeaseRefusal::TooFew { there: 1, .. }) = answer else {
         panic!("{answer:?}");
     };
     let answer = database
-        .ask(&policy, &world, &user(2), 12, &take(1, Some(60)))
+        .apply_request(&policy, &world, &user(2), 12, &take(1, Some(60)))
         .unwrap();
     assert!(matches!(answer, LeaseResponse::Queued(_)));
     // It comes back, and is still the holder's; then it goes to the next.
@@ -369,24 +375,29 @@ fn what_cannot_be_read_or_written_is_told() {
     let policy = Policy::default();
     let mut database = Database::new(folder.path());
     database
-        .ask(&policy, &world, &user(1), 11, &take(1, Some(60)))
+        .apply_request(&policy, &world, &user(1), 11, &take(1, Some(60)))
         .unwrap();
     database
-        .ask(&policy, &world, &user(1), 11, &take(1, Some(60)))
+        .apply_request(&policy, &world, &user(1), 11, &take(1, Some(60)))
         .unwrap();
     let log = folder.path().join("leases.log");
     let good = fs::read(&log).unwrap();
     let mut bytes = good.clone();
     bytes[20] ^= 1;
     fs::write(&log, bytes).unwrap();
-    let error =
-        Database::new(folder.path()).ask(&policy, &world, &user(1), 11, &LeaseRequest::Look);
+    let error = Database::new(folder.path()).apply_request(
+        &policy,
+        &world,
+        &user(1),
+        11,
+        &LeaseRequest::Look,
+    );
     assert!(
         matches!(error, Err(LeaseError::Damaged { line: 1, .. })),
         "{error:?}"
     );
     fs::write(folder.path().join("file"), "").unwrap();
     let mut nowhere = Database::new(folder.path().join("file/below"));
-    let error = nowhere.ask(&policy, &world, &user(1), 11, &LeaseRequest::Look);
+    let error = nowhere.apply_request(&policy, &world, &user(1), 11, &LeaseRequest::Look);
     assert!(matches!(error, Err(LeaseError::File { .. })), "{error:?}");
 }

@@ -2,7 +2,7 @@
 
 use sconce_lease::{
     AcquireRequest, GpuSelection, LeaseEvent, LeaseRequest, LeaseResponse, LeaseState,
-    LeaseSystem as _, Policy, decide,
+    LeaseSystem as _, Policy, decide_request,
 };
 
 use crate::tools::{Dice, MINUTE, Played, user};
@@ -37,7 +37,7 @@ fn nobody_waits_for_ever() {
         let mut state = LeaseState::default();
         let mut ask = |uid, ask: &LeaseRequest| {
             let seen = world.see(&state).unwrap();
-            let decision = decide(&mut state, &policy, &seen, &user(uid), None, ask);
+            let decision = decide_request(&mut state, &policy, &seen, &user(uid), None, ask);
             let granted = decision.events.iter().filter_map(|event| match event {
                 LeaseEvent::Granted { id, .. } => Some(*id),
                 _ => None,
@@ -82,7 +82,7 @@ fn who_used_less_comes_first_and_short_ones_fill_the_gaps() {
     let mut state = LeaseState::default();
     let mut ask = |uid, ask: &LeaseRequest| {
         let seen = world.see(&state).unwrap();
-        decide(&mut state, &policy, &seen, &user(uid), None, ask).answer
+        decide_request(&mut state, &policy, &seen, &user(uid), None, ask).answer
     };
     let granted = |answer: &LeaseResponse| matches!(answer, LeaseResponse::Granted(_));
     assert!(granted(&ask(1, &take(1, 60))));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use sconce_lease::{
     AcquireRequest, ClockReading, GpuSelection, LeaseEvent, LeaseRefusal, LeaseRequest,
-    LeaseResponse, LeaseState, LeaseSystem as _, Policy, decide, overview,
+    LeaseResponse, LeaseState, LeaseSystem as _, Policy, build_overview, decide_request,
 };
 use sconce_schema::Bytes;
 
@@ -90,7 +90,7 @@ impl Both {
         let seen = self.world.see(&self.state).unwrap();
         let process = self.world.process(pid);
         let (state, policy) = (&mut self.state, &self.policy);
-        let decision = decide(state, policy, &seen, &user(uid), process.as_ref(), ask);
+        let decision = decide_request(state, policy, &seen, &user(uid), process.as_ref(), ask);
         self.events.extend(decision.events);
         decision.answer
     }
@@ -133,7 +133,7 @@ impl Both {
         }
         let order = self.model.order(&used);
         let plan = self.model.plan(&order);
-        let shown = overview(&self.state, &self.policy);
+        let shown = build_overview(&self.state, &self.policy);
         let real: Vec<_> = shown.queue.iter().map(|w| (w.id, w.start_s)).collect();
         let start = |start: u64| shown.now_s + (start - self.model.now) * 60;
         let model: Vec<_> = plan
@@ -157,7 +157,7 @@ impl Both {
         let open = while_alive && dice.below(3) == 0;
         let minutes = (!open).then(|| 1 + dice.below(11));
         let wait = dice.below(5) > 0;
-        let memory = large.then_some(Bytes::gib(60));
+        let memory = large.then_some(Bytes::from_gib(60));
         let answer = self.ask(
             uid,
             pid,

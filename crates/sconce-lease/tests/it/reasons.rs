@@ -2,7 +2,7 @@
 
 use sconce_lease::{
     AcquireRequest, GpuSelection, LeaseRefusal, LeaseRequest, LeaseResponse, LeaseState,
-    LeaseSystem as _, Overview, Policy, QueueEntry, QueuedRequest, decide,
+    LeaseSystem as _, Overview, Policy, QueueEntry, QueuedRequest, decide_request,
 };
 
 use crate::tools::{MINUTE, Played, user};
@@ -25,7 +25,7 @@ impl Lab {
     fn ask(&mut self, uid: u32, ask: &LeaseRequest) -> LeaseResponse {
         let seen = self.world.see(&self.state).unwrap();
         let process = self.world.process(1000 + uid);
-        decide(
+        decide_request(
             &mut self.state,
             &self.policy,
             &seen,

@@ -31,7 +31,7 @@ fn take() -> LeaseRequest {
 #[test]
 fn the_kernel_tells_who_is_there() {
     let (one, _other) = UnixStream::pair().unwrap();
-    let peer = service::peer(&one).unwrap();
+    let peer = service::identify_peer(&one).unwrap();
     assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
     assert_eq!(peer.pid, Some(std::process::id()));
     let machine = LocalSystem {
@@ -39,10 +39,10 @@ fn the_kernel_tells_who_is_there() {
         cards: Vec::new(),
         handles: Handles::default(),
     };
-    let process = peer.process(&machine).unwrap();
+    let process = peer.find_process(&machine).unwrap();
     assert_eq!(process.pid, std::process::id());
     let unseen = Peer { pid: None, ..peer };
-    assert_eq!(unseen.process(&machine), None);
+    assert_eq!(unseen.find_process(&machine), None);
 }
 
 /// Its number may be another's by now: here it is that of this very test.
@@ -62,7 +62,7 @@ fn a_process_that_ended_is_not_taken_for_the_one_with_its_number() {
         cards: Vec::new(),
         handles: Handles::default(),
     };
-    assert_eq!(reused.process(&machine), None);
+    assert_eq!(reused.find_process(&machine), None);
 }
 
 /// Ends the service, however the test ends.
@@ -83,7 +83,7 @@ fn two_users_and_hostile_ones() {
     let world = Played::new(1);
     let database = Mutex::new(Database::new(folder.path().join("leases")));
     let policy = Policy::default();
-    // The test says who is there; the program has only `service::peer`.
+    // The test says who is there; the program has only `service::identify_peer`.
     let uid = AtomicU32::new(1);
     let identify = |_: &UnixStream| {
         Ok(Peer {
@@ -94,7 +94,7 @@ fn two_users_and_hostile_ones() {
     };
     let answer = |peer: &Peer, ask: &LeaseRequest| {
         let mut database = database.lock().unwrap();
-        database.ask(&policy, &world, &user(peer.uid), 77, ask)
+        database.apply_request(&policy, &world, &user(peer.uid), 77, ask)
     };
     let ended = AtomicBool::new(false);
     let stop = || ended.load(Ordering::SeqCst);
@@ -109,16 +109,16 @@ fn two_users_and_hostile_ones() {
         let listener = &listener;
         let serving = scope.spawn(move || service::serve(listener, &serving));
         let ends = Ends(&ended, &socket);
-        let LeaseResponse::Granted(lease) = service::ask(&socket, &take()).unwrap() else {
+        let LeaseResponse::Granted(lease) = service::send_request(&socket, &take()).unwrap() else {
             panic!()
         };
         uid.store(2, Ordering::SeqCst);
         assert!(matches!(
-            service::ask(&socket, &take()).unwrap(),
+            service::send_request(&socket, &take()).unwrap(),
             LeaseResponse::Queued(_)
         ));
         let back = LeaseRequest::Return { id: lease.id };
-        let refused = service::ask(&socket, &back).unwrap();
+        let refused = service::send_request(&socket, &back).unwrap();
         assert!(
             matches!(
                 refused,
@@ -143,12 +143,12 @@ fn two_users_and_hostile_ones() {
         }
         drop(UnixStream::connect(&socket).unwrap());
         uid.store(0, Ordering::SeqCst);
-        let answer = service::ask(&socket, &back).unwrap();
+        let answer = service::send_request(&socket, &back).unwrap();
         assert_eq!(answer, LeaseResponse::Returned(lease.id), "the owner may");
         drop(ends);
         serving.join().unwrap().unwrap();
     });
-    let gone = service::ask(&folder.path().join("none"), &take()).unwrap_err();
+    let gone = service::send_request(&folder.path().join("none"), &take()).unwrap_err();
     assert!(gone.to_string().ends_with("does not answer"), "{gone}");
 }
 
@@ -236,7 +236,7 @@ fn one_user_cannot_shut_the_service_for_another() {
         }
         for other in [2, 0] {
             door.uid.store(other, Ordering::SeqCst);
-            let answer = service::ask(socket, &LeaseRequest::Look).unwrap();
+            let answer = service::send_request(socket, &LeaseRequest::Look).unwrap();
             assert_eq!(
                 answer,
                 LeaseResponse::Refused(LeaseRefusal::NoLease { id: 7 })

@@ -37,7 +37,7 @@ pub(crate) fn cards(count: u32) -> Vec<LeaseGpu> {
         key: format!("0000:{index:02x}:00.0"),
         index,
         name: Some("NVIDIA A100".to_owned()),
-        memory: Some(Bytes::gib(if index < count / 2 { 80 } else { 40 })),
+        memory: Some(Bytes::from_gib(if index < count / 2 { 80 } else { 40 })),
     };
     (0..count).map(card).collect()
 }

@@ -90,7 +90,7 @@ impl Blocks {
         }
     }
 
-    pub(super) fn add(&mut self, block: Block) -> BlockId {
+    pub(super) fn insert(&mut self, block: Block) -> BlockId {
         if let Some(id) = self.vacant.pop() {
             self[id] = block;
             return id;
@@ -107,7 +107,12 @@ impl Blocks {
     }
 
     /// Puts `id`, which is new, between two that were neighbours.
-    pub(super) fn splice(&mut self, before: Option<BlockId>, id: BlockId, after: Option<BlockId>) {
+    pub(super) fn link_between(
+        &mut self,
+        before: Option<BlockId>,
+        id: BlockId,
+        after: Option<BlockId>,
+    ) {
         self[id].prev = before;
         self[id].next = after;
         if let Some(before) = before {

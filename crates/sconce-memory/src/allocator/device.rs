@@ -88,13 +88,13 @@ impl SimulatedGpu {
 
     /// The card's memory in bytes, as `totalGlobalMem` and `cudaMemGetInfo` say it.
     #[must_use]
-    pub fn total(&self) -> u64 {
+    pub fn total_bytes(&self) -> u64 {
         self.total
     }
 
     /// Free bytes, as `cudaMemGetInfo` says it.
     #[must_use]
-    pub fn free(&self) -> u64 {
+    pub fn free_bytes(&self) -> u64 {
         self.total
             .saturating_sub(self.outside)
             .saturating_sub(self.used)
@@ -109,25 +109,25 @@ impl SimulatedGpu {
     }
 
     /// `cudaFree`. What is not allocated stays so.
-    pub fn release(&mut self, address: u64) {
+    pub fn free_allocation(&mut self, address: u64) {
         if let Some(size) = self.mallocs.give(address) {
             self.used -= size;
         }
     }
 
     /// `cuMemAddressReserve`: an address, or nothing where addresses ran out.
-    pub fn reserve(&mut self, bytes: u64) -> Option<u64> {
+    pub fn reserve_addresses(&mut self, bytes: u64) -> Option<u64> {
         let size = bytes.checked_next_multiple_of(GRANULE)?;
         self.reservations.take(size)
     }
 
     /// `cuMemAddressFree`.
-    pub fn unreserve(&mut self, address: u64) {
+    pub fn free_addresses(&mut self, address: u64) {
         self.reservations.give(address);
     }
 
     /// `cuMemCreate` and `cuMemMap` of `count` pages of `bytes` each: all of them or none.
-    pub fn map(&mut self, bytes: u64, count: u64) -> bool {
+    pub fn map_pages(&mut self, bytes: u64, count: u64) -> bool {
         match self.affordable(bytes, count) {
             Some(size) => {
                 self.used += size;
@@ -138,7 +138,7 @@ impl SimulatedGpu {
     }
 
     /// `cuMemUnmap` and `cuMemRelease` of as many.
-    pub fn unmap(&mut self, bytes: u64, count: u64) {
+    pub fn unmap_pages(&mut self, bytes: u64, count: u64) {
         let size = bytes.next_multiple_of(GRANULE).saturating_mul(count);
         self.used = self.used.saturating_sub(size);
     }
@@ -147,7 +147,7 @@ impl SimulatedGpu {
     fn affordable(&self, bytes: u64, count: u64) -> Option<u64> {
         let size = bytes.checked_next_multiple_of(GRANULE)?;
         let size = size.checked_mul(count)?;
-        (size <= self.free()).then_some(size)
+        (size <= self.free_bytes()).then_some(size)
     }
 }
 
@@ -205,31 +205,31 @@ mod tests {
         assert_eq!(device.malloc(1), Some(MALLOC_BASE));
         assert_eq!(device.malloc(3 * GRANULE), Some(MALLOC_BASE + GRANULE));
         assert_eq!(device.malloc(GRANULE), Some(MALLOC_BASE + 4 * GRANULE));
-        assert_eq!(device.free(), 59 * GRANULE);
-        device.release(MALLOC_BASE);
-        device.release(MALLOC_BASE + GRANULE);
+        assert_eq!(device.free_bytes(), 59 * GRANULE);
+        device.free_allocation(MALLOC_BASE);
+        device.free_allocation(MALLOC_BASE + GRANULE);
         assert_eq!(device.malloc(5 * GRANULE), Some(MALLOC_BASE + 5 * GRANULE));
         assert_eq!(device.malloc(4 * GRANULE), Some(MALLOC_BASE));
         // Twice, or never given: nothing happens.
-        device.release(MALLOC_BASE + GRANULE);
-        assert_eq!(device.free(), 54 * GRANULE);
+        device.free_allocation(MALLOC_BASE + GRANULE);
+        assert_eq!(device.free_bytes(), 54 * GRANULE);
     }
 
     #[test]
     fn memory_runs_out_and_addresses_too() {
         let mut device = SimulatedGpu::new(8 * GRANULE).unwrap().with_outside(1);
-        assert_eq!(device.free(), 8 * GRANULE - 1);
+        assert_eq!(device.free_bytes(), 8 * GRANULE - 1);
         assert_eq!(device.malloc(8 * GRANULE), None);
         assert_eq!(device.malloc(u64::MAX), None);
         assert!(device.malloc(4 * GRANULE).is_some());
-        assert!(device.map(GRANULE, 3) && !device.map(1, 1));
-        assert!(!device.map(GRANULE, u64::MAX));
-        device.unmap(GRANULE, 3);
-        assert_eq!(device.free(), 4 * GRANULE - 1);
-        assert_eq!(device.reserve(RESERVE_SPAN), Some(RESERVE_BASE));
-        assert_eq!(device.reserve(1), None);
-        device.unreserve(RESERVE_BASE);
-        assert_eq!(device.reserve(1), Some(RESERVE_BASE));
+        assert!(device.map_pages(GRANULE, 3) && !device.map_pages(1, 1));
+        assert!(!device.map_pages(GRANULE, u64::MAX));
+        device.unmap_pages(GRANULE, 3);
+        assert_eq!(device.free_bytes(), 4 * GRANULE - 1);
+        assert_eq!(device.reserve_addresses(RESERVE_SPAN), Some(RESERVE_BASE));
+        assert_eq!(device.reserve_addresses(1), None);
+        device.free_addresses(RESERVE_BASE);
+        assert_eq!(device.reserve_addresses(1), Some(RESERVE_BASE));
         assert!(SimulatedGpu::new(MALLOC_SPAN + 1).is_err());
     }
 
@@ -244,7 +244,7 @@ mod tests {
                 if size == 0 {
                     if pick < live.len() {
                         let (at, size) = live.swap_remove(pick);
-                        device.release(MALLOC_BASE + at as u64 * GRANULE);
+                        device.free_allocation(MALLOC_BASE + at as u64 * GRANULE);
                         map[at..at + size].fill(false);
                     }
                     continue;

@@ -2,7 +2,7 @@
 //! before the block is free again.
 //!
 //! PyTorch asks the card at the next `malloc` which events completed, stream by stream, and stops
-//! at the first that did not. Here an event completes when that is said ([`Allocator::complete`]),
+//! at the first that did not. Here an event completes when that is said ([`Allocator::complete_events`]),
 //! or at once, as on a virtual card ([`Allocator::complete_at_once`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -35,14 +35,14 @@ struct Queue {
 }
 
 impl StreamEvents {
-    pub(super) fn used(&mut self, id: BlockId, stream: u64, diverted: bool) {
+    pub(super) fn record_use(&mut self, id: BlockId, stream: u64, diverted: bool) {
         self.uses.entry(id).or_default().insert(stream);
         if diverted {
             self.diverted_uses.entry(id).or_default().insert(stream);
         }
     }
 
-    pub(super) fn defer(&mut self, id: BlockId) {
+    pub(super) fn defer_events(&mut self, id: BlockId) {
         self.deferred.push(id);
     }
 }
@@ -50,7 +50,7 @@ impl StreamEvents {
 impl Allocator {
     /// The oldest `count` events of a stream that have not completed do so; all of them where no
     /// count is given. The blocks are free from the next [`Self::malloc`] on.
-    pub fn complete(&mut self, stream: u64, count: Option<usize>) {
+    pub fn complete_events(&mut self, stream: u64, count: Option<usize>) {
         if let Some(queue) = self.events.queues.get_mut(&stream) {
             let waiting = queue.blocks.len() - queue.completed;
             queue.completed += count.unwrap_or(waiting).min(waiting);

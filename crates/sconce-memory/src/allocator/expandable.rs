@@ -47,7 +47,7 @@ impl Allocator {
     /// A free block for a request, out of pools, made by mapping what is missing.
     ///
     /// What was mapped before the card said no stays mapped and cached.
-    pub(super) fn expand(&mut self, request: &Request) -> Option<BlockId> {
+    pub(super) fn allocate_expandable_block(&mut self, request: &Request) -> Option<BlockId> {
         let mut id = match self.expandable_place(request) {
             Some(id) => id,
             None => self.reserve_segment(request)?,
@@ -79,7 +79,7 @@ impl Allocator {
     fn expandable_place(&self, request: &Request) -> Option<BlockId> {
         let idle = |id: Option<BlockId>| id.filter(|&id| self.blocks[id].is_idle());
         let pool = &self.pools[request.pool as usize];
-        pool.unmapped(request.stream)
+        pool.unmapped_blocks(request.stream)
             .map(|id| idle(self.blocks[id].prev).unwrap_or(id))
             .find(|&start| {
                 let (mut bytes, mut at) = (0_u64, Some(start));
@@ -99,7 +99,7 @@ impl Allocator {
             true => sizes::SMALL_SEGMENT,
             false => self.settings.large_segment_size,
         };
-        let total = self.device.total();
+        let total = self.device.total_bytes();
         let full = total + total / 8;
         let bytes = match self.settings.expandable_segments_reserve {
             // PyTorch multiplies in floating point too; `as` saturates.
@@ -108,7 +108,7 @@ impl Allocator {
             None => full,
         };
         let size = bytes.min(full).max(1).checked_next_multiple_of(page)?;
-        let address = self.device.reserve(size)?;
+        let address = self.device.reserve_addresses(size)?;
         let segment = self.segments.add(ExpandableSegment {
             address,
             size,
@@ -133,7 +133,7 @@ impl Allocator {
         let page = self.segments.get(index).page;
         // Unmapped blocks begin and end where pages do.
         let mapped = bytes.next_multiple_of(page);
-        if !self.device.map(page, mapped / page) {
+        if !self.device.map_pages(page, mapped / page) {
             return false;
         }
         self.unmapped_remove(id);
@@ -147,15 +147,15 @@ impl Allocator {
             rest.mapped = false;
             rest.segment = Some(index);
             let rest = self.add_block(rest);
-            self.blocks.splice(Some(id), rest, next);
+            self.blocks.link_between(Some(id), rest, next);
             self.unmapped_insert(rest);
         }
         let block = &mut self.blocks[id];
         block.size = mapped;
         block.mapped = true;
-        self.merge(id, prev);
+        self.try_merge_blocks(id, prev);
         let next = self.blocks[id].next;
-        self.merge(id, next);
+        self.try_merge_blocks(id, next);
         self.free_insert(id);
         self.count_reserved(pool, mapped, true);
         self.stats.num_device_alloc += 1;
@@ -164,7 +164,7 @@ impl Allocator {
 
     /// Gives back the whole pages of a free block. What is left of it at either end becomes a
     /// block of its own; a segment with nothing behind it goes.
-    pub(super) fn unmap(&mut self, id: BlockId) {
+    pub(super) fn unmap_block(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         let (address, size, pool) = (block.address, block.size, block.pool);
         let (stream, prev, next) = (block.stream, block.prev, block.next);
@@ -179,14 +179,14 @@ impl Allocator {
         if from >= to {
             return;
         }
-        self.device.unmap(page, (to - from) / page);
+        self.device.unmap_pages(page, (to - from) / page);
         self.free_remove(id);
         let mut piece = |from: u64, to: u64, before: Option<BlockId>, after: Option<BlockId>| {
             if from < to {
                 let mut piece = Block::new(from, to - from, stream, pool);
                 piece.segment = Some(index);
                 let piece = self.add_block(piece);
-                self.blocks.splice(before, piece, after);
+                self.blocks.link_between(before, piece, after);
                 self.free_insert(piece);
             }
         };
@@ -197,9 +197,9 @@ impl Allocator {
         block.size = to - from;
         block.mapped = false;
         let prev = block.prev;
-        self.merge(id, prev);
+        self.try_merge_blocks(id, prev);
         let next = self.blocks[id].next;
-        self.merge(id, next);
+        self.try_merge_blocks(id, next);
         self.unmapped_insert(id);
         self.count_reserved(pool, to - from, false);
         self.uncount_private(pool);
@@ -208,7 +208,7 @@ impl Allocator {
             self.unmapped_remove(id);
             self.remove_block(id);
             self.segments.remove(index);
-            self.device.unreserve(base);
+            self.device.free_addresses(base);
         }
     }
 }

@@ -32,12 +32,12 @@ impl Allocator {
         if self.diversions.is_empty() {
             self.process_events();
         }
-        let size = sizes::rounded(bytes, &self.settings);
+        let size = sizes::round_size(bytes, &self.settings);
         let mut request = Request {
             size,
             stream,
             pool: self.pool_for(size, stream),
-            segment: sizes::segment(size, &self.settings),
+            segment: sizes::segment_size(size, &self.settings),
             expandable: self.settings.expandable_segments,
         };
         request.expandable &= !self.has_own_allocator(request.pool);
@@ -137,7 +137,7 @@ impl Allocator {
             return None;
         }
         if request.expandable {
-            let id = self.expand(request)?;
+            let id = self.allocate_expandable_block(request)?;
             self.count_private(request.pool);
             return Some(id);
         }
@@ -199,7 +199,7 @@ impl Allocator {
                 stats.inactive_split.add(small, 1);
             }
             let taken = self.add_block(taken);
-            self.blocks.splice(before, taken, Some(rest));
+            self.blocks.link_between(before, taken, Some(rest));
             self.free_insert(rest);
             taken
         } else {
@@ -243,7 +243,7 @@ impl Allocator {
         } else if self.diversions.is_empty() {
             self.record_events(id);
         } else {
-            self.events.defer(id);
+            self.events.defer_events(id);
         }
     }
 
@@ -255,7 +255,7 @@ impl Allocator {
         let small = self.is_small(pool);
         let (mut blocks, mut bytes) = (0_i64, 0_i64);
         for neighbour in [block.prev, block.next] {
-            let merged = self.merge(id, neighbour);
+            let merged = self.try_merge_blocks(id, neighbour);
             if merged > 0 {
                 blocks -= 1;
                 bytes -= merged.cast_signed();
@@ -286,7 +286,7 @@ impl Allocator {
     }
 
     /// Takes a neighbour into a block, if it is free and as mapped; gives its size.
-    pub(super) fn merge(&mut self, id: BlockId, neighbour: Option<BlockId>) -> u64 {
+    pub(super) fn try_merge_blocks(&mut self, id: BlockId, neighbour: Option<BlockId>) -> u64 {
         let Some(other) = neighbour else { return 0 };
         let gone = &self.blocks[other];
         if !gone.is_idle() || gone.mapped != self.blocks[id].mapped {
@@ -331,8 +331,8 @@ impl Allocator {
             requested,
             rounded,
             tried,
-            total: self.device.total(),
-            free: self.device.free(),
+            total: self.device.total_bytes(),
+            free: self.device.free_bytes(),
             allowed: self.limit,
             allocated: now(&self.stats.allocated_bytes),
             reserved: now(&self.stats.reserved_bytes),

@@ -129,7 +129,8 @@ impl Allocator {
         let id = id.ok_or(InvalidCall::Address { address })?;
         if self.blocks[id].stream != stream {
             self.blocks[id].used_elsewhere = true;
-            self.events.used(id, stream, !self.diversions.is_empty());
+            self.events
+                .record_use(id, stream, !self.diversions.is_empty());
         }
         Ok(())
     }
@@ -148,7 +149,7 @@ impl Allocator {
 
     fn set_limit(&mut self, fraction: f64) {
         // PyTorch multiplies in floating point too.
-        let limit = (fraction * self.device.total() as f64) as u64;
+        let limit = (fraction * self.device.total_bytes() as f64) as u64;
         let lifted = fraction >= 1.0 && self.version.whole_fraction_is_no_limit();
         self.limit = (!lifted).then_some(limit);
     }
@@ -220,7 +221,7 @@ impl Allocator {
 
     fn add_block(&mut self, block: blocks::Block) -> BlockId {
         self.pools[block.pool as usize].blocks += 1;
-        self.blocks.add(block)
+        self.blocks.insert(block)
     }
 
     fn remove_block(&mut self, id: BlockId) {

@@ -108,13 +108,13 @@ impl BlockPool {
     }
 
     /// All free blocks by stream, size, age and address.
-    pub(super) fn free(&self) -> impl Iterator<Item = BlockId> {
+    pub(super) fn free_blocks(&self) -> impl Iterator<Item = BlockId> {
         let streams = self.streams.iter();
         streams.flat_map(|(_, blocks)| blocks.free.values().copied())
     }
 
     /// A stream's unmapped blocks by address.
-    pub(super) fn unmapped(&self, stream: u64) -> impl Iterator<Item = BlockId> {
+    pub(super) fn unmapped_blocks(&self, stream: u64) -> impl Iterator<Item = BlockId> {
         let blocks = self.of(stream).into_iter();
         blocks.flat_map(|blocks| blocks.unmapped.values().copied())
     }

@@ -39,7 +39,7 @@ impl Allocator {
         let pool = &self.pools[LARGE_POOL as usize];
         let age = |id: BlockId| pool.searches - self.blocks[id].free_since;
         let mut old: Vec<(BlockId, u64)> = pool
-            .free()
+            .free_blocks()
             .filter(|&id| !self.blocks[id].is_split())
             .map(|id| (id, age(id)))
             .collect();
@@ -130,7 +130,7 @@ impl Allocator {
 
     /// All segments of a pool that are entirely free, and free pages.
     fn release_blocks(&mut self, pool: PoolIndex) {
-        let free: Vec<BlockId> = self.pools[pool as usize].free().collect();
+        let free: Vec<BlockId> = self.pools[pool as usize].free_blocks().collect();
         let (expandable, plain): (Vec<BlockId>, Vec<BlockId>) = free
             .into_iter()
             .partition(|&id| self.blocks[id].segment.is_some());
@@ -140,7 +140,7 @@ impl Allocator {
             }
         }
         for id in expandable {
-            self.unmap(id);
+            self.unmap_block(id);
         }
     }
 
@@ -148,7 +148,7 @@ impl Allocator {
     fn release_block(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         let (address, size, pool) = (block.address, block.size, block.pool);
-        self.device.release(address);
+        self.device.free_allocation(address);
         self.count_reserved(pool, size, false);
         self.uncount_private(pool);
         let small = self.is_small(pool);

@@ -78,7 +78,7 @@ impl AllocatorSettings {
     /// # Errors
     /// [`SettingsError`] where that release raises one.
     pub fn parse(text: &str, version: TorchVersion) -> Result<Self, SettingsError> {
-        Self::default().changed(text, version)
+        Self::default().with_conf(text, version)
     }
 
     /// The settings after `torch.cuda.memory._set_allocator_settings(text)`. What `text` does not
@@ -87,7 +87,7 @@ impl AllocatorSettings {
     ///
     /// # Errors
     /// [`SettingsError`] where that release raises one.
-    pub fn changed(&self, text: &str, version: TorchVersion) -> Result<Self, SettingsError> {
+    pub fn with_conf(&self, text: &str, version: TorchVersion) -> Result<Self, SettingsError> {
         let mut settings = Self {
             max_split_size: None,
             roundup_power2_divisions: [0; INTERVALS],

@@ -22,7 +22,7 @@ pub const EXABYTE: u64 = 1 << 60;
 
 /// What a request takes of a block. `bytes` is below [`EXABYTE`].
 #[must_use]
-pub fn rounded(bytes: u64, settings: &AllocatorSettings) -> u64 {
+pub fn round_size(bytes: u64, settings: &AllocatorSettings) -> u64 {
     if bytes < MIN_BLOCK {
         return MIN_BLOCK;
     }
@@ -44,7 +44,7 @@ pub fn rounded(bytes: u64, settings: &AllocatorSettings) -> u64 {
 
 /// What is asked of the card for a request that was rounded to `size`.
 #[must_use]
-pub fn segment(size: u64, settings: &AllocatorSettings) -> u64 {
+pub fn segment_size(size: u64, settings: &AllocatorSettings) -> u64 {
     if size <= SMALL {
         SMALL_SEGMENT
     } else if size < LARGE_ALONE {
@@ -73,7 +73,7 @@ mod tests {
             (513, 1024),
             (MIB + 1, MIB + 512),
         ] {
-            assert_eq!(rounded(bytes, &default), size, "{bytes}");
+            assert_eq!(round_size(bytes, &default), size, "{bytes}");
         }
     }
 
@@ -89,16 +89,16 @@ mod tests {
             (9000, 10240),
             (EXABYTE - 1, EXABYTE),
         ] {
-            assert_eq!(rounded(bytes, &four), size, "{bytes}");
+            assert_eq!(round_size(bytes, &four), size, "{bytes}");
         }
         let list = settings("roundup_power2_divisions:[1:4,4:2,>:0]");
-        assert_eq!(rounded(5 * MIB, &list), 6 * MIB);
+        assert_eq!(round_size(5 * MIB, &list), 6 * MIB);
         // A gap is off, and so is what `>` says here.
-        assert_eq!(rounded(2 * MIB + 1, &list), 2 * MIB + 512);
-        assert_eq!(rounded(9 * MIB + 1, &list), 9 * MIB + 512);
+        assert_eq!(round_size(2 * MIB + 1, &list), 2 * MIB + 512);
+        assert_eq!(round_size(9 * MIB + 1, &list), 9 * MIB + 512);
         // More divisions than bytes.
         let many = settings("roundup_power2_divisions:9223372036854775808");
-        assert_eq!(rounded(9 * MIB + 1, &many), 16 * MIB);
+        assert_eq!(round_size(9 * MIB + 1, &many), 16 * MIB);
     }
 
     #[test]
@@ -112,9 +112,9 @@ mod tests {
             (10 * MIB, 10 * MIB),
             (10 * MIB + 512, 12 * MIB),
         ] {
-            assert_eq!(segment(size, &default), asked, "{size}");
+            assert_eq!(segment_size(size, &default), asked, "{size}");
         }
         let forty = settings("large_segment_size_mb:40");
-        assert_eq!(segment(2 * MIB, &forty), 40 * MIB);
+        assert_eq!(segment_size(2 * MIB, &forty), 40 * MIB);
     }
 }

@@ -34,7 +34,7 @@ impl Stat {
 
     /// The four figures by name.
     #[must_use]
-    pub fn figures(&self) -> [(&'static str, i64); 4] {
+    pub fn figures_by_name(&self) -> [(&'static str, i64); 4] {
         [
             ("current", self.current),
             ("peak", self.peak),
@@ -76,7 +76,7 @@ impl PoolStat {
 
     /// The three counters by name.
     #[must_use]
-    pub fn pools(&self) -> [(&'static str, &Stat); 3] {
+    pub fn stats_by_pool(&self) -> [(&'static str, &Stat); 3] {
         [
             ("all", &self.all),
             ("large_pool", &self.large_pool),
@@ -145,11 +145,11 @@ impl Stats {
 
     /// Every counter by the name that `torch.cuda.memory_stats` has for it.
     #[must_use]
-    pub fn named(&self) -> BTreeMap<String, i64> {
+    pub fn counters_by_name(&self) -> BTreeMap<String, i64> {
         let mut all = BTreeMap::new();
         let mut pooled = |name: &str, stat: &PoolStat| {
-            for (pool, stat) in stat.pools() {
-                for (figure, value) in stat.figures() {
+            for (pool, stat) in stat.stats_by_pool() {
+                for (figure, value) in stat.figures_by_name() {
                     all.insert(format!("{name}.{pool}.{figure}"), value);
                 }
             }
@@ -167,7 +167,7 @@ impl Stats {
             ("oversize_allocations", &self.oversize_allocations),
             ("oversize_segments", &self.oversize_segments),
         ] {
-            for (figure, value) in stat.figures() {
+            for (figure, value) in stat.figures_by_name() {
                 all.insert(format!("{name}.{figure}"), value);
             }
         }

@@ -49,7 +49,7 @@ pub struct SegmentView {
 impl Allocator {
     /// All segments by address. Of an expandable segment, each mapped part is one.
     #[must_use]
-    pub fn segments(&self) -> Vec<SegmentView> {
+    pub fn segment_views(&self) -> Vec<SegmentView> {
         let mapped = |id| {
             let block: &Block = &self.blocks[id];
             block.mapped.then_some(block)

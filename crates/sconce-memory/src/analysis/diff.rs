@@ -87,7 +87,7 @@ impl ReportDiff {
 
 /// What differs from the first to the second.
 #[must_use]
-pub fn diff(before: &SnapshotReport, after: &SnapshotReport) -> ReportDiff {
+pub fn diff_reports(before: &SnapshotReport, after: &SnapshotReport) -> ReportDiff {
     let by_number = |report: &'_ SnapshotReport| -> BTreeSet<u64> {
         report.devices.iter().map(|one| one.device).collect()
     };

@@ -97,7 +97,7 @@ fn ordered<K: Ord + Hash>(sums: HashMap<K, Sum>) -> impl Iterator<Item = (K, Sum
     sums.into_iter().take(MOST_GROUPS)
 }
 
-pub(super) fn filled(
+pub(super) fn compute_breakdown(
     snapshot: &Snapshot,
     places: &StackIndex,
     live: &LiveBlocks,
@@ -124,7 +124,7 @@ pub(super) fn filled_by(
     let mut by_module: HashMap<Option<usize>, Sum> = HashMap::new();
     let mut by_category: HashMap<(MemoryCategory, Certainty), Sum> = HashMap::new();
     for (stack, sum) in stacks {
-        let said = places.said(stack);
+        let said = places.stack_summary(stack);
         by_place.entry(said.place).or_default().add(sum);
         by_module.entry(said.module).or_default().add(sum);
         by_category.entry(said.category).or_default().add(sum);
@@ -141,7 +141,7 @@ pub(super) fn filled_by(
     }
     let place_groups = ordered(by_place).map(|(place, sum)| {
         let stack = largest.get(&place).and_then(|(_, stack)| *stack);
-        let (category, certainty) = places.said(stack).category;
+        let (category, certainty) = places.stack_summary(stack).category;
         LocationGroup {
             place: place.and_then(|place| places.places.get(place).cloned()),
             bytes: sum.bytes,

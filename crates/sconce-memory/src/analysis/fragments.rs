@@ -80,7 +80,7 @@ fn whole_pages(block: &BlockInfo) -> u64 {
     end.saturating_sub(begin.div_ceil(PAGE)) * PAGE
 }
 
-pub(super) fn fragments(
+pub(super) fn compute_fragmentation(
     snapshot: &Snapshot,
     places: &StackIndex,
     device: u64,
@@ -169,7 +169,7 @@ fn pin(snapshot: &Snapshot, places: &StackIndex, block: &BlockInfo) -> Retaining
     RetainingBlock {
         address: block.address.unwrap_or(0),
         size_bytes: block.size,
-        place: places.place(block.stack),
+        place: places.source_location(block.stack),
         stack: stack_lines(snapshot, block.stack),
     }
 }

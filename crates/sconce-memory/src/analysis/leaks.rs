@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::places::{SourceLocation, StackIndex};
-use super::replay::{StepMinimum, TraceOutline, replay};
+use super::replay::{StepMinimum, TraceOutline, replay_trace};
 use super::stack_lines;
-use super::trend::trend;
+use super::trend::compute_trend;
 use crate::snapshot::{Snapshot, StackId};
 
 /// Troughs that are looked at; more steps are taken together.
@@ -70,13 +70,13 @@ pub struct LeakReport {
 /// What is live at one trough, by line.
 type StepSizes = HashMap<Option<usize>, (u64, Option<StackId>)>;
 
-pub(super) fn leaks(
+pub(super) fn find_leaks(
     snapshot: &Snapshot,
     places: &StackIndex,
     device: u64,
     outline: &TraceOutline,
 ) -> Option<LeakReport> {
-    let trace = snapshot.trace(device);
+    let trace = snapshot.trace_entries(device);
     // The first step makes the optimizer's state, and the last one is not over.
     let whole_steps = 2..outline.troughs.len().saturating_sub(1);
     let steps = outline.troughs.get(whole_steps).unwrap_or_default();
@@ -92,13 +92,13 @@ pub(super) fn leaks(
     if totals.len() < FEWEST_SAMPLES {
         return None;
     }
-    let whole = trend(&totals)?;
+    let whole = compute_trend(&totals)?;
     let stops: Vec<usize> = troughs.iter().map(|trough| trough.at).collect();
     let mut samples: Vec<StepSizes> = Vec::new();
-    replay(trace, &outline.initial, &stops, |_, live| {
+    replay_trace(trace, &outline.initial, &stops, |_, live| {
         let mut sample = StepSizes::new();
         for block in live.values() {
-            let place = places.said(block.stack).place;
+            let place = places.stack_summary(block.stack).place;
             let entry = sample.entry(place).or_insert((0, block.stack));
             entry.0 = entry.0.saturating_add(block.size);
             entry.1 = entry.1.max(block.stack);
@@ -112,7 +112,7 @@ pub(super) fn leaks(
             .iter()
             .map(|one| one.get(place).map_or(0, |(bytes, _)| *bytes));
         let series: Vec<u64> = series.collect();
-        let trend = trend(&series)?;
+        let trend = compute_trend(&series)?;
         let growth = trend.slope * (series.len() - 1) as f64;
         // What nothing was recorded of only shrinks: its allocations are before the trace.
         let grows = trend.rising >= RISING && growth >= least && stack.is_some();
@@ -147,7 +147,7 @@ fn whole_bytes(slope: f64) -> i64 {
 /// Troughs of windows of as many entries, the first quarter left out: programs begin there.
 fn windows(snapshot: &Snapshot, device: u64, outline: &TraceOutline) -> Vec<StepMinimum> {
     const WINDOWS: usize = 24;
-    let len = snapshot.trace(device).len();
+    let len = snapshot.trace_entries(device).len();
     let wide = len / WINDOWS;
     // Of windows with a few entries each, troughs say nothing.
     if wide < 50 {
@@ -167,7 +167,7 @@ fn windows(snapshot: &Snapshot, device: u64, outline: &TraceOutline) -> Vec<Step
             .iter()
             .map(|(addr, block)| (*addr, block.size)),
     );
-    for (at, event) in snapshot.trace(device).iter().enumerate() {
+    for (at, event) in snapshot.trace_entries(device).iter().enumerate() {
         use crate::snapshot::TraceAction;
         match (event.action(), event.addr()) {
             (TraceAction::Alloc, Some(addr)) => {

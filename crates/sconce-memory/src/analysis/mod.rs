@@ -13,14 +13,14 @@ mod trend;
 
 use serde::{Deserialize, Serialize};
 
-pub use diff::{DeviceDiff, FunctionChange, MemoryTotals, ReportDiff, diff};
+pub use diff::{DeviceDiff, FunctionChange, MemoryTotals, ReportDiff, diff_reports};
 pub use filled::{CategoryGroup, LocationGroup, MemoryBreakdown, ModuleGroup};
 pub use fragments::{FragmentationReport, FragmentedSegment, RetainingBlock};
 pub use leaks::{Leak, LeakReport, TrendUnit};
 pub(crate) use oom::first_ranges;
 pub use oom::{FailedRequest, OomReason};
 pub use places::{ForwardFunction, MemoryCategory, SourceLocation};
-pub use timeline::{EntryKind, MemoryTimeline, TimelineEntry, TimelineGroup, timeline};
+pub use timeline::{EntryKind, MemoryTimeline, TimelineEntry, TimelineGroup, build_timeline};
 
 use crate::snapshot::{BlockUsage, RecordedSettings, Snapshot, StackId, TraceEntry};
 use places::StackIndex;
@@ -98,13 +98,13 @@ pub struct SnapshotReport {
 
 /// What a snapshot says.
 #[must_use]
-pub fn report(snapshot: &Snapshot) -> SnapshotReport {
-    let places = StackIndex::of(snapshot, &[]);
-    let devices = snapshot.devices().into_iter();
+pub fn analyze_snapshot(snapshot: &Snapshot) -> SnapshotReport {
+    let places = StackIndex::from_snapshot(snapshot, &[]);
+    let devices = snapshot.device_numbers().into_iter();
     let devices = devices.map(|device| DeviceReport {
         device,
         now: now(snapshot, &places, device),
-        fragments: fragments::fragments(snapshot, &places, device),
+        fragments: fragments::compute_fragmentation(snapshot, &places, device),
         traced: traced(snapshot, &places, device),
     });
     let devices = devices.collect();
@@ -132,19 +132,19 @@ fn now(snapshot: &Snapshot, places: &StackIndex, device: u64) -> MemoryBreakdown
 }
 
 fn traced(snapshot: &Snapshot, places: &StackIndex, device: u64) -> Option<TraceSummary> {
-    let trace = snapshot.trace(device);
+    let trace = snapshot.trace_entries(device);
     let last = trace.last()?;
     let is_optimizer = |stack: Option<StackId>| {
-        let category = places.said(stack).category.0;
+        let category = places.stack_summary(stack).category.0;
         matches!(
             category,
             MemoryCategory::OptimizerState | MemoryCategory::OptimizerWork
         )
     };
-    let outline = replay::outline(snapshot, device, &is_optimizer);
+    let outline = replay::outline_trace(snapshot, device, &is_optimizer);
     let mut at_peak = MemoryBreakdown::default();
-    replay::replay(trace, &outline.initial, &[outline.peak_at], |_, live| {
-        at_peak = filled::filled(snapshot, places, live);
+    replay::replay_trace(trace, &outline.initial, &[outline.peak_at], |_, live| {
+        at_peak = filled::compute_breakdown(snapshot, places, live);
     });
     let at_peak_event = trace.get(outline.peak_at.saturating_sub(1)).unwrap_or(last);
     let before = outline.initial.values().map(|block| block.size);
@@ -159,9 +159,9 @@ fn traced(snapshot: &Snapshot, places: &StackIndex, device: u64) -> Option<Trace
             after_us: after_us(trace, at_peak_event),
             filled: at_peak,
         },
-        leaks: leaks::leaks(snapshot, places, device, &outline),
+        leaks: leaks::find_leaks(snapshot, places, device, &outline),
         oom_count: outline.ooms.len(),
-        ooms: oom::ooms(snapshot, places, device, &outline),
+        ooms: oom::explain_ooms(snapshot, places, device, &outline),
     })
 }
 
@@ -186,9 +186,9 @@ fn stack_lines(snapshot: &Snapshot, stack: Option<StackId>) -> Vec<String> {
         return Vec::new();
     };
     let has_python = snapshot
-        .frames(stack)
+        .stack_frames(stack)
         .any(|frame| places::is_python(&frame));
-    let frames = snapshot.frames(stack);
+    let frames = snapshot.stack_frames(stack);
     let frames = frames.filter(|frame| !has_python || places::is_python(frame));
     let frames: Vec<_> = frames.take(MOST_FRAMES).collect();
     let begins = frames.iter().rposition(|frame| reaches(frame.name));

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::filled::{MemoryBreakdown, filled};
+use super::filled::{MemoryBreakdown, compute_breakdown};
 use super::fragments::RetainingBlock;
 use super::places::{SourceLocation, StackIndex};
-use super::replay::{LiveBlock, LiveBlocks, TraceOutline, replay};
+use super::replay::{LiveBlock, LiveBlocks, TraceOutline, replay_trace};
 use super::stack_lines;
 use crate::snapshot::{Snapshot, TraceAction, TraceEntry};
 
@@ -136,7 +136,7 @@ fn apply(snapshot: &Snapshot, ranges: &mut ReservedRanges, event: &TraceEntry, b
     if reserves == backward {
         remove(ranges, begin, end);
     } else if end > begin {
-        let stream = snapshot.stream(event);
+        let stream = snapshot.stream_of(event);
         add(ranges, begin, ReservedRange { end, stream, grows });
     }
 }
@@ -155,13 +155,13 @@ pub(crate) fn first_ranges(snapshot: &Snapshot, device: u64) -> ReservedRanges {
         };
         add(&mut ranges, begin, range);
     }
-    for event in snapshot.trace(device).iter().rev() {
+    for event in snapshot.trace_entries(device).iter().rev() {
         apply(snapshot, &mut ranges, event, true);
     }
     ranges
 }
 
-pub(super) fn ooms(
+pub(super) fn explain_ooms(
     snapshot: &Snapshot,
     places: &StackIndex,
     device: u64,
@@ -170,12 +170,12 @@ pub(super) fn ooms(
     if outline.ooms.is_empty() {
         return Vec::new();
     }
-    let trace = snapshot.trace(device);
+    let trace = snapshot.trace_entries(device);
     let stops = &outline.ooms[outline.ooms.len().saturating_sub(MOST)..];
     let mut ranges = first_ranges(snapshot, device);
     let mut done = 0;
     let mut found = Vec::new();
-    replay(trace, &outline.initial, stops, |number, live| {
+    replay_trace(trace, &outline.initial, stops, |number, live| {
         let at = stops[number];
         for event in &trace[done..at] {
             apply(snapshot, &mut ranges, event, false);
@@ -194,10 +194,10 @@ fn explain(
     ranges: &ReservedRanges,
     live: &LiveBlocks,
 ) -> FailedRequest {
-    let trace = snapshot.trace(device);
+    let trace = snapshot.trace_entries(device);
     let event = &trace[at];
     let asked = event.size();
-    let stream = snapshot.stream(event);
+    let stream = snapshot.stream_of(event);
     let mut order: Vec<(u64, LiveBlock)> =
         live.iter().map(|(addr, block)| (*addr, *block)).collect();
     order.sort_unstable_by_key(|(addr, _)| *addr);
@@ -243,7 +243,7 @@ fn explain(
         .map(|(address, block)| RetainingBlock {
             address,
             size_bytes: block.size,
-            place: places.place(block.stack),
+            place: places.source_location(block.stack),
             stack: stack_lines(snapshot, block.stack),
         });
     FailedRequest {
@@ -258,11 +258,11 @@ fn explain(
         largest_free_bytes: largest,
         reason,
         short_bytes: short.filter(|_| reason == OomReason::TooMuch),
-        place: places.place(event.stack()),
-        stack: stack_lines(snapshot, event.stack()),
+        place: places.source_location(event.stack_id()),
+        stack: stack_lines(snapshot, event.stack_id()),
         in_the_way_bytes: way.as_ref().map(|way| way.bytes),
         in_the_way: pins.collect(),
-        filled: filled(snapshot, places, live),
+        filled: compute_breakdown(snapshot, places, live),
     }
 }
 

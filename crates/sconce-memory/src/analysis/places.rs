@@ -93,7 +93,7 @@ const UNRECORDED: StackSummary = StackSummary {
 
 impl StackIndex {
     /// Modules are named by their classes where `forwards` has them.
-    pub(super) fn of(snapshot: &Snapshot, forwards: &[ForwardFunction]) -> Self {
+    pub(super) fn from_snapshot(snapshot: &Snapshot, forwards: &[ForwardFunction]) -> Self {
         let forwards = Forwards::of(forwards);
         let mut places = Self {
             places: Vec::new(),
@@ -103,7 +103,7 @@ impl StackIndex {
         let mut place_numbers = HashMap::new();
         let mut module_numbers = HashMap::new();
         for number in 0..u32::try_from(snapshot.stack_count()).unwrap_or(u32::MAX) {
-            let frames: Vec<StackFrame> = snapshot.frames(StackId(number)).collect();
+            let frames: Vec<StackFrame> = snapshot.stack_frames(StackId(number)).collect();
             let place = own(&frames).map(|frame| {
                 *place_numbers.entry(frame).or_insert_with(|| {
                     places.places.push(SourceLocation {
@@ -129,14 +129,14 @@ impl StackIndex {
         places
     }
 
-    pub(super) fn said(&self, stack: Option<StackId>) -> StackSummary {
+    pub(super) fn stack_summary(&self, stack: Option<StackId>) -> StackSummary {
         let said = stack.and_then(|stack| self.stacks.get(stack.0 as usize));
         said.copied().unwrap_or(UNRECORDED)
     }
 
     /// The user's own line of a stack.
-    pub(super) fn place(&self, stack: Option<StackId>) -> Option<SourceLocation> {
-        self.places.get(self.said(stack).place?).cloned()
+    pub(super) fn source_location(&self, stack: Option<StackId>) -> Option<SourceLocation> {
+        self.places.get(self.stack_summary(stack).place?).cloned()
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use sconce_schema::finding::Certainty;
 use serde::{Deserialize, Serialize};
 
-use super::filled::{MemoryBreakdown, filled};
+use super::filled::{MemoryBreakdown, compute_breakdown};
 use super::places::{ForwardFunction, MemoryCategory, StackIndex};
 use super::replay::{self, LiveBlock, LiveBlocks};
 use crate::snapshot::{Snapshot, StackId, TraceAction, TraceEntry};
@@ -119,11 +119,11 @@ pub fn at_peak(
     steps: &[OptimizerStep],
     forwards: &[ForwardFunction],
 ) -> Option<PeakInstant> {
-    let trace = snapshot.trace(device);
-    let initial = replay::outline(snapshot, device, &|_| false).initial;
+    let trace = snapshot.trace_entries(device);
+    let initial = replay::outline_trace(snapshot, device, &|_| false).initial;
     let at = last_peak(trace, &initial);
     let event = trace.get(at.checked_sub(1)?)?;
-    let places = StackIndex::of(snapshot, forwards);
+    let places = StackIndex::from_snapshot(snapshot, forwards);
     let held: HashMap<u64, Purpose> = holds.iter().map(|one| (one.address, one.purpose)).collect();
     let mut sums: HashMap<(Purpose, Certainty), (u64, u64)> = HashMap::new();
     let lived = lived(trace, &initial, at);
@@ -132,7 +132,7 @@ pub fn at_peak(
         let purpose = match known {
             Some(&purpose) => (purpose, Certainty::Certain),
             None => guess(
-                places.said(block.live.stack).category.0,
+                places.stack_summary(block.live.stack).category.0,
                 block,
                 event.time_us(),
                 steps,
@@ -151,12 +151,12 @@ pub fn at_peak(
     let mut purposes: Vec<PurposeGroup> = groups.collect();
     purposes.sort_by_key(|one| (std::cmp::Reverse(one.bytes), one.purpose, one.certainty));
     let blocks: LiveBlocks = lived.iter().map(|(&at, one)| (at, one.live)).collect();
-    let category = places.said(event.stack()).category.0;
+    let category = places.stack_summary(event.stack_id()).category.0;
     Some(PeakInstant {
         step: step_of(event.time_us(), steps),
         phase: phase(snapshot, event, category, steps),
         purposes,
-        filled: filled(snapshot, &places, &blocks),
+        filled: compute_breakdown(snapshot, &places, &blocks),
     })
 }
 
@@ -202,7 +202,7 @@ fn lived(trace: &[TraceEntry], initial: &LiveBlocks, at: usize) -> HashMap<u64, 
             (TraceAction::Alloc, Some(address)) => {
                 let live = LiveBlock {
                     size: event.size().unwrap_or(0),
-                    stack: event.stack(),
+                    stack: event.stack_id(),
                 };
                 lived.insert(address, of(live, event.time_us()));
             }
@@ -285,7 +285,7 @@ fn phase(
     steps: &[OptimizerStep],
 ) -> StepPhase {
     let in_backward = event
-        .stack()
+        .stack_id()
         .is_some_and(|stack| is_in_backward(snapshot, stack));
     match category {
         MemoryCategory::OptimizerState | MemoryCategory::OptimizerWork => StepPhase::Optimizer,
@@ -307,7 +307,7 @@ fn phase(
 }
 
 fn is_in_backward(snapshot: &Snapshot, stack: StackId) -> bool {
-    snapshot.frames(stack).any(|frame| {
+    snapshot.stack_frames(stack).any(|frame| {
         let file = frame.filename;
         (frame.name == "backward" && file.ends_with("torch/_tensor.py"))
             || (frame.name.contains("backward") && file.contains("torch/autograd/"))
@@ -352,8 +352,8 @@ mod tests {
     #[test]
     fn live_objects_are_certain_and_what_reaches_the_optimizer_is_a_gradient() {
         let snapshot = read(NEW, &SnapshotLimits::default()).unwrap();
-        let trace = snapshot.trace(0);
-        let initial = replay::outline(&snapshot, 0, &|_| false).initial;
+        let trace = snapshot.trace_entries(0);
+        let initial = replay::outline_trace(&snapshot, 0, &|_| false).initial;
         let at = last_peak(trace, &initial);
         let now = trace[at - 1].time_us().unwrap();
         let lived = lived(trace, &initial, at);

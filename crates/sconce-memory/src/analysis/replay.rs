@@ -72,12 +72,12 @@ fn bytes(figure: i128) -> u64 {
 
 /// Plays a card's trace. `is_optimizer` is asked of each allocation and says whether it is the
 /// optimizer's: steps end where the optimizer begins.
-pub(super) fn outline(
+pub(super) fn outline_trace(
     snapshot: &Snapshot,
     device: u64,
     is_optimizer: &dyn Fn(Option<StackId>) -> bool,
 ) -> TraceOutline {
-    let trace = snapshot.trace(device);
+    let trace = snapshot.trace_entries(device);
     let mut outline = TraceOutline::default();
     // Whether an address that the trace names is live, and with how much.
     let mut named: HashMap<u64, Option<u64>> = HashMap::new();
@@ -89,7 +89,7 @@ pub(super) fn outline(
         let size = event.size().unwrap_or(0);
         match (event.action(), event.addr()) {
             (TraceAction::Alloc, Some(addr)) => {
-                let optimizer = is_optimizer(event.stack());
+                let optimizer = is_optimizer(event.stack_id());
                 if optimizer && !in_optimizer {
                     troughs.push(lowest);
                     lowest = (at, live.now);
@@ -161,7 +161,7 @@ pub(super) fn outline(
 }
 
 /// Plays a trace again and stops after so many entries, once for each of `stops`, which must rise.
-pub(super) fn replay(
+pub(super) fn replay_trace(
     trace: &[TraceEntry],
     initial: &LiveBlocks,
     stops: &[usize],
@@ -175,7 +175,7 @@ pub(super) fn replay(
             match (event.action(), event.addr()) {
                 (TraceAction::Alloc, Some(addr)) => {
                     let size = event.size().unwrap_or(0);
-                    let stack = event.stack();
+                    let stack = event.stack_id();
                     live.insert(addr, LiveBlock { size, stack });
                 }
                 (TraceAction::FreeCompleted, Some(addr)) => {

@@ -10,7 +10,7 @@ const NEW: &[u8] = include_bytes!("../../tests/fixtures/torch-2.9-protocol-5.pic
 const MIB: u64 = 1 << 20;
 
 fn said(bytes: &[u8]) -> DeviceReport {
-    let report = report(&read(bytes, &SnapshotLimits::default()).unwrap());
+    let report = analyze_snapshot(&read(bytes, &SnapshotLimits::default()).unwrap());
     assert_eq!(report.devices.len(), 1);
     report.devices.into_iter().next().unwrap()
 }
@@ -82,7 +82,7 @@ fn a_timeline_adds_up_to_the_report() {
         let snapshot = read(bytes, &SnapshotLimits::default()).unwrap();
         let device = said(bytes);
         let traced = device.traced.unwrap();
-        let timeline = timeline(&snapshot, device.device).unwrap();
+        let timeline = build_timeline(&snapshot, device.device).unwrap();
         let first = timeline.groups.iter().map(|group| group.first_bytes);
         let mut live: u64 = first.sum();
         assert_eq!(live, traced.live_before_bytes);
@@ -165,9 +165,9 @@ fn blocks_that_keep_segments_are_named() {
 
 #[test]
 fn two_reports_differ_where_they_differ() {
-    let of = |bytes: &[u8]| report(&read(bytes, &SnapshotLimits::default()).unwrap());
-    assert!(diff(&of(NEW), &of(NEW)).is_empty());
-    let found = diff(&of(NEW), &of(LEAK));
+    let of = |bytes: &[u8]| analyze_snapshot(&read(bytes, &SnapshotLimits::default()).unwrap());
+    assert!(diff_reports(&of(NEW), &of(NEW)).is_empty());
+    let found = diff_reports(&of(NEW), &of(LEAK));
     let [device] = &found.devices[..] else {
         panic!("{found:?}");
     };
@@ -183,7 +183,7 @@ fn two_reports_differ_where_they_differ() {
         i128::from(after.peak_bytes) - i128::from(before.peak_bytes)
     );
     // 2.0 says nothing of settings.
-    let names = diff(&of(OLD), &of(NEW)).settings;
+    let names = diff_reports(&of(OLD), &of(NEW)).settings;
     assert!(
         names
             .iter()
@@ -193,7 +193,7 @@ fn two_reports_differ_where_they_differ() {
 
 #[test]
 fn a_report_can_be_written_and_read() {
-    let written = report(&read(OOM, &SnapshotLimits::default()).unwrap());
+    let written = analyze_snapshot(&read(OOM, &SnapshotLimits::default()).unwrap());
     let json = serde_json::to_string(&written).unwrap();
     assert_eq!(
         serde_json::from_str::<SnapshotReport>(&json).unwrap(),
@@ -205,7 +205,7 @@ fn a_report_can_be_written_and_read() {
 fn without_a_history_the_end_is_told() {
     let mut snapshot = read(OOM, &SnapshotLimits::default()).unwrap();
     snapshot.traces.clear();
-    let report = report(&snapshot);
+    let report = analyze_snapshot(&snapshot);
     assert_eq!(report.devices[0].traced, None);
     assert_eq!(report.devices[0].now.bytes, 48 * MIB);
 }
@@ -311,8 +311,8 @@ proptest::proptest! {
             bytes[at] = byte;
         }
         if let Ok(snapshot) = read(&bytes[..], &SnapshotLimits::default()) {
-            let report = report(&snapshot);
-            let _ = diff(&report, &report);
+            let report = analyze_snapshot(&snapshot);
+            let _ = diff_reports(&report, &report);
         }
     }
 }

@@ -77,14 +77,14 @@ impl Groups<'_> {
         if let Some(&known) = self.of_stacks.get(&stack) {
             return known;
         }
-        let said = self.places.said(stack);
+        let said = self.places.stack_summary(stack);
         let (category, certainty) = said.category;
         let next = self.groups.len();
         let key = (said.place, category, certainty);
         let number = *self.numbers.entry(key).or_insert(next);
         if number == next {
             self.groups.push(TimelineGroup {
-                place: self.places.place(stack),
+                place: self.places.source_location(stack),
                 category,
                 certainty,
                 stack: stack_lines(self.snapshot, stack),
@@ -98,13 +98,13 @@ impl Groups<'_> {
 
 /// The history of a card. `None` where none was recorded.
 #[must_use]
-pub fn timeline(snapshot: &Snapshot, device: u64) -> Option<MemoryTimeline> {
-    let trace = snapshot.trace(device);
+pub fn build_timeline(snapshot: &Snapshot, device: u64) -> Option<MemoryTimeline> {
+    let trace = snapshot.trace_entries(device);
     let began = trace.first()?.time_us();
-    let outline = replay::outline(snapshot, device, &|_| false);
+    let outline = replay::outline_trace(snapshot, device, &|_| false);
     let mut groups = Groups {
         snapshot,
-        places: StackIndex::of(snapshot, &[]),
+        places: StackIndex::from_snapshot(snapshot, &[]),
         numbers: HashMap::new(),
         of_stacks: HashMap::new(),
         groups: Vec::new(),
@@ -135,7 +135,7 @@ pub fn timeline(snapshot: &Snapshot, device: u64) -> Option<MemoryTimeline> {
         let size = event.size().unwrap_or(0);
         match (event.action(), event.addr()) {
             (TraceAction::Alloc, Some(address)) => {
-                let group = groups.number(event.stack());
+                let group = groups.number(event.stack_id());
                 // An address that is handed out again was free: its end is missing.
                 if let Some((group, lost)) = live.insert(address, (group, size)) {
                     tell(EntryKind::Gives, group, lost);
@@ -153,7 +153,7 @@ pub fn timeline(snapshot: &Snapshot, device: u64) -> Option<MemoryTimeline> {
             (TraceAction::SegmentFree | TraceAction::SegmentUnmap, _) => {
                 tell(EntryKind::Returns, 0, size)
             }
-            (TraceAction::Oom, _) => tell(EntryKind::Fails, groups.number(event.stack()), size),
+            (TraceAction::Oom, _) => tell(EntryKind::Fails, groups.number(event.stack_id()), size),
             _ => {}
         }
     }

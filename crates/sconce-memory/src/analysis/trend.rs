@@ -11,7 +11,7 @@ pub(super) struct LinearTrend {
 }
 
 /// The trend of up to some hundred figures; absent of less than three.
-pub(super) fn trend(figures: &[u64]) -> Option<LinearTrend> {
+pub(super) fn compute_trend(figures: &[u64]) -> Option<LinearTrend> {
     if figures.len() < 3 {
         return None;
     }
@@ -38,16 +38,16 @@ mod tests {
 
     #[test]
     fn outliers_do_not_bend_a_trend() {
-        let steady = trend(&[10, 12, 14, 16, 18]).unwrap();
+        let steady = compute_trend(&[10, 12, 14, 16, 18]).unwrap();
         assert_eq!((steady.slope, steady.rising), (2.0, 1.0));
-        let spoilt = trend(&[10, 12, 1_000_000, 16, 18, 20, 22, 24]).unwrap();
+        let spoilt = compute_trend(&[10, 12, 1_000_000, 16, 18, 20, 22, 24]).unwrap();
         assert!((1.0..=3.0).contains(&spoilt.slope), "{spoilt:?}");
-        assert_eq!(trend(&[7, 7, 7]).unwrap().slope, 0.0);
-        let falling = trend(&[5, 4, 3, 2]).unwrap();
+        assert_eq!(compute_trend(&[7, 7, 7]).unwrap().slope, 0.0);
+        let falling = compute_trend(&[5, 4, 3, 2]).unwrap();
         assert_eq!((falling.slope, falling.rising), (-1.0, 0.0));
-        let saw = trend(&[1, 9, 1, 9, 1, 9, 1, 9]).unwrap();
+        let saw = compute_trend(&[1, 9, 1, 9, 1, 9, 1, 9]).unwrap();
         assert!(saw.rising < 0.8);
-        assert_eq!(trend(&[1, 2]), None);
-        assert!(trend(&[0, u64::MAX, 0]).is_some());
+        assert_eq!(compute_trend(&[1, 2]), None);
+        assert!(compute_trend(&[0, u64::MAX, 0]).is_some());
     }
 }

@@ -147,7 +147,7 @@ pub struct NcclBuffers {
 
 impl Forecast {
     /// Of the lines that read values those that let something hang on them.
-    pub fn deciding(&self) -> impl Iterator<Item = &ValueRead> {
+    pub fn deciding_reads(&self) -> impl Iterator<Item = &ValueRead> {
         self.reads
             .iter()
             .filter(|read| read.done != ValueUse::Value)
@@ -157,7 +157,7 @@ impl Forecast {
 impl GpuForecast {
     /// Takes a yes back where something was not judged. What ran out of memory does not fit whatever else
     /// comes, unless it is values that are in doubt.
-    pub fn doubt(&mut self, not_judged: Vec<InconclusiveReason>) {
+    pub fn apply_inconclusive_reasons(&mut self, not_judged: Vec<InconclusiveReason>) {
         let values = |one: &InconclusiveReason| matches!(one, InconclusiveReason::Values { .. });
         if self.verdict == FitOutcome::DoesNotFit && !not_judged.iter().any(values) {
             return;
@@ -299,10 +299,12 @@ pub struct Forecast {
 
 /// Of a trial's processes the one that tells most: most steps, then most memory.
 #[must_use]
-pub fn foremost(processes: Vec<ProbeReport>) -> Option<(usize, ProbeReport)> {
+pub fn select_main_process(processes: Vec<ProbeReport>) -> Option<(usize, ProbeReport)> {
     let used = processes.iter().filter(|one| one.used_cuda).count();
-    let reserved =
-        |seen: &ProbeReport| seen.fullest().and_then(|(_, device)| device.stat(RESERVED));
+    let reserved = |seen: &ProbeReport| {
+        seen.fullest_gpu()
+            .and_then(|(_, device)| device.stat_value(RESERVED))
+    };
     let seen = processes
         .into_iter()
         .max_by_key(|seen| (seen.step_count(), seen.used_cuda, reserved(seen)))?;
@@ -313,17 +315,21 @@ pub fn foremost(processes: Vec<ProbeReport>) -> Option<(usize, ProbeReport)> {
 /// error.
 #[must_use]
 pub fn ran_out(seen: &ProbeReport) -> bool {
-    let device = seen.fullest().map(|(_, device)| device);
-    let failed = device.and_then(|device| device.stat("num_ooms"));
+    let device = seen.fullest_gpu().map(|(_, device)| device);
+    let failed = device.and_then(|device| device.stat_value("num_ooms"));
     let is_it = seen.error.as_ref().is_some_and(|error| error.out_of_memory);
     seen.ended != ObservationEnd::Steps && (is_it || failed > Some(0))
 }
 
 /// Whether what a trial did fitted on its card.
 #[must_use]
-pub fn verdict(seen: &ProbeReport) -> FitOutcome {
-    let device = seen.fullest().map(|(_, device)| device);
-    let count = |name: &str| device.and_then(|device| device.stat(name)).unwrap_or(0);
+pub fn fit_outcome(seen: &ProbeReport) -> FitOutcome {
+    let device = seen.fullest_gpu().map(|(_, device)| device);
+    let count = |name: &str| {
+        device
+            .and_then(|device| device.stat_value(name))
+            .unwrap_or(0)
+    };
     if ran_out(seen) {
         FitOutcome::DoesNotFit
     } else if count("num_alloc_retries") > 0 || count("num_ooms") > 0 {
@@ -341,21 +347,25 @@ pub fn of_card(
     limited: &ProbeReport,
     unlimited: Option<&ProbeReport>,
 ) -> GpuForecast {
-    let on_card = limited.fullest().map(|(_, device)| device);
-    let count = |name: &str| on_card.and_then(|device| device.stat(name)).unwrap_or(0);
+    let on_card = limited.fullest_gpu().map(|(_, device)| device);
+    let count = |name: &str| {
+        on_card
+            .and_then(|device| device.stat_value(name))
+            .unwrap_or(0)
+    };
     let (retries, failed_requests) = (count("num_alloc_retries"), count("num_ooms"));
-    let verdict = verdict(limited);
+    let verdict = fit_outcome(limited);
     // Figures of a trial that broke off are those of what came before.
     let whole = match verdict {
         FitOutcome::DoesNotFit => {
             let whole = unlimited.filter(|seen| seen.ended == ObservationEnd::Steps);
             whole
-                .and_then(ProbeReport::fullest)
+                .and_then(ProbeReport::fullest_gpu)
                 .map(|(_, device)| device)
         }
         _ => on_card,
     };
-    let figure = |name: &str| whole.and_then(|device| device.stat(name));
+    let figure = |name: &str| whole.and_then(|device| device.stat_value(name));
     let outside = |device: &ObservedGpu| u64::try_from(device.outside_bytes).unwrap_or(0);
     let outside = whole.or(on_card).map_or(card.context_bytes, outside);
     let begun = whole.or(on_card).filter(|device| device.communicators > 0);
@@ -397,20 +407,24 @@ pub fn of_card(
 
 /// What the peak is made of.
 #[must_use]
-pub fn made(card: &GpuBudget, seen: &ProbeReport, snapshot: &Snapshot) -> Option<PeakBreakdown> {
-    let (device, figures) = seen.fullest()?;
+pub fn peak_breakdown(
+    card: &GpuBudget,
+    seen: &ProbeReport,
+    snapshot: &Snapshot,
+) -> Option<PeakBreakdown> {
+    let (device, figures) = seen.fullest_gpu()?;
     let moment = at_peak(
         snapshot,
         u64::try_from(device).ok()?,
-        &seen.holds(device),
-        &seen.marks(),
+        &seen.live_storages(device),
+        &seen.optimizer_steps(),
         &seen.forwards,
     )?;
     Some(PeakBreakdown {
         card: card.name.clone(),
         device,
-        allocated_bytes: figures.stat(ALLOCATED)?,
-        reserved_bytes: figures.stat(RESERVED)?,
+        allocated_bytes: figures.stat_value(ALLOCATED)?,
+        reserved_bytes: figures.stat_value(RESERVED)?,
         moment,
     })
 }
@@ -425,7 +439,7 @@ fn is_tried(torch: &str) -> bool {
 /// What keeps the figures of a trial from being certain; `processes` is how many used cards, `ranks` the
 /// world of which it was one rank.
 #[must_use]
-pub fn doubts(
+pub fn list_caveats(
     cards: &[GpuForecast],
     seen: &ProbeReport,
     processes: usize,

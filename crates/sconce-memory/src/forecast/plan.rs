@@ -78,7 +78,7 @@ impl TrainingPlan {
 
     /// The lines that do the same from inside the program, as short as they can be said.
     #[must_use]
-    pub fn lines(self) -> &'static str {
+    pub fn code_lines(self) -> &'static str {
         match self {
             Self::Bf16 => {
                 "with torch.autocast(\"cuda\", dtype=torch.bfloat16): around forward pass and loss"
@@ -164,7 +164,7 @@ impl TrainingPlans {
 
     /// With one more, in place of what says something of the same thing.
     #[must_use]
-    pub fn with(&self, plan: TrainingPlan) -> Self {
+    pub fn with_plan(&self, plan: TrainingPlan) -> Self {
         let mut plans: Vec<TrainingPlan> = self.iter().filter(|one| !one.excludes(plan)).collect();
         plans.push(plan);
         plans.sort_unstable();
@@ -261,7 +261,7 @@ impl FromStr for TrainingPlans {
                     other: plan,
                 });
             }
-            plans = plans.with(plan);
+            plans = plans.with_plan(plan);
         }
         Ok(plans)
     }
@@ -325,12 +325,14 @@ mod tests {
         assert_eq!(one.to_string(), "bf16+checkpoint=12+expandable");
         assert_eq!(plans(&one.to_string()), Ok(one.clone()));
         let less = one
-            .with(TrainingPlan::Checkpoint(None))
-            .with(TrainingPlan::Fp16);
+            .with_plan(TrainingPlan::Checkpoint(None))
+            .with_plan(TrainingPlan::Fp16);
         assert_eq!(less.to_string(), "fp16+checkpoint+expandable");
         assert_eq!(less.needs_lines(), Some(TrainingPlan::Fp16));
         assert_eq!(one.needs_lines(), None);
-        let divided = one.with(TrainingPlan::Ddp).with(TrainingPlan::Zero3);
+        let divided = one
+            .with_plan(TrainingPlan::Ddp)
+            .with_plan(TrainingPlan::Zero3);
         assert_eq!(divided.to_string(), "bf16+checkpoint=12+expandable+zero3");
         assert_eq!(divided.of_ranks(), Some(TrainingPlan::Zero3));
         assert_eq!(divided.needs_lines(), Some(TrainingPlan::Zero3));

@@ -86,7 +86,7 @@ const FOR_NOTHING: f64 = 1.02;
 ///
 /// # Errors
 /// What `run` fails with.
-pub fn search<E>(
+pub fn search_plans<E>(
     wanted: &PlanSearchInput,
     run: impl FnMut(&[PlanCandidate]) -> Result<Vec<TrialOutcome>, E>,
 ) -> Result<Vec<PlanTrial>, E> {
@@ -199,7 +199,9 @@ impl<E, R: FnMut(&[PlanCandidate]) -> Result<Vec<TrialOutcome>, E>> Search<'_, R
             let of = gains.iter().filter(move |gain| gain.free == free);
             of.map(|gain| gain.plan)
         };
-        let free = of(true).fold(TrainingPlans::default(), |plans, plan| plans.with(plan));
+        let free = of(true).fold(TrainingPlans::default(), |plans, plan| {
+            plans.with_plan(plan)
+        });
         let dear: Vec<TrainingPlan> = of(false).rev().collect();
         let can_checkpoint = dear.contains(&TrainingPlan::Checkpoint(None));
 
@@ -207,15 +209,15 @@ impl<E, R: FnMut(&[PlanCandidate]) -> Result<Vec<TrialOutcome>, E>> Search<'_, R
         let mut bases = vec![free.clone()];
         let divided = self.wanted.singles.iter().filter(|plan| plan.is_of_ranks());
         let divided = divided.filter(|&&plan| self.gain(plan).is_some());
-        bases.extend(divided.map(|&plan| free.with(plan)));
-        let checkpointed = |base: &TrainingPlans| base.with(TrainingPlan::Checkpoint(None));
+        bases.extend(divided.map(|&plan| free.with_plan(plan)));
+        let checkpointed = |base: &TrainingPlans| base.with_plan(TrainingPlan::Checkpoint(None));
 
         let mut next: Vec<PlanCandidate> = bases.iter().map(asked).collect();
         if can_checkpoint {
             next.insert(1, asked(&checkpointed(&free)));
         }
         if dear.contains(&TrainingPlan::EightBit) {
-            next.push(asked(&free.with(TrainingPlan::EightBit)));
+            next.push(asked(&free.with_plan(TrainingPlan::EightBit)));
         }
         self.try_all(&next)?;
         if bases.iter().any(|base| self.fits(&asked(base))) {
@@ -239,7 +241,7 @@ impl<E, R: FnMut(&[PlanCandidate]) -> Result<Vec<TrialOutcome>, E>> Search<'_, R
         let free = bases.pop().unwrap_or_default();
         let mut all = free;
         for plan in dear {
-            all = all.with(plan);
+            all = all.with_plan(plan);
             self.try_all(&[asked(&all)])?;
             if self.fits(&asked(&all)) {
                 return Ok(());
@@ -264,7 +266,7 @@ impl<E, R: FnMut(&[PlanCandidate]) -> Result<Vec<TrialOutcome>, E>> Search<'_, R
     /// As few checkpointed blocks as fit, by what all of them save; and a few more, as not all save the
     /// same.
     fn fewer_blocks(&mut self, free: &TrainingPlans) -> Result<(), E> {
-        let all = asked(&free.with(TrainingPlan::Checkpoint(None)));
+        let all = asked(&free.with_plan(TrainingPlan::Checkpoint(None)));
         let (Some(without), Some(with)) = (self.figures(&asked(free)), self.figures(&all)) else {
             return Ok(());
         };
@@ -284,7 +286,8 @@ impl<E, R: FnMut(&[PlanCandidate]) -> Result<Vec<TrialOutcome>, E>> Search<'_, R
             .saturating_add(1);
         let more = few.saturating_add(blocks.div_ceil(8));
         let counts = [few, more].into_iter().filter(|count| *count < blocks);
-        let next = counts.map(|count| asked(&free.with(TrainingPlan::Checkpoint(Some(count)))));
+        let next =
+            counts.map(|count| asked(&free.with_plan(TrainingPlan::Checkpoint(Some(count)))));
         self.try_all(&next.collect::<Vec<_>>())
     }
 }

@@ -60,7 +60,7 @@ pub struct ObservedGpu {
 impl ObservedGpu {
     /// A counter; absent where this version of PyTorch has none of that name.
     #[must_use]
-    pub fn stat(&self, name: &str) -> Option<u64> {
+    pub fn stat_value(&self, name: &str) -> Option<u64> {
         self.stats
             .get(name)
             .and_then(|&value| value.try_into().ok())
@@ -277,7 +277,7 @@ impl ProbeReport {
 
     /// Live objects on a card.
     #[must_use]
-    pub fn holds(&self, device: usize) -> Vec<LiveStorage> {
+    pub fn live_storages(&self, device: usize) -> Vec<LiveStorage> {
         let of_it = self.holds.iter().filter(|(_, on, ..)| *on == device);
         let holds = of_it.map(|&(purpose, _, address, _)| LiveStorage { purpose, address });
         holds.collect()
@@ -285,18 +285,18 @@ impl ProbeReport {
 
     /// When the optimizers were at work, in order.
     #[must_use]
-    pub fn marks(&self) -> Vec<OptimizerStep> {
+    pub fn optimizer_steps(&self) -> Vec<OptimizerStep> {
         self.steps.iter().map(|one| one.step).collect()
     }
 
     /// The card with the most of PyTorch's memory.
     #[must_use]
-    pub fn fullest(&self) -> Option<(usize, &ObservedGpu)> {
+    pub fn fullest_gpu(&self) -> Option<(usize, &ObservedGpu)> {
         let devices = self.devices.iter().enumerate();
         // Of equal ones the first.
         devices
             .rev()
-            .max_by_key(|(_, device)| device.stat(super::RESERVED))
+            .max_by_key(|(_, device)| device.stat_value(super::RESERVED))
     }
 
     /// Steps that the busiest optimizer took.

@@ -94,7 +94,7 @@ impl PlanTable {
     /// Of what was tried on a card without end: the program as it is, and the trials. `cards` are those
     /// that the figures hold for, the one that was searched for first.
     #[must_use]
-    pub fn of(
+    pub fn from_trials(
         flag: Option<String>,
         plain: &TrialFigures,
         trials: &[PlanTrial],
@@ -109,7 +109,7 @@ impl PlanTable {
                 .asked
                 .plans
                 .needs_lines()
-                .map(|plan| plan.lines().to_owned());
+                .map(|plan| plan.code_lines().to_owned());
             if let TrialOutcome::Failed(why) = &trial.outcome {
                 one.failed = Some(why.clone());
             }
@@ -123,13 +123,13 @@ impl PlanTable {
             flag,
             rows,
         };
-        table.order();
+        table.sort_rows();
         table
     }
 
     /// Puts what fits on the first card first, the fastest before the others; then what does not, the
     /// smallest first; what was not applied last. The program as it is stays on top.
-    pub fn order(&mut self) {
+    pub fn sort_rows(&mut self) {
         let key = |row: &PlanRow| {
             let fits = row
                 .cards
@@ -153,7 +153,7 @@ impl PlanTable {
 
     /// The row to recommend for a card: the fastest there of those that fit, beside the program as it is.
     #[must_use]
-    pub fn best(&self, card: usize) -> Option<&PlanRow> {
+    pub fn fastest_fitting(&self, card: usize) -> Option<&PlanRow> {
         let fits = |row: &PlanRow| row.cards.get(card).map(|card| card.fits);
         // What of a program is not known stays so with a plan: of those the fastest is named too.
         let sure = |row: &&PlanRow| {
@@ -169,7 +169,7 @@ impl PlanTable {
 
     /// Takes back what is said to fit on a card, of a program of which not all that it does was seen. What
     /// nobody ran on that card is not offered then.
-    pub fn doubt(&mut self, card: usize) {
+    pub fn mark_inconclusive(&mut self, card: usize) {
         for found in self
             .rows
             .iter_mut()
@@ -294,7 +294,7 @@ mod tests {
             trial(TrainingPlan::Bf16, TrialOutcome::Ran(figures(93, 4.0))),
         ];
         let cards = [card("A", 100), card("B", 60)];
-        PlanTable::of(None, &figures(200, 10.0), &trials, &cards)
+        PlanTable::from_trials(None, &figures(200, 10.0), &trials, &cards)
     }
 
     #[test]
@@ -325,9 +325,9 @@ mod tests {
     #[test]
     fn each_card_has_its_best() {
         let table = table();
-        assert_eq!(table.best(0).unwrap().plan, "fp16");
-        assert_eq!(table.best(1).unwrap().plan, "offload");
-        assert_eq!(table.best(7), None);
+        assert_eq!(table.fastest_fitting(0).unwrap().plan, "fp16");
+        assert_eq!(table.fastest_fitting(1).unwrap().plan, "offload");
+        assert_eq!(table.fastest_fitting(7), None);
         // By what a step takes on that card, and a state of less precision last.
         let mut table = table;
         for row in &mut table.rows {
@@ -335,13 +335,13 @@ mod tests {
             row.cards[1].fits = PlanFit::Yes;
             row.cards[1].step_ms = row.step_ms.map(|ms| 100.0 - ms);
         }
-        assert_eq!(table.best(1).unwrap().plan, "offload");
+        assert_eq!(table.fastest_fitting(1).unwrap().plan, "offload");
         let worse = table.rows.iter_mut().find(|row| row.plan == "8-bit");
         worse.unwrap().cards[1].step_ms = Some(1.0);
-        assert_eq!(table.best(1).unwrap().plan, "offload");
+        assert_eq!(table.fastest_fitting(1).unwrap().plan, "offload");
         table
             .rows
             .retain(|row| ["", "8-bit"].contains(&row.plan.as_str()));
-        assert_eq!(table.best(1).unwrap().plan, "8-bit");
+        assert_eq!(table.fastest_fitting(1).unwrap().plan, "8-bit");
     }
 }

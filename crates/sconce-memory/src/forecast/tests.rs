@@ -32,9 +32,15 @@ fn card(total_bytes: u64) -> GpuBudget {
 #[test]
 fn what_the_probe_writes_is_read() {
     let seen = seen();
-    assert_eq!((seen.step_count(), seen.fullest().unwrap().0), (2, 0));
-    assert_eq!((seen.holds(0).len(), seen.holds(1)[0].address), (1, 8192));
-    assert_eq!(seen.marks()[1].begin_us, 30);
+    assert_eq!((seen.step_count(), seen.fullest_gpu().unwrap().0), (2, 0));
+    assert_eq!(
+        (
+            seen.live_storages(0).len(),
+            seen.live_storages(1)[0].address
+        ),
+        (1, 8192)
+    );
+    assert_eq!(seen.optimizer_steps()[1].begin_us, 30);
     assert_eq!(
         (seen.reads[0].at.line, seen.reads[0].done),
         (3, ValueUse::Branch)
@@ -136,15 +142,15 @@ fn the_process_with_the_most_steps_is_the_one() {
     launcher.used_cuda = false;
     let mut other = seen();
     other.devices[0].stats.insert(RESERVED.to_owned(), 500);
-    let (used, chosen) = foremost(vec![other.clone(), launcher, seen()]).unwrap();
+    let (used, chosen) = select_main_process(vec![other.clone(), launcher, seen()]).unwrap();
     assert_eq!((used, chosen), (2, other));
-    assert_eq!(foremost(Vec::new()), None);
+    assert_eq!(select_main_process(Vec::new()), None);
 }
 
 #[test]
 fn doubts_are_said() {
     let said = [of_card(&card(1000), &seen(), None)];
-    let doubts = doubts(&said, &seen(), 2, None);
+    let doubts = list_caveats(&said, &seen(), 2, None);
     let names = vec!["cudaSomething".to_owned()];
     let expected = [
         ForecastCaveat::Workspaces {
@@ -188,7 +194,7 @@ fn buffers_of_nccl_are_counted_at_their_most() {
         ranks: 64,
         pairs: false,
     };
-    assert_eq!(doubts(&[], &one, 1, Some(64))[0], expected);
+    assert_eq!(list_caveats(&[], &one, 1, Some(64))[0], expected);
 }
 
 #[test]
@@ -199,7 +205,7 @@ fn releases_that_nobody_tried_are_named() {
         let release = ForecastCaveat::Release {
             torch: torch.to_owned(),
         };
-        doubts(&[], &seen, 1, None).contains(&release)
+        list_caveats(&[], &seen, 1, None).contains(&release)
     };
     for tried in ["2.6.0", "2.15.1+cu132", "2.10.0a0+git123"] {
         assert!(!named(tried), "{tried}");

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::seen::{ObservationEnd, ProbeReport, SourceLine, ValueRead, ValueUse};
-use super::{FitOutcome, RESERVED, ran_out, verdict};
+use super::{FitOutcome, RESERVED, fit_outcome, ran_out};
 
 /// What all numbers are in one trial, and in another to tell a size from a branch. Both of the first pair are above
 /// what people compare with (1,000 and 1,024), and no size that is rounded to 1,024 or less makes one of two. A
@@ -56,7 +56,7 @@ impl SubstituteValues {
 
     /// As the probe reads it: `SCONCE_FIT_VALUES` and `SCONCE_FIT_PINNED`.
     #[must_use]
-    pub fn variables(&self) -> (String, String) {
+    pub fn to_env_values(&self) -> (String, String) {
         let share = match self.share {
             SelectedShare::None => "none",
             SelectedShare::Half => "half",
@@ -129,7 +129,7 @@ pub enum ValueDependence {
 ///
 /// # Errors
 /// What `run` fails with.
-pub fn judge<E>(
+pub fn classify_dependence<E>(
     zeros: &ProbeReport,
     run: impl FnMut(&SubstituteValues) -> Result<Option<ProbeReport>, E>,
 ) -> Result<ValueDependence, E> {
@@ -335,11 +335,11 @@ impl<E, R: FnMut(&SubstituteValues) -> Result<Option<ProbeReport>, E>> Search<'_
 }
 
 fn with(answers: &SubstituteValues, seen: &ProbeReport) -> ValueTrial {
-    let device = seen.fullest().map(|(_, device)| device);
+    let device = seen.fullest_gpu().map(|(_, device)| device);
     ValueTrial {
         values: answers.clone(),
-        verdict: verdict(seen),
-        reserved_bytes: device.and_then(|device| device.stat(RESERVED)),
+        verdict: fit_outcome(seen),
+        reserved_bytes: device.and_then(|device| device.stat_value(RESERVED)),
     }
 }
 

@@ -13,7 +13,7 @@ const COMPILING: usize = 2;
 
 /// What was not watched. Nothing where the program was watched to its end.
 #[must_use]
-pub fn unwatched(seen: &ProbeReport) -> Vec<InconclusiveReason> {
+pub fn inconclusive_reasons(seen: &ProbeReport) -> Vec<InconclusiveReason> {
     if seen.ended == ObservationEnd::Exit {
         return Vec::new();
     }

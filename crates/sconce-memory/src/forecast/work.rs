@@ -133,7 +133,7 @@ fn seconds(&(kind, operations, bytes, count): &WorkItem, rates: &GpuRates) -> f6
 
 /// Operations of all products together.
 #[must_use]
-pub fn operations(calls: &[WorkItem]) -> f64 {
+pub fn total_operations(calls: &[WorkItem]) -> f64 {
     let of = |call: &WorkItem| call.1 as f64 * call.3 as f64;
     calls.iter().map(of).sum()
 }
@@ -190,6 +190,6 @@ mod tests {
         };
         assert_eq!(step_ms(&[(WorkKind::Move, 0, 4, 1)], &none), None);
         let most = [(WorkKind::Half, u64::MAX, u64::MAX, u64::MAX); 3];
-        assert!(step_ms(&most, &RATES).is_some() && operations(&most) > 0.0);
+        assert!(step_ms(&most, &RATES).is_some() && total_operations(&most) > 0.0);
     }
 }

@@ -62,7 +62,7 @@ impl<R: Read> Input<R> {
         }
     }
 
-    pub(super) fn byte(&mut self) -> Result<u8, PickleError> {
+    pub(super) fn read_byte(&mut self) -> Result<u8, PickleError> {
         if self.at == self.end {
             self.refill()?;
         }
@@ -71,21 +71,21 @@ impl<R: Read> Input<R> {
         Ok(byte)
     }
 
-    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], PickleError> {
+    pub(super) fn read_array<const N: usize>(&mut self) -> Result<[u8; N], PickleError> {
         let mut array = [0; N];
         if self.end - self.at >= N {
             array.copy_from_slice(&self.piece[self.at..self.at + N]);
             self.at += N;
         } else {
             for byte in &mut array {
-                *byte = self.byte()?;
+                *byte = self.read_byte()?;
             }
         }
         Ok(array)
     }
 
     /// The next bytes, `len` of them, which the caller has limited.
-    pub(super) fn bytes(&mut self, len: usize) -> Result<&[u8], PickleError> {
+    pub(super) fn read_bytes(&mut self, len: usize) -> Result<&[u8], PickleError> {
         if self.end - self.at >= len {
             let begin = self.at;
             self.at += len;

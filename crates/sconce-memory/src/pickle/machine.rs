@@ -74,12 +74,12 @@ pub fn read<R: Read, B: PickleBuilder>(
 
 impl<R: Read, B: PickleBuilder> PickleMachine<'_, R, B> {
     fn begin(&mut self) -> Result<(), PickleError> {
-        match self.input.byte() {
+        match self.input.read_byte() {
             Ok(op::PROTO) => {}
             Ok(_) | Err(PickleError::Truncated { .. }) => return Err(PickleError::NoPickle),
             Err(error) => return Err(error),
         }
-        match self.input.byte()? {
+        match self.input.read_byte()? {
             2..=5 => Ok(()),
             protocol => Err(PickleError::Protocol { protocol }),
         }
@@ -88,14 +88,14 @@ impl<R: Read, B: PickleBuilder> PickleMachine<'_, R, B> {
     /// Carries out one operation; the value at the end.
     fn step(&mut self) -> Result<Option<PickleValue>, PickleError> {
         self.offset = self.input.offset();
-        let opcode = self.input.byte()?;
+        let opcode = self.input.read_byte()?;
         match opcode {
             op::BINGET => {
-                let number = u32::from(self.input.byte()?);
+                let number = u32::from(self.input.read_byte()?);
                 self.get(number)?;
             }
             op::LONG_BINGET => {
-                let number = u32::from_le_bytes(self.input.array()?);
+                let number = u32::from_le_bytes(self.input.read_array()?);
                 self.get(number)?;
             }
             op::MEMOIZE => {
@@ -103,11 +103,11 @@ impl<R: Read, B: PickleBuilder> PickleMachine<'_, R, B> {
                 self.put(number)?;
             }
             op::BINPUT => {
-                let number = u32::from(self.input.byte()?);
+                let number = u32::from(self.input.read_byte()?);
                 self.put(number)?;
             }
             op::LONG_BINPUT => {
-                let number = u32::from_le_bytes(self.input.array()?);
+                let number = u32::from_le_bytes(self.input.read_array()?);
                 self.put(number)?;
             }
             op::MARK => {
@@ -120,60 +120,60 @@ impl<R: Read, B: PickleBuilder> PickleMachine<'_, R, B> {
             op::NEWTRUE => self.push(PickleValue::Bool(true))?,
             op::NEWFALSE => self.push(PickleValue::Bool(false))?,
             op::BININT1 => {
-                let value = i64::from(self.input.byte()?);
+                let value = i64::from(self.input.read_byte()?);
                 self.push(PickleValue::Int(value))?;
             }
             op::BININT2 => {
-                let value = i64::from(u16::from_le_bytes(self.input.array()?));
+                let value = i64::from(u16::from_le_bytes(self.input.read_array()?));
                 self.push(PickleValue::Int(value))?;
             }
             op::BININT => {
-                let value = i64::from(i32::from_le_bytes(self.input.array()?));
+                let value = i64::from(i32::from_le_bytes(self.input.read_array()?));
                 self.push(PickleValue::Int(value))?;
             }
             op::LONG1 => {
-                let len = usize::from(self.input.byte()?);
-                let value = long(self.input.bytes(len)?);
+                let len = usize::from(self.input.read_byte()?);
+                let value = long(self.input.read_bytes(len)?);
                 self.push(value)?;
             }
             op::LONG4 => {
-                let len = i32::from_le_bytes(self.input.array()?);
+                let len = i32::from_le_bytes(self.input.read_array()?);
                 let len = u64::try_from(len).map_err(|_| self.broken("a negative length"))?;
                 let len = self.length(len)?;
-                let value = long(self.input.bytes(len)?);
+                let value = long(self.input.read_bytes(len)?);
                 self.push(value)?;
             }
             op::BINFLOAT => {
-                let value = f64::from_be_bytes(self.input.array()?);
+                let value = f64::from_be_bytes(self.input.read_array()?);
                 self.push(PickleValue::Float(value))?;
             }
             op::SHORT_BINUNICODE | op::SHORT_BINSTRING => {
-                let len = u64::from(self.input.byte()?);
+                let len = u64::from(self.input.read_byte()?);
                 self.text(len)?;
             }
             op::BINUNICODE => {
-                let len = u64::from(u32::from_le_bytes(self.input.array()?));
+                let len = u64::from(u32::from_le_bytes(self.input.read_array()?));
                 self.text(len)?;
             }
             op::BINSTRING => {
-                let len = i32::from_le_bytes(self.input.array()?);
+                let len = i32::from_le_bytes(self.input.read_array()?);
                 let len = u64::try_from(len).map_err(|_| self.broken("a negative length"))?;
                 self.text(len)?;
             }
             op::BINUNICODE8 => {
-                let len = u64::from_le_bytes(self.input.array()?);
+                let len = u64::from_le_bytes(self.input.read_array()?);
                 self.text(len)?;
             }
             op::SHORT_BINBYTES => {
-                let len = u64::from(self.input.byte()?);
+                let len = u64::from(self.input.read_byte()?);
                 self.opaque(len)?;
             }
             op::BINBYTES => {
-                let len = u64::from(u32::from_le_bytes(self.input.array()?));
+                let len = u64::from(u32::from_le_bytes(self.input.read_array()?));
                 self.opaque(len)?;
             }
             op::BINBYTES8 | op::BYTEARRAY8 => {
-                let len = u64::from_le_bytes(self.input.array()?);
+                let len = u64::from_le_bytes(self.input.read_array()?);
                 self.opaque(len)?;
             }
             op::EMPTY_LIST => {
@@ -219,7 +219,7 @@ impl<R: Read, B: PickleBuilder> PickleMachine<'_, R, B> {
             }
             // Frames only say how much may be read ahead.
             op::FRAME => {
-                self.input.array::<8>()?;
+                self.input.read_array::<8>()?;
             }
             op::STOP => {
                 if !self.marks.is_empty() || self.stack.len() != 1 {
@@ -231,7 +231,7 @@ impl<R: Read, B: PickleBuilder> PickleMachine<'_, R, B> {
             op::PROTO => return Err(self.broken("it begins a second time")),
             opcode => {
                 let offset = self.offset;
-                return Err(match opcode::refused(opcode) {
+                return Err(match opcode::rejected_opcode_name(opcode) {
                     Some(name) => PickleError::Refused { offset, name },
                     None => PickleError::Unknown { offset, opcode },
                 });
@@ -287,7 +287,7 @@ impl<R: Read, B: PickleBuilder> PickleMachine<'_, R, B> {
 
     fn text(&mut self, len: u64) -> Result<(), PickleError> {
         let len = self.length(len)?;
-        let bytes = self.input.bytes(len)?;
+        let bytes = self.input.read_bytes(len)?;
         // Python writes lone surrogates as UTF-8 that is none.
         let text = String::from_utf8_lossy(bytes);
         let made = self.build.text(&text);
@@ -297,7 +297,7 @@ impl<R: Read, B: PickleBuilder> PickleMachine<'_, R, B> {
 
     fn opaque(&mut self, len: u64) -> Result<(), PickleError> {
         let len = self.length(len)?;
-        self.input.bytes(len)?;
+        self.input.read_bytes(len)?;
         self.push(PickleValue::Opaque)
     }
 
@@ -324,7 +324,7 @@ impl<R: Read, B: PickleBuilder> PickleMachine<'_, R, B> {
             OPEN_DICT => {
                 let made = self.build.dict(&[]);
                 let node = made.map_err(|wrong| self.wrong(wrong))?;
-                self.memo[number as usize] = node.number();
+                self.memo[number as usize] = node.as_u32();
                 PickleValue::Node(node)
             }
             entry => match PickleNode::new(entry) {
@@ -347,9 +347,9 @@ impl<R: Read, B: PickleBuilder> PickleMachine<'_, R, B> {
             return Err(self.broken("it leaves out numbers of the memo"));
         }
         let entry = match &mut self.stack[top] {
-            PickleValue::Node(node) => node.number(),
+            PickleValue::Node(node) => node.as_u32(),
             PickleValue::OpenList(slot) => match self.lists[*slot as usize].closed {
-                Some(node) => node.number(),
+                Some(node) => node.as_u32(),
                 None if self.lists[*slot as usize].memo.is_none() => {
                     self.lists[*slot as usize].memo = Some(number);
                     OPEN_LIST + *slot
@@ -403,7 +403,7 @@ impl<R: Read, B: PickleBuilder> PickleMachine<'_, R, B> {
         if let Ok(node) = made {
             list.closed = Some(node);
             if let Some(number) = list.memo {
-                self.memo[number as usize] = node.number();
+                self.memo[number as usize] = node.as_u32();
             }
         }
         made.map_err(|wrong| self.wrong(wrong))
@@ -430,7 +430,7 @@ impl<R: Read, B: PickleBuilder> PickleMachine<'_, R, B> {
                         }
                     };
                     if let Some(number) = memo {
-                        self.memo[number as usize] = node.number();
+                        self.memo[number as usize] = node.as_u32();
                     }
                     self.stack[at] = PickleValue::Node(node);
                 }
@@ -474,7 +474,7 @@ impl<R: Read, B: PickleBuilder> PickleMachine<'_, R, B> {
                     if self.memo[number as usize] != OPEN_DICT {
                         return Err(self.broken("a dict grows after it was used"));
                     }
-                    self.memo[number as usize] = node.number();
+                    self.memo[number as usize] = node.as_u32();
                 }
                 self.stack[at] = PickleValue::Node(node);
                 Ok(())

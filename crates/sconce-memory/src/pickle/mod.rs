@@ -33,7 +33,7 @@ impl PickleNode {
 
     /// Its number.
     #[must_use]
-    pub fn number(self) -> u32 {
+    pub fn as_u32(self) -> u32 {
         self.0
     }
 }

@@ -46,7 +46,7 @@ pub(super) mod op {
 
 /// The name of an operation that is known and refused: it imports or calls, or makes what no snapshot
 /// has, or is one of protocol 0, which newer picklers do not write.
-pub(super) fn refused(opcode: u8) -> Option<&'static str> {
+pub(super) fn rejected_opcode_name(opcode: u8) -> Option<&'static str> {
     Some(match opcode {
         b'c' => "GLOBAL",
         0x93 => "STACK_GLOBAL",

@@ -16,7 +16,7 @@ impl Shown {
 
     fn value(&self, value: &PickleValue) -> String {
         match value {
-            PickleValue::Node(node) => self.0[node.number() as usize].clone(),
+            PickleValue::Node(node) => self.0[node.as_u32() as usize].clone(),
             PickleValue::OpenList(_) | PickleValue::OpenDict(_) => {
                 unreachable!("builders never see it")
             }
@@ -47,7 +47,7 @@ impl PickleBuilder for Shown {
         pairs: &[PickleValue],
     ) -> Result<(), PickleRejection> {
         let more = self.values(pairs);
-        self.0[dict.number() as usize] += &format!("+{{{more}}}");
+        self.0[dict.as_u32() as usize] += &format!("+{{{more}}}");
         Ok(())
     }
 

@@ -16,7 +16,7 @@ fn runner(conf: &str, mib: u64) -> Runner {
 fn answers(runner: &mut Runner, program: &str) -> String {
     let mut all = String::new();
     for line in program.lines() {
-        match runner.line(line.as_bytes()) {
+        match runner.run_line(line.as_bytes()) {
             Ok(Some(answer)) => all += &serde_json::to_string(&answer).unwrap(),
             Ok(None) => continue,
             Err(error) => {
@@ -100,7 +100,7 @@ fn streams_wait_for_events() {
     {"line":16}
     {"line":17}
     "#);
-    let Some(LineResult { given, .. }) = runner.line(br#"{"op":"stats"}"#).unwrap() else {
+    let Some(LineResult { given, .. }) = runner.run_line(br#"{"op":"stats"}"#).unwrap() else {
         panic!("there is an answer");
     };
     let CallResult::Stats(stats) = given else {
@@ -149,9 +149,9 @@ fn what_is_wrong_is_said_with_its_line() {
     line 16: there is no pool 0_1 (hint: None)
     "#);
     let long = vec![b' '; LONGEST_LINE + 1];
-    let error = runner.line(&long).unwrap_err();
+    let error = runner.run_line(&long).unwrap_err();
     assert!(matches!(error.source, LineError::TooLong), "{error:?}");
-    assert!(runner.line(b"\xff").is_err());
+    assert!(runner.run_line(b"\xff").is_err());
 }
 
 #[test]
@@ -159,14 +159,14 @@ fn streams_and_pools_are_counted() {
     let mut runner = runner("", 64);
     for stream in 0..MOST_STREAMS as u64 {
         runner
-            .call(&AllocatorCall::Alloc {
+            .run_call(&AllocatorCall::Alloc {
                 id: stream,
                 bytes: 0,
                 stream,
             })
             .unwrap();
     }
-    let more = runner.call(&AllocatorCall::Alloc {
+    let more = runner.run_call(&AllocatorCall::Alloc {
         id: 1 << 40,
         bytes: 0,
         stream: 1 << 40,
@@ -179,9 +179,9 @@ fn streams_and_pools_are_counted() {
         no_split: false,
     };
     for pool in 1..=MOST_POOLS as u64 {
-        runner.call(&create(pool)).unwrap();
+        runner.run_call(&create(pool)).unwrap();
     }
-    let more = runner.call(&create(0xffff));
+    let more = runner.run_call(&create(0xffff));
     assert!(matches!(more, Err(LineError::Pools)), "{more:?}");
 }
 

@@ -100,7 +100,7 @@ struct Reader<'s> {
 }
 
 /// Reads a card's trace. `grows`: segments of it can grow.
-pub(super) fn calls(snapshot: &Snapshot, device: u64, grows: bool) -> ReplayCalls {
+pub(super) fn extract_calls(snapshot: &Snapshot, device: u64, grows: bool) -> ReplayCalls {
     let mut private = BTreeMap::new();
     for (segment, _) in snapshot.segments_of(device) {
         if let (Some(begin), Some(size), Some(pool)) =
@@ -122,7 +122,7 @@ pub(super) fn calls(snapshot: &Snapshot, device: u64, grows: bool) -> ReplayCall
         room_at_oom: None,
         room_below: None,
     };
-    let trace = snapshot.trace(device);
+    let trace = snapshot.trace_entries(device);
     let mut at = 0;
     while let Some(event) = trace.get(at) {
         at += match event.action() {
@@ -301,10 +301,10 @@ impl Reader<'_> {
     }
 
     fn lane(&mut self, event: &TraceEntry, at: Option<u64>) -> u32 {
-        let named = self.snapshot.pool(event);
+        let named = self.snapshot.pool_of(event);
         let pool = named.map(|pool| PoolId(pool.0, pool.1));
         let pool = pool.or_else(|| self.private_at(at?));
-        let stream = self.snapshot.stream(event).unwrap_or(0);
+        let stream = self.snapshot.stream_of(event).unwrap_or(0);
         self.lane_of(stream, pool)
     }
 
@@ -376,7 +376,7 @@ fn serves(freed: Option<&TraceEntry>, next: &TraceEntry) -> bool {
         next.action(),
         TraceAction::SegmentAlloc | TraceAction::SegmentMap | TraceAction::Oom
     );
-    let stack = |event: &TraceEntry| event.stack().filter(|&stack| stack != StackId(0));
+    let stack = |event: &TraceEntry| event.stack_id().filter(|&stack| stack != StackId(0));
     match (freed.and_then(stack), stack(next)) {
         (None, None) => needs,
         (freed, next) => needs && freed == next,

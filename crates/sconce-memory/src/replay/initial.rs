@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::calls::{ReplayCalls, StreamPool};
-use super::play::request;
+use super::play::malloc_in_pool;
 use crate::allocator::{Allocator, NULL, PoolId, sizes};
 use crate::analysis::first_ranges;
 use crate::snapshot::{SegmentInfo, Snapshot};
@@ -27,7 +27,11 @@ pub(super) struct InitialSegment {
 const MOST: usize = 200_000;
 
 /// The segments before the first entry, by address.
-pub(super) fn stood(snapshot: &Snapshot, device: u64, calls: &ReplayCalls) -> Vec<InitialSegment> {
+pub(super) fn initial_segments(
+    snapshot: &Snapshot,
+    device: u64,
+    calls: &ReplayCalls,
+) -> Vec<InitialSegment> {
     let ends: BTreeMap<u64, &SegmentInfo> = snapshot
         .segments_of(device)
         .filter_map(|(one, _)| Some((one.address?, one)))
@@ -74,7 +78,7 @@ pub(super) fn as_it_stood(
     // All at once: what is full is left alone by what comes after.
     let mut holes = Vec::new();
     let mut ends: HashMap<(StreamPool, bool), u64> = HashMap::new();
-    let most = allocator.device().total();
+    let most = allocator.device().total_bytes();
     let mut make = |one: &InitialSegment| {
         if one.grows
             && let Some(end) = ends.insert((one.lane, one.small), one.end)
@@ -104,7 +108,7 @@ pub(super) fn as_it_stood(
         for (number, block) in blocks.iter().enumerate() {
             fill(allocator, one, block.at.saturating_sub(at), &mut fillers);
             let next = blocks.get(number + 1).map_or(one.end, |next| next.at);
-            let size = sizes::rounded(
+            let size = sizes::round_size(
                 block.bytes.clamp(1, sizes::EXABYTE - 1),
                 allocator.settings(),
             );
@@ -114,7 +118,7 @@ pub(super) fn as_it_stood(
                 .checked_sub(size)
                 .filter(|&rest| rest <= sizes::SMALL && !one.small);
             let bytes = slack.map_or(block.bytes, |_| room);
-            match request(allocator, one.lane, bytes) {
+            match malloc_in_pool(allocator, one.lane, bytes) {
                 Some(address) => addresses[block.slot as usize] = address,
                 None => missing += 1,
             }
@@ -127,11 +131,15 @@ pub(super) fn as_it_stood(
 }
 
 /// Asks for the blocks that were live, as if the run began there. Gives how many got no memory.
-pub(super) fn afresh(allocator: &mut Allocator, calls: &ReplayCalls, addresses: &mut [u64]) -> u64 {
+pub(super) fn allocate_live_blocks(
+    allocator: &mut Allocator,
+    calls: &ReplayCalls,
+    addresses: &mut [u64],
+) -> u64 {
     let mut missing = 0;
     for block in &calls.initial {
         let lane = calls.lanes.get(block.lane as usize).copied();
-        match request(allocator, lane.unwrap_or_default(), block.bytes) {
+        match malloc_in_pool(allocator, lane.unwrap_or_default(), block.bytes) {
             Some(address) => addresses[block.slot as usize] = address,
             None => missing += 1,
         }
@@ -146,7 +154,7 @@ fn whole(allocator: &mut Allocator, one: &InitialSegment) -> Vec<u64> {
     if one.small {
         fill(allocator, one, size, &mut held);
     } else {
-        held.extend(request(allocator, one.lane, size));
+        held.extend(malloc_in_pool(allocator, one.lane, size));
     }
     held
 }
@@ -164,7 +172,7 @@ fn fill(allocator: &mut Allocator, one: &InitialSegment, bytes: u64, fillers: &m
         if !one.small && piece <= sizes::SMALL {
             return;
         }
-        match request(allocator, one.lane, piece) {
+        match malloc_in_pool(allocator, one.lane, piece) {
             Some(address) => fillers.push(address),
             None => return,
         }

@@ -87,14 +87,19 @@ pub struct ReplayOutcome {
 impl ReplayOutcome {
     /// Requests without memory.
     #[must_use]
-    pub fn failed(&self) -> u64 {
+    pub fn failed_request_count(&self) -> u64 {
         self.failed_again.saturating_add(self.failed_now)
     }
 
     /// The better one is less.
     fn order(&self) -> (u64, u64, u64, u64) {
         let reserved = self.peak_reserved_bytes;
-        (self.failed(), reserved, self.retries, self.card_calls)
+        (
+            self.failed_request_count(),
+            reserved,
+            self.retries,
+            self.card_calls,
+        )
     }
 }
 
@@ -106,7 +111,7 @@ pub struct Baseline {
     pub outcome: ReplayOutcome,
     /// Bytes by which what is reserved was off, at most.
     pub farthest_bytes: u64,
-    /// Calls after which it was the same, of all [`DeviceWhatIf::calls`].
+    /// Calls after which it was the same, of all [`DeviceWhatIf::extract_calls`].
     pub same_calls: usize,
     /// Requests at the address that they had, which only a virtual card gives again.
     pub same_addresses: u64,
@@ -212,9 +217,9 @@ impl Hint for WhatIfError {
 /// # Errors
 /// [`WhatIfError`].
 pub fn what_if(snapshot: &Snapshot, question: &WhatIfQuery) -> Result<WhatIf, WhatIfError> {
-    let devices = snapshot.devices().into_iter();
+    let devices = snapshot.device_numbers().into_iter();
     let devices: Vec<u64> = devices
-        .filter(|&one| !snapshot.trace(one).is_empty())
+        .filter(|&one| !snapshot.trace_entries(one).is_empty())
         .collect();
     let versions = match question.version {
         Some(version) => vec![version],
@@ -332,7 +337,7 @@ impl Replay {
         let grows = grows
             .and_then(|one| one.expandable_segments)
             .unwrap_or(false);
-        let calls = calls::calls(snapshot, device, grows);
+        let calls = calls::extract_calls(snapshot, device, grows);
         let room = room(&calls, question.capacity);
         let total = self::total(&calls, room);
         let own_total = self::total(&calls, self::room(&calls, None));
@@ -341,7 +346,7 @@ impl Replay {
         }
         Ok(Self {
             device,
-            stood: initial::stood(snapshot, device, &calls),
+            stood: initial::initial_segments(snapshot, device, &calls),
             calls,
             room,
             total,
@@ -361,7 +366,7 @@ impl Replay {
         };
         let device = SimulatedGpu::new(total.min(MALLOC_SPAN))?;
         let allocator = Allocator::new(settings, device, version);
-        Ok(play::play(allocator, &self.calls, start))
+        Ok(play::replay_calls(allocator, &self.calls, start))
     }
 
     fn as_it_was(
@@ -406,7 +411,7 @@ impl Replay {
             question.confs.iter().map(|conf| afresh(conf)).collect();
         let asked = asked?;
         let searched = match question.search {
-            true => search::search(version, self.room, |conf| afresh(conf).ok()),
+            true => search::search_settings(version, self.room, |conf| afresh(conf).ok()),
             false => Vec::new(),
         };
         // The run's own stand first: of equals they win.
@@ -416,7 +421,7 @@ impl Replay {
             .chain(&searched)
             .cloned()
             .collect();
-        let best = search::best(&all).filter(|&best| all[best].order() < today.order());
+        let best = search::select_best(&all).filter(|&best| all[best].order() < today.order());
         let before = self.calls.initial.iter().map(|block| block.bytes);
         Ok(DeviceWhatIf {
             device: self.device,

@@ -47,7 +47,11 @@ pub(super) struct ReplayCounters {
 }
 
 /// One request; absent where memory ran out.
-pub(super) fn request(allocator: &mut Allocator, lane: StreamPool, bytes: u64) -> Option<u64> {
+pub(super) fn malloc_in_pool(
+    allocator: &mut Allocator,
+    lane: StreamPool,
+    bytes: u64,
+) -> Option<u64> {
     if lane.pool == PoolId::default() {
         return allocator.malloc(bytes, lane.stream).ok();
     }
@@ -61,7 +65,7 @@ pub(super) fn request(allocator: &mut Allocator, lane: StreamPool, bytes: u64) -
 }
 
 /// Plays the calls.
-pub(super) fn play(
+pub(super) fn replay_calls(
     mut allocator: Allocator,
     calls: &ReplayCalls,
     start: ReplayStart<'_>,
@@ -72,7 +76,9 @@ pub(super) fn play(
             ReplayStart::AsItStood(stood) => {
                 initial::as_it_stood(&mut allocator, calls, stood, &mut addresses)
             }
-            ReplayStart::Afresh => initial::afresh(&mut allocator, calls, &mut addresses),
+            ReplayStart::Afresh => {
+                initial::allocate_live_blocks(&mut allocator, calls, &mut addresses)
+            }
         },
         ..ReplayCounters::default()
     };
@@ -120,7 +126,7 @@ fn one(
             bytes,
             at,
         } => {
-            let got = request(allocator, lane(number), bytes);
+            let got = malloc_in_pool(allocator, lane(number), bytes);
             played.requests += 1;
             played.failed_now += u64::from(got.is_none());
             played.same_addresses += u64::from(got == Some(at));
@@ -129,7 +135,7 @@ fn one(
         ReplayCall::Failed {
             lane: number,
             bytes,
-        } => match request(allocator, lane(number), bytes) {
+        } => match malloc_in_pool(allocator, lane(number), bytes) {
             Some(address) => {
                 played.saved += 1;
                 // What would have come next is not known: the trace goes on without it.
@@ -146,7 +152,7 @@ fn one(
             let _ = allocator.record_stream(address, WAITS | u64::from(slot));
             let _ = allocator.free(address);
         }
-        ReplayCall::Complete { slot } => allocator.complete(WAITS | u64::from(slot), None),
+        ReplayCall::Complete { slot } => allocator.complete_events(WAITS | u64::from(slot), None),
         ReplayCall::EmptyCache => allocator.empty_cache(),
     }
 }

@@ -52,7 +52,7 @@ fn keys(version: TorchVersion, room: Option<UsableCapacity>) -> Vec<SearchedSett
 }
 
 /// Tries settings: each value of each key alone, then the best values of several keys together.
-pub(super) fn search(
+pub(super) fn search_settings(
     version: TorchVersion,
     room: Option<UsableCapacity>,
     mut play: impl FnMut(&str) -> Option<ReplayOutcome>,
@@ -86,11 +86,12 @@ pub(super) fn search(
 
 /// The best of several: the fewest requests without memory, then the least reserved. Of those that
 /// are as good, the one with the fewest settings.
-pub(super) fn best(outcomes: &[ReplayOutcome]) -> Option<usize> {
+pub(super) fn select_best(outcomes: &[ReplayOutcome]) -> Option<usize> {
     let least = outcomes.iter().min_by_key(|one| one.order())?;
     let peak = least.peak_reserved_bytes as f64 * (1.0 + SAME);
     let good = |one: &&(usize, &ReplayOutcome)| {
-        one.1.failed() == least.failed() && one.1.peak_reserved_bytes as f64 <= peak
+        one.1.failed_request_count() == least.failed_request_count()
+            && one.1.peak_reserved_bytes as f64 <= peak
     };
     let outcomes: Vec<(usize, &ReplayOutcome)> = outcomes.iter().enumerate().collect();
     let simplest = outcomes

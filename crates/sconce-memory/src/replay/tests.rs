@@ -36,7 +36,7 @@ fn a_trace_of_the_real_allocator_gets_its_own_addresses() {
 
 #[test]
 fn calls_of_every_kind_are_read() {
-    let calls = calls::calls(&snapshot(RANDOM), 0, false);
+    let calls = calls::extract_calls(&snapshot(RANDOM), 0, false);
     let count = |wanted: fn(&calls::ReplayCall) -> bool| {
         calls.calls.iter().filter(|one| wanted(one)).count()
     };
@@ -71,7 +71,7 @@ fn a_request_that_failed_is_saved_by_other_settings() {
     let [grows, plain] = &device.asked[..] else {
         panic!("{device:?}");
     };
-    assert_eq!((grows.saved, grows.failed()), (1, 0));
+    assert_eq!((grows.saved, grows.failed_request_count()), (1, 0));
     assert_eq!((plain.saved, plain.failed_again), (0, 1));
     assert_eq!(device.best.unwrap().conf, "expandable_segments:True");
 }

@@ -42,7 +42,7 @@ const KINDS: [NodeKind; 11] = [
 const NUMBER_BITS: u32 = 28;
 
 impl NodeKind {
-    pub(super) fn node(self, number: usize) -> Result<PickleNode, PickleRejection> {
+    pub(super) fn encode_node(self, number: usize) -> Result<PickleNode, PickleRejection> {
         let limit = 1 << NUMBER_BITS;
         let fits = u32::try_from(number).ok().filter(|&number| number < limit);
         let node = fits.and_then(|number| PickleNode::new(((self as u32) << NUMBER_BITS) | number));
@@ -54,9 +54,9 @@ impl NodeKind {
 }
 
 /// Its kind and number.
-pub(super) fn split(node: PickleNode) -> (NodeKind, usize) {
-    let kind = KINDS[(node.number() >> NUMBER_BITS) as usize % KINDS.len()];
-    (kind, (node.number() & ((1 << NUMBER_BITS) - 1)) as usize)
+pub(super) fn decode_node(node: PickleNode) -> (NodeKind, usize) {
+    let kind = KINDS[(node.as_u32() >> NUMBER_BITS) as usize % KINDS.len()];
+    (kind, (node.as_u32() & ((1 << NUMBER_BITS) - 1)) as usize)
 }
 
 /// A list that is kept. Things of which there are many follow each other, so that their list is a
@@ -149,7 +149,7 @@ impl SnapshotBuilder {
         }
     }
 
-    pub(super) fn keep(&mut self, count: usize) -> Result<(), PickleRejection> {
+    pub(super) fn reserve_budget(&mut self, count: usize) -> Result<(), PickleRejection> {
         self.values += count;
         let most = self.limits.others;
         match self.values > most || self.dicts.len() + self.lists.len() > most {
@@ -159,14 +159,14 @@ impl SnapshotBuilder {
     }
 
     fn keep_list(&mut self, list: FinishedList) -> Result<PickleNode, PickleRejection> {
-        self.keep(1)?;
+        self.reserve_budget(1)?;
         self.lists.push(list);
-        NodeKind::List.node(self.lists.len() - 1)
+        NodeKind::List.encode_node(self.lists.len() - 1)
     }
 
     fn add(&mut self, items: &mut ListBuilder, value: PickleValue) -> Result<(), PickleRejection> {
         let thing = match value {
-            PickleValue::Node(node) => Some(split(node)),
+            PickleValue::Node(node) => Some(decode_node(node)),
             _ => None,
         };
         match (items, thing) {
@@ -213,15 +213,15 @@ impl SnapshotBuilder {
                     (ListBuilder::Values(values), _) if is_plain => values.push(value),
                     _ => *items = ListBuilder::Mixed,
                 }
-                self.keep(1)?;
+                self.reserve_budget(1)?;
             }
         }
         Ok(())
     }
 
-    pub(super) fn pool(&mut self, items: &[PickleValue]) -> Option<PrivatePoolId> {
+    pub(super) fn parse_pool(&mut self, items: &[PickleValue]) -> Option<PrivatePoolId> {
         match items {
-            [one, other] => Some((unsigned(*one)?, unsigned(*other)?)),
+            [one, other] => Some((as_unsigned(*one)?, as_unsigned(*other)?)),
             _ => None,
         }
     }
@@ -231,7 +231,7 @@ impl SnapshotBuilder {
         let PickleValue::Node(node) = value else {
             return None;
         };
-        match split(node) {
+        match decode_node(node) {
             (NodeKind::Stack, number) => Some(StackId(u32::try_from(number).ok()?)),
             (NodeKind::List, 0) => Some(StackId(0)),
             _ => None,
@@ -240,7 +240,7 @@ impl SnapshotBuilder {
 }
 
 /// A number that is not negative.
-pub(super) fn unsigned(value: PickleValue) -> Option<u64> {
+pub(super) fn as_unsigned(value: PickleValue) -> Option<u64> {
     match value {
         PickleValue::Int(value) => u64::try_from(value).ok(),
         PickleValue::Unsigned(value) => Some(value),
@@ -249,9 +249,9 @@ pub(super) fn unsigned(value: PickleValue) -> Option<u64> {
 }
 
 /// The number of a text.
-pub(super) fn text(value: PickleValue) -> Option<u32> {
+pub(super) fn as_text_id(value: PickleValue) -> Option<u32> {
     match value {
-        PickleValue::Node(node) => match split(node) {
+        PickleValue::Node(node) => match decode_node(node) {
             (NodeKind::Text, number) => u32::try_from(number).ok(),
             _ => None,
         },
@@ -270,11 +270,11 @@ impl PickleBuilder for SnapshotBuilder {
     type List = ListBuilder;
 
     fn text(&mut self, text: &str) -> Result<PickleNode, PickleRejection> {
-        NodeKind::Text.node(self.names.number(text)? as usize)
+        NodeKind::Text.encode_node(self.names.intern_text(text)? as usize)
     }
 
     fn dict(&mut self, pairs: &[PickleValue]) -> Result<PickleNode, PickleRejection> {
-        self.fold(pairs)
+        self.convert_dict(pairs)
     }
 
     fn extend_dict(
@@ -282,9 +282,9 @@ impl PickleBuilder for SnapshotBuilder {
         dict: PickleNode,
         pairs: &[PickleValue],
     ) -> Result<(), PickleRejection> {
-        match split(dict) {
+        match decode_node(dict) {
             (NodeKind::Dict, number) => {
-                self.keep(pairs.len())?;
+                self.reserve_budget(pairs.len())?;
                 let (pairs, _) = pairs.as_chunks::<2>();
                 self.dicts[number].extend(pairs.iter().map(|[key, value]| (*key, *value)));
                 Ok(())
@@ -310,11 +310,11 @@ impl PickleBuilder for SnapshotBuilder {
 
     fn list(&mut self, list: &mut ListBuilder) -> Result<PickleNode, PickleRejection> {
         match std::mem::take(list) {
-            ListBuilder::Empty => NodeKind::List.node(0),
+            ListBuilder::Empty => NodeKind::List.encode_node(0),
             ListBuilder::Frames(frames) => {
-                let stack = self.stacks.stack(&frames)?;
+                let stack = self.stacks.intern_stack(&frames)?;
                 self.spare = frames;
-                NodeKind::Stack.node(stack.0 as usize)
+                NodeKind::Stack.encode_node(stack.0 as usize)
             }
             ListBuilder::Run { kind, first, len } => {
                 self.keep_list(FinishedList::Run { kind, first, len })
@@ -327,24 +327,24 @@ impl PickleBuilder for SnapshotBuilder {
     }
 
     fn tuple(&mut self, items: &[PickleValue]) -> Result<PickleNode, PickleRejection> {
-        let Some(pool) = self.pool(items) else {
+        let Some(pool) = self.parse_pool(items) else {
             let mut list = ListBuilder::Empty;
             self.append(&mut list, items)?;
             return self.list(&mut list);
         };
         if let Some(&number) = self.pair_numbers.get(&pool) {
-            return NodeKind::Pair.node(number);
+            return NodeKind::Pair.encode_node(number);
         }
-        self.keep(2)?;
+        self.reserve_budget(2)?;
         self.pairs.push(pool);
         self.pair_numbers.insert(pool, self.pairs.len() - 1);
-        NodeKind::Pair.node(self.pairs.len() - 1)
+        NodeKind::Pair.encode_node(self.pairs.len() - 1)
     }
 }
 
 /// Which fields of a dict are known, as bits.
-pub(super) fn fields(pairs: &[[PickleValue; 2]]) -> u64 {
-    let known = pairs.iter().filter_map(|[key, _]| text(*key));
+pub(super) fn known_field_bits(pairs: &[[PickleValue; 2]]) -> u64 {
+    let known = pairs.iter().filter_map(|[key, _]| as_text_id(*key));
     known
         .filter(|&name| name < key::ALLOC)
         .fold(0, |fields, name| fields | (1 << name))

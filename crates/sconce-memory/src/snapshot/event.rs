@@ -141,11 +141,11 @@ impl TraceEntry {
 
     /// Where it was called.
     #[must_use]
-    pub fn stack(&self) -> Option<StackId> {
+    pub fn stack_id(&self) -> Option<StackId> {
         self.has(HAS_STACK).then_some(StackId(self.stack))
     }
 
-    pub(super) fn lane(&self) -> usize {
+    pub(super) fn lane_index(&self) -> usize {
         (self.tag >> 8) as usize
     }
 }
@@ -161,7 +161,7 @@ mod tests {
             let mut event = TraceEntry::new(action);
             assert_eq!(event.action(), action);
             assert_eq!(
-                (event.addr(), event.size(), event.stack()),
+                (event.addr(), event.size(), event.stack_id()),
                 (None, None, None)
             );
             event.set_at(Some(0));
@@ -172,7 +172,7 @@ mod tests {
             assert_eq!(event.device_free(), is_oom.then_some(0));
             assert_eq!(event.action(), action);
             assert_eq!(event.time_us(), Some(-1));
-            assert_eq!(event.lane(), MOST_LANES - 1);
+            assert_eq!(event.lane_index(), MOST_LANES - 1);
             assert_eq!(event.size(), None);
         }
     }

@@ -1,6 +1,6 @@
 //! The whole snapshot, from the dict that is its top.
 
-use super::build::{FinishedList, NodeKind, SnapshotBuilder, split, text, unsigned};
+use super::build::{FinishedList, NodeKind, SnapshotBuilder, as_text_id, as_unsigned, decode_node};
 use super::names::key;
 use super::{RecordedSettings, SegmentInfo, Snapshot, SnapshotError, Trace};
 use crate::pickle::PickleValue;
@@ -13,7 +13,7 @@ impl SnapshotBuilder {
     pub(super) fn finish(mut self, top: PickleValue) -> Result<Snapshot, SnapshotError> {
         let no = |what| SnapshotError::NoSnapshot { what };
         let top = match top {
-            PickleValue::Node(node) => split(node),
+            PickleValue::Node(node) => decode_node(node),
             _ => return Err(no("it is neither a dict nor a list")),
         };
         let pairs = match top {
@@ -25,9 +25,9 @@ impl SnapshotBuilder {
                     ..
                 } => {
                     let segments = NodeKind::List
-                        .node(number)
+                        .encode_node(number)
                         .map_err(|_| no("it is too large"))?;
-                    let name = NodeKind::Text.node(key::SEGMENTS as usize);
+                    let name = NodeKind::Text.encode_node(key::SEGMENTS as usize);
                     let name = name.map_err(|_| no("it is too large"))?;
                     vec![(PickleValue::Node(name), PickleValue::Node(segments))]
                 }
@@ -36,7 +36,7 @@ impl SnapshotBuilder {
             _ => return Err(no("it is neither a dict nor a list")),
         };
         let field = |name| {
-            let found = pairs.iter().find(|(key, _)| text(*key) == Some(name));
+            let found = pairs.iter().find(|(key, _)| as_text_id(*key) == Some(name));
             found.map(|(_, value)| *value)
         };
         let segments = field(key::SEGMENTS).ok_or_else(|| no("it has no `segments`"))?;
@@ -68,7 +68,7 @@ impl SnapshotBuilder {
             .is_some_and(|pairs| {
                 let keys = pairs
                     .iter()
-                    .filter_map(|(key, _)| names.get(text(*key)? as usize));
+                    .filter_map(|(key, _)| names.get(as_text_id(*key)? as usize));
                 keys.into_iter()
                     .any(|key| &**key == "graph_capture_record_stream_reuse")
             });
@@ -102,7 +102,7 @@ impl SnapshotBuilder {
         let PickleValue::Node(node) = value else {
             return None;
         };
-        match split(node) {
+        match decode_node(node) {
             (NodeKind::List, 0) => Some(0..0),
             (NodeKind::List, number) => match self.lists.get(number)? {
                 FinishedList::Run { kind, first, len } if *kind == wanted => {
@@ -127,7 +127,7 @@ impl SnapshotBuilder {
             what: "its traces are no list of lists of entries",
         };
         let list = match value {
-            PickleValue::Node(node) => match split(node) {
+            PickleValue::Node(node) => match decode_node(node) {
                 (NodeKind::List, number) => self.lists.get(number),
                 _ => None,
             },
@@ -152,7 +152,7 @@ impl SnapshotBuilder {
 
     fn settings_at(&self, value: PickleValue, names: &[Box<str>]) -> Option<RecordedSettings> {
         let word = |value: PickleValue| {
-            let name = names.get(text(value)? as usize)?;
+            let name = names.get(as_text_id(value)? as usize)?;
             Some(name.to_string())
         };
         let mut settings = RecordedSettings::default();
@@ -162,7 +162,7 @@ impl SnapshotBuilder {
                 "PYTORCH_CUDA_ALLOC_CONF" | "PYTORCH_ALLOC_CONF" => settings.conf = word(value),
                 // Without a limit it is -1, or the largest number there is.
                 "max_split_size" => {
-                    let limit = unsigned(value).filter(|&size| size < 1 << 62);
+                    let limit = as_unsigned(value).filter(|&size| size < 1 << 62);
                     settings.max_split_size_bytes = limit;
                 }
                 "garbage_collection_threshold" => {
@@ -180,8 +180,10 @@ impl SnapshotBuilder {
                 "roundup_power2_divisions" => {
                     let divisions = self.dict_at(value).unwrap_or_default().iter();
                     let divisions = divisions
-                        .filter(|(_, division)| unsigned(*division) != Some(0))
-                        .filter_map(|&(size, division)| Some((word(size)?, unsigned(division)?)));
+                        .filter(|(_, division)| as_unsigned(*division) != Some(0))
+                        .filter_map(|&(size, division)| {
+                            Some((word(size)?, as_unsigned(division)?))
+                        });
                     settings.roundup_power2_divisions = divisions.collect();
                 }
                 _ => {}
@@ -194,7 +196,7 @@ impl SnapshotBuilder {
         let PickleValue::Node(node) = value else {
             return None;
         };
-        match split(node) {
+        match decode_node(node) {
             (NodeKind::Dict, number) => Some(self.dicts.get(number)?),
             _ => None,
         }

@@ -1,7 +1,8 @@
 //! Dicts that become frames, entries, blocks, segments and annotations.
 
 use super::build::{
-    FinishedList, History, NodeKind, SnapshotBuilder, fields, split, text, too_many, unsigned,
+    FinishedList, History, NodeKind, SnapshotBuilder, as_text_id, as_unsigned, decode_node,
+    known_field_bits, too_many,
 };
 use super::event::MOST_LANES;
 use super::names::key;
@@ -32,9 +33,12 @@ const TOP: u64 = all(&[key::SEGMENTS]);
 
 impl SnapshotBuilder {
     /// Makes of a dict what its fields say that it is.
-    pub(super) fn fold(&mut self, pairs: &[PickleValue]) -> Result<PickleNode, PickleRejection> {
+    pub(super) fn convert_dict(
+        &mut self,
+        pairs: &[PickleValue],
+    ) -> Result<PickleNode, PickleRejection> {
         let (pairs, _) = pairs.as_chunks::<2>();
-        let fields = fields(pairs);
+        let fields = known_field_bits(pairs);
         let has = |all: u64| fields & all == all;
         if has(TOP) {
             self.other(pairs)
@@ -56,10 +60,10 @@ impl SnapshotBuilder {
     }
 
     fn other(&mut self, pairs: &[[PickleValue; 2]]) -> Result<PickleNode, PickleRejection> {
-        self.keep(1 + pairs.len())?;
+        self.reserve_budget(1 + pairs.len())?;
         let pairs = pairs.iter().map(|[key, value]| (*key, *value));
         self.dicts.push(pairs.collect());
-        NodeKind::Dict.node(self.dicts.len() - 1)
+        NodeKind::Dict.encode_node(self.dicts.len() - 1)
     }
 
     fn frame(&mut self, pairs: &[[PickleValue; 2]]) -> Result<PickleNode, PickleRejection> {
@@ -69,17 +73,17 @@ impl SnapshotBuilder {
             line: 0,
         };
         for [name, value] in pairs {
-            match text(*name) {
-                Some(key::FILENAME) => frame.filename = text(*value).unwrap_or(key::EMPTY),
-                Some(key::NAME) => frame.name = text(*value).unwrap_or(key::EMPTY),
+            match as_text_id(*name) {
+                Some(key::FILENAME) => frame.filename = as_text_id(*value).unwrap_or(key::EMPTY),
+                Some(key::NAME) => frame.name = as_text_id(*value).unwrap_or(key::EMPTY),
                 Some(key::LINE) => {
-                    let line = unsigned(*value).and_then(|line| u32::try_from(line).ok());
+                    let line = as_unsigned(*value).and_then(|line| u32::try_from(line).ok());
                     frame.line = line.unwrap_or(0);
                 }
                 _ => {}
             }
         }
-        NodeKind::Frame.node(self.stacks.frame(frame)? as usize)
+        NodeKind::Frame.encode_node(self.stacks.intern_frame(frame)? as usize)
     }
 
     fn event(&mut self, pairs: &[[PickleValue; 2]]) -> Result<PickleNode, PickleRejection> {
@@ -90,16 +94,16 @@ impl SnapshotBuilder {
         let mut event = TraceEntry::new(TraceAction::Other);
         let mut is_oom = false;
         for [name, value] in pairs {
-            if text(*name) == Some(key::ACTION) {
-                event = TraceEntry::new(action(text(*value)));
+            if as_text_id(*name) == Some(key::ACTION) {
+                event = TraceEntry::new(action(as_text_id(*value)));
                 is_oom = event.action() == TraceAction::Oom;
             }
         }
         for &[name, value] in pairs {
-            match text(name) {
-                Some(key::ADDR) if !is_oom => event.set_at(unsigned(value)),
-                Some(key::DEVICE_FREE) if is_oom => event.set_at(unsigned(value)),
-                Some(key::SIZE) => event.set_size(unsigned(value)),
+            match as_text_id(name) {
+                Some(key::ADDR) if !is_oom => event.set_at(as_unsigned(value)),
+                Some(key::DEVICE_FREE) if is_oom => event.set_at(as_unsigned(value)),
+                Some(key::SIZE) => event.set_size(as_unsigned(value)),
                 Some(key::TIME_US) => event.set_time(signed(value)),
                 Some(key::FRAMES) => event.set_stack(self.stack_of(value)),
                 Some(key::STREAM) => lane.stream = signed(value),
@@ -111,7 +115,7 @@ impl SnapshotBuilder {
         }
         event.set_lane(self.lane(lane)?);
         self.events.push(event);
-        NodeKind::Event.node(self.events.len() - 1)
+        NodeKind::Event.encode_node(self.events.len() - 1)
     }
 
     fn lane(&mut self, lane: Lane) -> Result<u32, PickleRejection> {
@@ -149,14 +153,14 @@ impl SnapshotBuilder {
         };
         let mut used = None;
         for &[name, value] in pairs {
-            match text(name) {
-                Some(key::ADDRESS) => block.address = unsigned(value),
-                Some(key::SIZE) => block.size = unsigned(value).unwrap_or(0),
-                Some(key::REQUESTED_SIZE) => block.requested_size = unsigned(value),
+            match as_text_id(name) {
+                Some(key::ADDRESS) => block.address = as_unsigned(value),
+                Some(key::SIZE) => block.size = as_unsigned(value).unwrap_or(0),
+                Some(key::REQUESTED_SIZE) => block.requested_size = as_unsigned(value),
                 Some(key::FRAMES) => block.stack = self.stack_of(value),
                 Some(key::HISTORY) => used = self.first_use(value),
                 Some(key::STATE) => {
-                    block.state = match text(value) {
+                    block.state = match as_text_id(value) {
                         Some(key::ACTIVE_ALLOCATED) => BlockUsage::Allocated,
                         Some(key::ACTIVE_PENDING_FREE | key::ACTIVE_AWAITING_FREE) => {
                             BlockUsage::PendingFree
@@ -173,14 +177,14 @@ impl SnapshotBuilder {
             block.requested_size = block.requested_size.or(used.real_size);
         }
         self.blocks.push(block);
-        NodeKind::Block.node(self.blocks.len() - 1)
+        NodeKind::Block.encode_node(self.blocks.len() - 1)
     }
 
     fn first_use(&self, value: PickleValue) -> Option<History> {
         let PickleValue::Node(node) = value else {
             return None;
         };
-        let (NodeKind::List, number) = split(node) else {
+        let (NodeKind::List, number) = decode_node(node) else {
             return None;
         };
         match self.lists.get(number)? {
@@ -202,14 +206,14 @@ impl SnapshotBuilder {
             stack: None,
         };
         for &[name, value] in pairs {
-            match text(name) {
-                Some(key::REAL_SIZE) => history.real_size = unsigned(value),
+            match as_text_id(name) {
+                Some(key::REAL_SIZE) => history.real_size = as_unsigned(value),
                 Some(key::FRAMES) => history.stack = self.stack_of(value),
                 _ => {}
             }
         }
         self.histories.push(history);
-        NodeKind::History.node(self.histories.len() - 1)
+        NodeKind::History.encode_node(self.histories.len() - 1)
     }
 
     fn segment(&mut self, pairs: &[[PickleValue; 2]]) -> Result<PickleNode, PickleRejection> {
@@ -218,13 +222,13 @@ impl SnapshotBuilder {
         }
         let mut segment = SegmentInfo::default();
         for &[name, value] in pairs {
-            match text(name) {
-                Some(key::DEVICE) => segment.device = unsigned(value),
-                Some(key::ADDRESS) => segment.address = unsigned(value),
-                Some(key::TOTAL_SIZE) => segment.total_size = unsigned(value),
-                Some(key::ALLOCATED_SIZE) => segment.allocated_size = unsigned(value),
-                Some(key::ACTIVE_SIZE) => segment.active_size = unsigned(value),
-                Some(key::REQUESTED_SIZE) => segment.requested_size = unsigned(value),
+            match as_text_id(name) {
+                Some(key::DEVICE) => segment.device = as_unsigned(value),
+                Some(key::ADDRESS) => segment.address = as_unsigned(value),
+                Some(key::TOTAL_SIZE) => segment.total_size = as_unsigned(value),
+                Some(key::ALLOCATED_SIZE) => segment.allocated_size = as_unsigned(value),
+                Some(key::ACTIVE_SIZE) => segment.active_size = as_unsigned(value),
+                Some(key::REQUESTED_SIZE) => segment.requested_size = as_unsigned(value),
                 Some(key::STREAM) => segment.stream = signed(value),
                 Some(key::FRAMES) => segment.stack = self.stack_of(value),
                 Some(key::SEGMENT_POOL_ID) => segment.pool = self.pool_of(value),
@@ -235,7 +239,7 @@ impl SnapshotBuilder {
                     }
                 }
                 Some(key::SEGMENT_TYPE) => {
-                    segment.is_small = match text(value) {
+                    segment.is_small = match as_text_id(value) {
                         Some(key::SMALL) => Some(true),
                         Some(key::LARGE) => Some(false),
                         _ => None,
@@ -251,12 +255,12 @@ impl SnapshotBuilder {
             address = address.and_then(|address| address.checked_add(block.size));
         }
         self.segments.push(segment);
-        NodeKind::Segment.node(self.segments.len() - 1)
+        NodeKind::Segment.encode_node(self.segments.len() - 1)
     }
 
     fn blocks_of(&mut self, value: PickleValue) -> Result<std::ops::Range<usize>, PickleRejection> {
         let list = match value {
-            PickleValue::Node(node) => match split(node) {
+            PickleValue::Node(node) => match decode_node(node) {
                 (NodeKind::List, 0) => return Ok(0..0),
                 (NodeKind::List, number) => self.lists.get(number),
                 _ => None,
@@ -289,12 +293,12 @@ impl SnapshotBuilder {
             time_us: None,
         };
         for &[name, value] in pairs {
-            match text(name) {
-                Some(key::NAME) => annotation.name = text(value).unwrap_or(key::EMPTY),
-                Some(key::DEVICE) => annotation.device = unsigned(value),
+            match as_text_id(name) {
+                Some(key::NAME) => annotation.name = as_text_id(value).unwrap_or(key::EMPTY),
+                Some(key::DEVICE) => annotation.device = as_unsigned(value),
                 Some(key::TIME_US) => annotation.time_us = signed(value),
                 Some(key::STAGE) => {
-                    annotation.begins = match text(value) {
+                    annotation.begins = match as_text_id(value) {
                         Some(key::START) => Some(true),
                         Some(key::END) => Some(false),
                         _ => None,
@@ -304,7 +308,7 @@ impl SnapshotBuilder {
             }
         }
         self.annotations.push(annotation);
-        NodeKind::Annotation.node(self.annotations.len() - 1)
+        NodeKind::Annotation.encode_node(self.annotations.len() - 1)
     }
 
     /// A pool that is not the default one.
@@ -312,7 +316,7 @@ impl SnapshotBuilder {
         let PickleValue::Node(node) = value else {
             return None;
         };
-        let (NodeKind::Pair, number) = split(node) else {
+        let (NodeKind::Pair, number) = decode_node(node) else {
             return None;
         };
         self.pairs
@@ -349,5 +353,5 @@ fn signed(value: PickleValue) -> Option<i64> {
 
 /// A text that says something.
 fn said(value: PickleValue) -> Option<u32> {
-    text(value).filter(|&name| name != key::NOTHING && name != key::EMPTY)
+    as_text_id(value).filter(|&name| name != key::NOTHING && name != key::EMPTY)
 }

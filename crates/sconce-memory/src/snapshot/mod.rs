@@ -201,7 +201,7 @@ impl Snapshot {
     }
 
     /// Frames of a stack, the innermost first.
-    pub fn frames(
+    pub fn stack_frames(
         &self,
         stack: StackId,
     ) -> impl DoubleEndedIterator<Item = StackFrame<'_>> + Clone {
@@ -225,33 +225,33 @@ impl Snapshot {
 
     /// Handle of the stream that an event was on.
     #[must_use]
-    pub fn stream(&self, event: &TraceEntry) -> Option<i64> {
-        self.lanes.get(event.lane())?.stream
+    pub fn stream_of(&self, event: &TraceEntry) -> Option<i64> {
+        self.lanes.get(event.lane_index())?.stream
     }
 
     /// Private pool of an event; absent too for the default one.
     #[must_use]
-    pub fn pool(&self, event: &TraceEntry) -> Option<PrivatePoolId> {
-        self.lanes.get(event.lane())?.pool
+    pub fn pool_of(&self, event: &TraceEntry) -> Option<PrivatePoolId> {
+        self.lanes.get(event.lane_index())?.pool
     }
 
     /// Which part of a compiled program an event came from (2.7 and newer).
     #[must_use]
     pub fn compile_context(&self, event: &TraceEntry) -> Option<&str> {
-        let name = self.lanes.get(event.lane())?.compile_context?;
+        let name = self.lanes.get(event.lane_index())?.compile_context?;
         Some(self.name(name))
     }
 
     /// What the program had said of itself with `torch.cuda.memory._set_memory_metadata`.
     #[must_use]
     pub fn user_metadata(&self, event: &TraceEntry) -> Option<&str> {
-        let name = self.lanes.get(event.lane())?.user_metadata?;
+        let name = self.lanes.get(event.lane_index())?.user_metadata?;
         Some(self.name(name))
     }
 
     /// Numbers of the cards that anything is said of.
     #[must_use]
-    pub fn devices(&self) -> Vec<u64> {
+    pub fn device_numbers(&self) -> Vec<u64> {
         let traced = (0u64..).zip(&self.traces);
         let traced = traced.filter(|(_, trace)| !trace.is_empty());
         let mut devices: Vec<u64> = traced.map(|(number, _)| number).collect();
@@ -263,7 +263,7 @@ impl Snapshot {
 
     /// Entries of a card's trace, the oldest first.
     #[must_use]
-    pub fn trace(&self, device: u64) -> &[TraceEntry] {
+    pub fn trace_entries(&self, device: u64) -> &[TraceEntry] {
         let trace = usize::try_from(device).ok();
         let trace = trace.and_then(|number| self.traces.get(number));
         trace

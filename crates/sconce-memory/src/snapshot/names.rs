@@ -61,7 +61,7 @@ impl NameTable {
         }
     }
 
-    pub(super) fn number(&mut self, text: &str) -> Result<NameId, PickleRejection> {
+    pub(super) fn intern_text(&mut self, text: &str) -> Result<NameId, PickleRejection> {
         if let Some(&number) = self.numbers.get(text) {
             return Ok(number);
         }

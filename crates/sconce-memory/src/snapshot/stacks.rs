@@ -51,7 +51,7 @@ impl Stacks {
         Ok(())
     }
 
-    pub(super) fn frame(&mut self, frame: FrameIds) -> Result<u32, PickleRejection> {
+    pub(super) fn intern_frame(&mut self, frame: FrameIds) -> Result<u32, PickleRejection> {
         if let Some(&number) = self.frames.get(&frame) {
             return Ok(number);
         }
@@ -61,7 +61,7 @@ impl Stacks {
         Ok(number)
     }
 
-    pub(super) fn stack(&mut self, frames: &[u32]) -> Result<StackId, PickleRejection> {
+    pub(super) fn intern_stack(&mut self, frames: &[u32]) -> Result<StackId, PickleRejection> {
         if let Some(&number) = self.stacks.get(frames) {
             return Ok(StackId(number));
         }

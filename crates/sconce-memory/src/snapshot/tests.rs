@@ -19,15 +19,15 @@ fn every_version_and_protocol_holds_the_same_program() {
         let snapshot = fixture(version);
         let is_old = version == "2.0";
         assert_eq!(snapshot.segments.len(), 3, "{version}");
-        assert_eq!(snapshot.trace(0).len(), 63);
-        assert_eq!(snapshot.devices(), [0]);
-        let first = &snapshot.trace(0)[0];
+        assert_eq!(snapshot.trace_entries(0).len(), 63);
+        assert_eq!(snapshot.device_numbers(), [0]);
+        let first = &snapshot.trace_entries(0)[0];
         assert_eq!(first.action(), TraceAction::SegmentAlloc);
         assert_eq!(first.addr(), Some(0x7f2a_0000_0000));
         assert_eq!(first.size(), Some(20 << 20));
         assert_eq!(first.time_us().is_some(), !is_old);
-        assert_eq!(snapshot.stream(first), Some(0));
-        let frames: Vec<StackFrame> = snapshot.frames(first.stack().unwrap()).collect();
+        assert_eq!(snapshot.stream_of(first), Some(0));
+        let frames: Vec<StackFrame> = snapshot.stack_frames(first.stack_id().unwrap()).collect();
         assert_eq!(frames.len(), 5);
         assert_eq!((frames[0].name, frames[0].line), ("convert", Some(1369)));
         assert_eq!(frames[4].filename, "/home/user/digits/train.py");
@@ -39,7 +39,7 @@ fn every_version_and_protocol_holds_the_same_program() {
                 at += block.size;
                 let is_used = block.state == BlockUsage::Allocated;
                 if is_used {
-                    let frames = snapshot.frames(block.stack.unwrap());
+                    let frames = snapshot.stack_frames(block.stack.unwrap());
                     assert!(frames.count() > 0);
                     assert!(block.requested_size.is_some_and(|size| size > 0));
                 }
@@ -63,7 +63,7 @@ fn settings_say_what_was_in_effect() {
 fn a_failed_request_says_what_was_free() {
     let snapshot = fixture("oom");
     let oom = snapshot
-        .trace(0)
+        .trace_entries(0)
         .iter()
         .find(|event| event.action() == TraceAction::Oom);
     let oom = oom.unwrap();
@@ -197,9 +197,9 @@ proptest::proptest! {
             bytes[at] = byte;
         }
         if let Ok(snapshot) = read(&bytes[..], &SnapshotLimits::default()) {
-            for device in snapshot.devices() {
-                for event in snapshot.trace(device) {
-                    let frames = event.stack().map_or(0, |stack| snapshot.frames(stack).count());
+            for device in snapshot.device_numbers() {
+                for event in snapshot.trace_entries(device) {
+                    let frames = event.stack_id().map_or(0, |stack| snapshot.stack_frames(stack).count());
                     proptest::prop_assert!(frames <= 100);
                 }
                 for (segment, blocks) in snapshot.segments_of(device) {

@@ -128,7 +128,7 @@ impl Both {
                 }
             }
             Step::Complete(stream, count) => {
-                fast.complete(stream, count);
+                fast.complete_events(stream, count);
                 slow.complete(stream, count);
             }
             Step::Synchronize => {
@@ -235,7 +235,7 @@ impl Both {
         }
         slow.sort_by_key(|(.., block)| block.address);
         let mut fast = Vec::new();
-        for segment in self.fast.segments() {
+        for segment in self.fast.segment_views() {
             let size: u64 = segment.blocks.iter().map(|block| block.size).sum();
             prop_assert_eq!(size, segment.total_size);
             prop_assert_eq!(segment.blocks[0].address, segment.address);

@@ -101,8 +101,8 @@ fn expandable_segments_grow_by_pages() {
     allocator.free(second).unwrap();
     allocator.empty_cache();
     assert_eq!(allocator.stats().reserved_bytes.all.current, 0);
-    assert_eq!(allocator.segments(), []);
-    assert_eq!(allocator.device().free(), 128 * MIB);
+    assert_eq!(allocator.segment_views(), []);
+    assert_eq!(allocator.device().free_bytes(), 128 * MIB);
     // More than there is, and nothing of it stays.
     let error = allocator.malloc(200 * MIB, 0).unwrap_err();
     assert_eq!(
@@ -144,7 +144,7 @@ fn the_pool_begun_last_takes_requests_from_2_9_on() {
         allocator.begin_pool(POOL, PoolScope::All, false).unwrap();
         allocator.begin_pool(other, PoolScope::All, false).unwrap();
         allocator.malloc(1, 0).unwrap();
-        assert_eq!(allocator.segments()[0].pool, pool, "2.{minor}");
+        assert_eq!(allocator.segment_views()[0].pool, pool, "2.{minor}");
     }
 }
 
@@ -206,7 +206,10 @@ fn a_released_pool_is_emptied_with_the_cache() {
         Err(InvalidCall::Released { pool: POOL })
     );
     allocator.empty_pool(POOL);
-    assert_eq!((by_pool(&allocator), allocator.segments().len()), (0, 0));
+    assert_eq!(
+        (by_pool(&allocator), allocator.segment_views().len()),
+        (0, 0)
+    );
     assert_eq!(allocator.begin_pool(POOL, PoolScope::All, true), Ok(()));
 }
 
@@ -214,7 +217,7 @@ fn a_released_pool_is_emptied_with_the_cache() {
 fn counters_are_named_as_torch_names_them() {
     let mut allocator = newest("", 64);
     take(&mut allocator, [1, 3]);
-    let stats = allocator.stats().named();
+    let stats = allocator.stats().counters_by_name();
     for (name, value) in [
         ("allocation.all.current", 2),
         ("allocated_bytes.large_pool.peak", 3 << 20),

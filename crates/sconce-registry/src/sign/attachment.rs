@@ -136,15 +136,15 @@ impl Hint for VerificationFailure {
 
 /// The tag that finds an image's signatures in its repository.
 #[must_use]
-pub fn tag(image: &Digest) -> String {
-    format!("sha256-{}.sig", image.hex())
+pub fn signature_tag(image: &Digest) -> String {
+    format!("sha256-{}.sig", image.to_hex())
 }
 
 /// Signs a claim.
 ///
 /// # Errors
 /// [`KeyError::Random`].
-pub fn sign(key: &SigningKey, claim: &Claim) -> Result<Signature, KeyError> {
+pub fn sign_claim(key: &SigningKey, claim: &Claim) -> Result<Signature, KeyError> {
     let payload = claim.to_payload();
     let der = key.sign(&payload)?;
     Ok(Signature { payload, der })
@@ -155,13 +155,13 @@ pub fn sign(key: &SigningKey, claim: &Claim) -> Result<Signature, KeyError> {
 ///
 /// # Errors
 /// [`AttachmentError`] if `present` cannot be used.
-pub fn attach(
+pub fn attach_signature(
     image: &Digest,
     present: Option<&[u8]>,
     signature: &Signature,
 ) -> Result<SignatureAttachment, AttachmentError> {
-    let present = present.map(ImageManifest::parse).transpose()?;
-    let mut layer = Descriptor::of(PAYLOAD, &signature.payload);
+    let present = present.map(ImageManifest::from_json).transpose()?;
+    let mut layer = Descriptor::for_bytes(PAYLOAD, &signature.payload);
     let encoded = STANDARD.encode(&signature.der);
     layer.annotations = Some([(SIGNATURE.to_owned(), encoded)].into());
     let mut layers = present
@@ -174,7 +174,7 @@ pub fn attach(
         return Err(AttachmentError::TooMany { count });
     }
     // What cosign writes: an image of no machine, whose layers are as they are.
-    let config = oci::write(&ImageConfiguration {
+    let config = oci::to_json(&ImageConfiguration {
         created: None,
         architecture: String::new(),
         os: String::new(),
@@ -185,11 +185,11 @@ pub fn attach(
         },
         history: None,
     });
-    let mut manifest = ImageManifest::new(Descriptor::of(media::CONFIG, &config), layers);
+    let mut manifest = ImageManifest::new(Descriptor::for_bytes(media::CONFIG, &config), layers);
     manifest.annotations = present.and_then(|manifest| manifest.annotations);
     Ok(SignatureAttachment {
-        tag: tag(image),
-        manifest: oci::write(&manifest),
+        tag: signature_tag(image),
+        manifest: oci::to_json(&manifest),
         config,
         payload: signature.payload.clone(),
     })
@@ -200,8 +200,8 @@ pub fn attach(
 ///
 /// # Errors
 /// [`AttachmentError`].
-pub fn attached(manifest: &[u8]) -> Result<Vec<UnverifiedSignature>, AttachmentError> {
-    let layers = ImageManifest::parse(manifest)?.layers;
+pub fn parse_signatures(manifest: &[u8]) -> Result<Vec<UnverifiedSignature>, AttachmentError> {
+    let layers = ImageManifest::from_json(manifest)?.layers;
     if layers.len() > MOST_SIGNATURES {
         let count = layers.len();
         return Err(AttachmentError::TooMany { count });
@@ -220,14 +220,16 @@ impl UnverifiedSignature {
     ///
     /// # Errors
     /// [`SignatureRejection`].
-    pub fn check(
+    pub fn verify_payload(
         &self,
         payload: &[u8],
         keys: &[PublicKey],
         digest: &Digest,
         reference: &str,
     ) -> Result<Claim, SignatureRejection> {
-        if payload.len() as u64 != self.layer.size || Digest::of(payload) != self.layer.digest {
+        if payload.len() as u64 != self.layer.size
+            || Digest::hash_bytes(payload) != self.layer.digest
+        {
             return Err(SignatureRejection::Payload);
         }
         let der = STANDARD
@@ -243,7 +245,7 @@ impl UnverifiedSignature {
                 signed: claim.digest,
             });
         }
-        if !claim.names(reference) {
+        if !claim.is_about(reference) {
             let printable = claim.reference.chars().filter(|c| !c.is_control());
             return Err(SignatureRejection::Reference {
                 signed: printable.take(200).collect(),
@@ -258,7 +260,7 @@ impl UnverifiedSignature {
 ///
 /// # Errors
 /// [`VerificationFailure`] with the reason for each signature, also when there is none.
-pub fn verify<'a>(
+pub fn verify_any_signature<'a>(
     signatures: impl IntoIterator<Item = (&'a UnverifiedSignature, &'a [u8])>,
     keys: &[PublicKey],
     digest: &Digest,
@@ -266,7 +268,7 @@ pub fn verify<'a>(
 ) -> Result<Claim, VerificationFailure> {
     let mut refusals = Vec::new();
     for (signature, payload) in signatures {
-        match signature.check(payload, keys, digest, reference) {
+        match signature.verify_payload(payload, keys, digest, reference) {
             Ok(claim) => return Ok(claim),
             Err(refusal) => refusals.push(refusal),
         }

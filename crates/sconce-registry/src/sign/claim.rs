@@ -128,7 +128,7 @@ impl Claim {
         if let Some(signed_s) = self.signed_s {
             optional.insert("timestamp".to_owned(), signed_s.into());
         }
-        oci::write(&Payload {
+        oci::to_json(&Payload {
             critical: Critical {
                 identity: Identity {
                     reference: self.reference.clone(),
@@ -171,7 +171,7 @@ impl Claim {
     /// one. A claim without a tag (cosign's) is about every tag; a reference without a tag asks for
     /// none.
     #[must_use]
-    pub fn names(&self, reference: &str) -> bool {
+    pub fn is_about(&self, reference: &str) -> bool {
         let (repository, tag) = split(&self.reference);
         let (asked, asked_tag) = split(reference);
         let tags = tag.is_none() || asked_tag.is_none() || tag == asked_tag;
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     fn digest() -> Digest {
-        Digest::of(b"manifest")
+        Digest::hash_bytes(b"manifest")
     }
 
     #[test]
@@ -252,7 +252,12 @@ mod tests {
             (&whole, "localhost:5000/a/b", false),
             (&whole, "", false),
         ] {
-            assert_eq!(claim.names(asked), expected, "{} {asked}", claim.reference);
+            assert_eq!(
+                claim.is_about(asked),
+                expected,
+                "{} {asked}",
+                claim.reference
+            );
         }
     }
 

@@ -98,7 +98,9 @@ pub struct KeyTexts {
 
 impl std::fmt::Debug for SigningKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("SigningKey").field(&self.public()).finish()
+        f.debug_tuple("SigningKey")
+            .field(&self.public_key())
+            .finish()
     }
 }
 
@@ -108,17 +110,17 @@ impl SigningKey {
     ///
     /// # Errors
     /// [`KeyError::Random`].
-    pub fn generate(password: &[u8]) -> Result<KeyTexts, KeyError> {
+    pub fn generate_pem_pair(password: &[u8]) -> Result<KeyTexts, KeyError> {
         let private = new_pkcs8()?;
         Ok(KeyTexts {
-            private: keyfile::seal(&private, password)?,
-            public: Self::of_pkcs8(&private)?.public().to_pem(),
+            private: keyfile::encrypt_key(&private, password)?,
+            public: Self::of_pkcs8(&private)?.public_key().to_pem(),
         })
     }
 
     /// A key that is nowhere written, as opening a file takes long.
     #[cfg(test)]
-    pub(super) fn fleeting() -> Self {
+    pub(super) fn generate_temporary() -> Self {
         Self::of_pkcs8(&new_pkcs8().unwrap()).unwrap()
     }
 
@@ -126,8 +128,8 @@ impl SigningKey {
     ///
     /// # Errors
     /// [`KeyError`].
-    pub fn open(file: &KeyFile, password: &[u8]) -> Result<Self, KeyError> {
-        Self::of_pkcs8(&file.open(password)?)
+    pub fn from_key_file(file: &KeyFile, password: &[u8]) -> Result<Self, KeyError> {
+        Self::of_pkcs8(&file.decrypt_key(password)?)
     }
 
     fn of_pkcs8(private: &[u8]) -> Result<Self, KeyError> {
@@ -138,7 +140,7 @@ impl SigningKey {
 
     /// Its public half.
     #[must_use]
-    pub fn public(&self) -> PublicKey {
+    pub fn public_key(&self) -> PublicKey {
         let mut point = [0; POINT];
         point.copy_from_slice(self.0.public_key().as_ref());
         PublicKey(point)
@@ -205,23 +207,23 @@ mod tests {
     #[test]
     fn a_key_of_cosign_s_opens() {
         let file = KeyFile::parse(COSIGN_KEY).unwrap();
-        assert_eq!(file.memory() >> 20, 64);
-        let key = SigningKey::open(&file, b"pass").unwrap();
+        assert_eq!(file.memory_bytes() >> 20, 64);
+        let key = SigningKey::from_key_file(&file, b"pass").unwrap();
         let public = PublicKey::parse(COSIGN_PUB).unwrap();
-        assert_eq!(key.public(), public);
+        assert_eq!(key.public_key(), public);
         assert_eq!(public.to_pem().as_bytes(), COSIGN_PUB);
-        let wrong = SigningKey::open(&file, b"Pass").unwrap_err();
+        let wrong = SigningKey::from_key_file(&file, b"Pass").unwrap_err();
         assert!(matches!(wrong, KeyError::Password));
         assert_eq!(wrong.exit_code(), exit::BAD_INPUT);
     }
 
     #[test]
     fn a_key_of_ours_opens_signs_and_verifies() {
-        let texts = SigningKey::generate(b"").unwrap();
+        let texts = SigningKey::generate_pem_pair(b"").unwrap();
         let file = KeyFile::parse(texts.private.as_bytes()).unwrap();
-        let key = SigningKey::open(&file, b"").unwrap();
+        let key = SigningKey::from_key_file(&file, b"").unwrap();
         let public = PublicKey::parse(texts.public.as_bytes()).unwrap();
-        assert_eq!(key.public(), public);
+        assert_eq!(key.public_key(), public);
         assert_eq!(format!("{key:?}"), format!("SigningKey({public:?})"));
         let signature = key.sign(b"message").unwrap();
         assert!(public.verify(b"message", &signature));
@@ -253,8 +255,11 @@ mod tests {
             !nowhere.verify(b"", &[]),
             "a point that is not on the curve"
         );
-        let sealed = keyfile::seal(b"not PKCS #8", b"").unwrap();
+        let sealed = keyfile::encrypt_key(b"not PKCS #8", b"").unwrap();
         let file = KeyFile::parse(sealed.as_bytes()).unwrap();
-        assert!(matches!(SigningKey::open(&file, b""), Err(KeyError::Kind)));
+        assert!(matches!(
+            SigningKey::from_key_file(&file, b""),
+            Err(KeyError::Kind)
+        ));
     }
 }

@@ -108,19 +108,19 @@ impl KeyFile {
 
     /// The memory that trying a password takes, in bytes: [`MOST_MEMORY`] at most.
     #[must_use]
-    pub fn memory(&self) -> u64 {
+    pub fn memory_bytes(&self) -> u64 {
         self.memory
     }
 
-    /// The private key in PKCS #8. Takes [`KeyFile::memory`], and some tenths of a second.
-    pub(super) fn open(&self, password: &[u8]) -> Result<Zeroizing<Vec<u8>>, KeyError> {
+    /// The private key in PKCS #8. Takes [`KeyFile::memory_bytes`], and some tenths of a second.
+    pub(super) fn decrypt_key(&self, password: &[u8]) -> Result<Zeroizing<Vec<u8>>, KeyError> {
         let key = derived(password, &self.salt, &self.cost);
         secretbox::open(&key, &self.nonce, &self.sealed).ok_or(KeyError::Password)
     }
 }
 
 /// The file's text for a private key in PKCS #8.
-pub(super) fn seal(private: &[u8], password: &[u8]) -> Result<String, KeyError> {
+pub(super) fn encrypt_key(private: &[u8], password: &[u8]) -> Result<String, KeyError> {
     let random = SystemRandom::new();
     let (mut salt, mut nonce) = ([0; SALT], [0; NONCE]);
     random.fill(&mut salt).map_err(|_| KeyError::Random)?;
@@ -139,7 +139,7 @@ pub(super) fn seal(private: &[u8], password: &[u8]) -> Result<String, KeyError> 
         },
         ciphertext: STANDARD.encode(secretbox::seal(&key, &nonce, private)),
     };
-    Ok(pem::encode(LABELS[0], &sconce_oci::write(&written)))
+    Ok(pem::encode(LABELS[0], &sconce_oci::to_json(&written)))
 }
 
 /// The cost as the library wants it and the memory it takes, within what a foreign file may ask for.
@@ -209,7 +209,7 @@ mod tests {
         }
         let double = serde_json::json!({"N": 131_072, "r": 8, "p": 1});
         let made = file(|json| json["kdf"]["params"] = double);
-        assert_eq!(KeyFile::parse(&made).unwrap().memory() >> 20, 128);
+        assert_eq!(KeyFile::parse(&made).unwrap().memory_bytes() >> 20, 128);
     }
 
     #[test]
@@ -234,6 +234,6 @@ mod tests {
             Err(KeyError::Malformed(_))
         ));
         let short = KeyFile::parse(&file(|_| ())).unwrap();
-        assert!(matches!(short.open(b""), Err(KeyError::Password)));
+        assert!(matches!(short.decrypt_key(b""), Err(KeyError::Password)));
     }
 }

@@ -1,9 +1,9 @@
 //! Signing images, in the form of cosign: keys, claims and manifests that cosign, skopeo and podman
 //! read, and theirs read here.
 //!
-//! Documents are values; whoever calls fetches and pushes them. To sign: [`Claim::new`], [`sign`],
-//! [`attach`] with the manifest that lies under [`tag`] already. To verify: fetch the manifest under
-//! [`tag`], [`attached`], fetch each [`UnverifiedSignature::layer`], [`verify`].
+//! Documents are values; whoever calls fetches and pushes them. To sign: [`Claim::new`], [`sign_claim`],
+//! [`attach_signature`] with the manifest that lies under [`signature_tag`] already. To verify: fetch the manifest under
+//! [`signature_tag`], [`parse_signatures`], fetch each [`UnverifiedSignature::layer`], [`verify_any_signature`].
 
 mod attachment;
 mod claim;
@@ -16,7 +16,8 @@ mod tests;
 
 pub use attachment::{
     AttachmentError, MOST_SIGNATURES, PAYLOAD, Signature, SignatureAttachment, SignatureRejection,
-    UnverifiedSignature, VerificationFailure, attach, attached, sign, tag, verify,
+    UnverifiedSignature, VerificationFailure, attach_signature, parse_signatures, sign_claim,
+    signature_tag, verify_any_signature,
 };
 pub use claim::{Claim, ClaimError, LARGEST_PAYLOAD};
 pub use key::{KeyError, KeyTexts, PublicKey, SigningKey};

@@ -14,9 +14,12 @@ struct Signed {
 }
 
 fn signed() -> Signed {
-    let (key, image) = (SigningKey::fleeting(), Digest::of(b"image"));
-    let signature = sign(&key, &Claim::new(NAME, image).unwrap()).unwrap();
-    let made = attach(&image, None, &signature).unwrap();
+    let (key, image) = (
+        SigningKey::generate_temporary(),
+        Digest::hash_bytes(b"image"),
+    );
+    let signature = sign_claim(&key, &Claim::new(NAME, image).unwrap()).unwrap();
+    let made = attach_signature(&image, None, &signature).unwrap();
     Signed { key, image, made }
 }
 
@@ -27,9 +30,9 @@ impl Signed {
         image: &Digest,
         name: &str,
     ) -> Result<Claim, VerificationFailure> {
-        let found = attached(&self.made.manifest).unwrap();
+        let found = parse_signatures(&self.made.manifest).unwrap();
         let with_payload = found.iter().map(|one| (one, payload));
-        verify(with_payload, &[self.key.public()], image, name)
+        verify_any_signature(with_payload, &[self.key.public_key()], image, name)
     }
 
     fn refused(&self, payload: &[u8], image: &Digest, name: &str) -> SignatureRejection {
@@ -43,12 +46,15 @@ impl Signed {
 #[test]
 fn the_documents_fit_together() {
     let Signed { image, made, .. } = signed();
-    let manifest = ImageManifest::parse(&made.manifest).unwrap();
-    assert_eq!(manifest.config, Descriptor::of(media::CONFIG, &made.config));
-    let config = ImageConfiguration::parse(&made.config).unwrap();
-    assert_eq!(config.rootfs.diff_ids, [Digest::of(&made.payload)]);
-    assert_eq!(manifest.layers[0].digest, Digest::of(&made.payload));
-    assert_eq!(made.tag, format!("sha256-{}.sig", image.hex()));
+    let manifest = ImageManifest::from_json(&made.manifest).unwrap();
+    assert_eq!(
+        manifest.config,
+        Descriptor::for_bytes(media::CONFIG, &made.config)
+    );
+    let config = ImageConfiguration::from_json(&made.config).unwrap();
+    assert_eq!(config.rootfs.diff_ids, [Digest::hash_bytes(&made.payload)]);
+    assert_eq!(manifest.layers[0].digest, Digest::hash_bytes(&made.payload));
+    assert_eq!(made.tag, format!("sha256-{}.sig", image.to_hex()));
 }
 
 #[test]
@@ -57,7 +63,7 @@ fn the_right_image_is_verified_and_no_other() {
     let Signed { image, made, .. } = &signed;
     let claim = signed.check(&made.payload, image, NAME).unwrap();
     assert_eq!((claim.reference.as_str(), claim.digest), (NAME, *image));
-    let other = Digest::of(b"another image");
+    let other = Digest::hash_bytes(b"another image");
     let refusal = signed.refused(&made.payload, &other, NAME);
     assert!(matches!(refusal, SignatureRejection::Digest { signed } if signed == *image));
     let refusal = signed.refused(&made.payload, image, "registry.example.org/team/other:1");
@@ -73,11 +79,11 @@ fn a_changed_payload_with_its_own_digest_is_by_no_key() {
     let mut signed = signed();
     let text = String::from_utf8(signed.made.payload.clone()).unwrap();
     let changed = text.replace("digits", "otters").into_bytes();
-    let mut manifest = ImageManifest::parse(&signed.made.manifest).unwrap();
+    let mut manifest = ImageManifest::from_json(&signed.made.manifest).unwrap();
     let annotations = manifest.layers[0].annotations.take();
-    manifest.layers[0] = Descriptor::of(PAYLOAD, &changed);
+    manifest.layers[0] = Descriptor::for_bytes(PAYLOAD, &changed);
     manifest.layers[0].annotations = annotations;
-    signed.made.manifest = sconce_oci::write(&manifest);
+    signed.made.manifest = sconce_oci::to_json(&manifest);
     let refusal = signed.refused(&changed, &signed.image, NAME);
     assert!(matches!(refusal, SignatureRejection::Key));
 }
@@ -85,15 +91,15 @@ fn a_changed_payload_with_its_own_digest_is_by_no_key() {
 #[test]
 fn one_good_signature_among_several_is_enough() {
     let signed = signed();
-    let mine = SigningKey::fleeting();
-    let signature = sign(&mine, &Claim::new(NAME, signed.image).unwrap()).unwrap();
-    let both = attach(&signed.image, Some(&signed.made.manifest), &signature).unwrap();
-    let found = attached(&both.manifest).unwrap();
+    let mine = SigningKey::generate_temporary();
+    let signature = sign_claim(&mine, &Claim::new(NAME, signed.image).unwrap()).unwrap();
+    let both = attach_signature(&signed.image, Some(&signed.made.manifest), &signature).unwrap();
+    let found = parse_signatures(&both.manifest).unwrap();
     assert_eq!(found.len(), 2, "the first signature stays");
     // Both say the same, so it is one blob.
     assert_eq!(found[0].layer.digest, found[1].layer.digest);
     assert_eq!(
-        ImageConfiguration::parse(&both.config)
+        ImageConfiguration::from_json(&both.config)
             .unwrap()
             .rootfs
             .diff_ids
@@ -102,12 +108,16 @@ fn one_good_signature_among_several_is_enough() {
     );
     let asked = |keys: &[PublicKey]| {
         let with_payload = found.iter().map(|one| (one, both.payload.as_slice()));
-        verify(with_payload, keys, &signed.image, NAME)
+        verify_any_signature(with_payload, keys, &signed.image, NAME)
     };
-    asked(&[mine.public()]).unwrap();
-    asked(&[signed.key.public()]).unwrap();
-    asked(&[SigningKey::fleeting().public(), mine.public()]).unwrap();
-    let unverified = asked(&[SigningKey::fleeting().public()]).unwrap_err();
+    asked(&[mine.public_key()]).unwrap();
+    asked(&[signed.key.public_key()]).unwrap();
+    asked(&[
+        SigningKey::generate_temporary().public_key(),
+        mine.public_key(),
+    ])
+    .unwrap();
+    let unverified = asked(&[SigningKey::generate_temporary().public_key()]).unwrap_err();
     assert_eq!(unverified.refusals.len(), 2);
     assert!(unverified.hint().unwrap().contains("by another key"));
     assert_eq!(asked(&[]).unwrap_err().refusals.len(), 2);
@@ -115,10 +125,10 @@ fn one_good_signature_among_several_is_enough() {
 
 #[test]
 fn no_signature_is_no_yes() {
-    let unverified = verify(
+    let unverified = verify_any_signature(
         [],
-        &[SigningKey::fleeting().public()],
-        &Digest::of(b""),
+        &[SigningKey::generate_temporary().public_key()],
+        &Digest::hash_bytes(b""),
         NAME,
     )
     .unwrap_err();
@@ -129,15 +139,17 @@ fn no_signature_is_no_yes() {
 #[test]
 fn hostile_manifests() {
     for wrong in [&b""[..], b"{}", b"[", br#"{"schemaVersion":2}"#] {
-        assert!(attached(wrong).is_err());
-        assert!(attach(&Digest::of(b""), Some(wrong), &signature_of(b"")).is_err());
+        assert!(parse_signatures(wrong).is_err());
+        assert!(
+            attach_signature(&Digest::hash_bytes(b""), Some(wrong), &signature_of(b"")).is_err()
+        );
     }
     let Signed { key, image, made } = signed();
-    let manifest = ImageManifest::parse(&made.manifest).unwrap();
+    let manifest = ImageManifest::from_json(&made.manifest).unwrap();
     let layer = manifest.layers[0].clone();
     let with = |layers: Vec<Descriptor>| {
         let manifest = ImageManifest::new(manifest.config.clone(), layers);
-        attached(&sconce_oci::write(&manifest))
+        parse_signatures(&sconce_oci::to_json(&manifest))
     };
     let changed = |change: fn(&mut Descriptor)| {
         let mut layer = layer.clone();
@@ -159,7 +171,7 @@ fn hostile_manifests() {
         let annotations = layer.annotations.as_mut().unwrap();
         *annotations.values_mut().next().unwrap() = wrong.to_owned();
         let found = with(vec![layer]).unwrap();
-        let refusal = found[0].check(&made.payload, &[key.public()], &image, NAME);
+        let refusal = found[0].verify_payload(&made.payload, &[key.public_key()], &image, NAME);
         let refusal = refusal.unwrap_err();
         assert!(
             matches!(
@@ -181,13 +193,16 @@ fn signature_of(payload: &[u8]) -> Signature {
 /// A signed text that is no claim about an image counts for none.
 #[test]
 fn signed_nonsense() {
-    let (key, image) = (SigningKey::fleeting(), Digest::of(b"image"));
+    let (key, image) = (
+        SigningKey::generate_temporary(),
+        Digest::hash_bytes(b"image"),
+    );
     let der = key.sign(b"nonsense").unwrap();
     let signature = Signature {
         der,
         ..signature_of(b"nonsense")
     };
-    let made = attach(&image, None, &signature).unwrap();
+    let made = attach_signature(&image, None, &signature).unwrap();
     let signed = Signed { key, image, made };
     let refusal = signed.refused(b"nonsense", &image, NAME);
     assert!(matches!(refusal, SignatureRejection::Claim(_)));

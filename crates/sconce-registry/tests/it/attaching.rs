@@ -17,13 +17,16 @@ fn artifact(about: &PushArtifact, kind: &str, text: &str) -> PushArtifact {
     let mut manifest =
         ImageManifest::new(config.descriptor.clone(), vec![layer.descriptor.clone()]);
     manifest.artifact_type = Some(kind.to_owned());
-    manifest.subject = Some(Descriptor::of(media::MANIFEST, &about.manifest.bytes));
+    manifest.subject = Some(Descriptor::for_bytes(
+        media::MANIFEST,
+        &about.manifest.bytes,
+    ));
     PushArtifact {
         layers: vec![layer],
         config,
         manifest: ManifestDocument {
             media_type: media::MANIFEST.to_owned(),
-            bytes: oci::write(&manifest),
+            bytes: oci::to_json(&manifest),
         },
     }
 }
@@ -35,14 +38,14 @@ fn a_registry_without_the_interface_gets_a_tag() {
     stock(&model, "a", "t", &image);
     let to = reference(&model.host(), "a:t");
     let subject = image.manifest.digest();
-    let list = |kind| registry().referrers(&to, subject, kind).unwrap();
+    let list = |kind| registry().list_referrers(&to, subject, kind).unwrap();
     assert_eq!(list(None), []);
     let (sbom, signature) = (
         artifact(&image, "x/sbom", "1"),
         artifact(&image, "x/sig", "2"),
     );
     for one in [&sbom, &signature, &sbom] {
-        let attached = registry().attach(&to, one, &NoProgress).unwrap();
+        let attached = registry().attach_artifact(&to, one, &NoProgress).unwrap();
         assert_eq!(attached.listing, ReferrerListing::Tag);
         assert_eq!(attached.pushed.digest, one.manifest.digest());
     }
@@ -56,13 +59,13 @@ fn a_registry_without_the_interface_gets_a_tag() {
     assert_eq!(found[0].artifact_type.as_deref(), Some("x/sig"));
     assert!(
         model
-            .manifest(&format!("sha256-{}", subject.hex()))
+            .manifest(&format!("sha256-{}", subject.to_hex()))
             .is_some()
     );
     // The image's own tag is where it was.
     assert_eq!(model.manifest("t").unwrap(), image.manifest.bytes);
 
-    let no_subject = registry().attach(&to, &image, &NoProgress);
+    let no_subject = registry().attach_artifact(&to, &image, &NoProgress);
     assert!(matches!(no_subject, Err(RegistryError::Incomplete { .. })));
 }
 
@@ -86,7 +89,7 @@ fn a_registry_with_the_interface_is_asked() {
                 "X: y".to_owned()
             };
             let head = format!("200 OK\r\nContent-Type: {}\r\n{more}", media::INDEX);
-            return answer(&head, oci::write(&index));
+            return answer(&head, oci::to_json(&index));
         }
         let put = request.method == "PUT" && path.contains("/manifests/");
         put.then(|| answer(&format!("201 Created\r\nOCI-Subject: {subject}"), ""))
@@ -96,21 +99,21 @@ fn a_registry_with_the_interface_is_asked() {
     let to = reference(&model.host(), "a:t");
     for number in 0..3 {
         let one = artifact(&image, "x/sbom", &number.to_string());
-        let attached = registry().attach(&to, &one, &NoProgress).unwrap();
+        let attached = registry().attach_artifact(&to, &one, &NoProgress).unwrap();
         assert_eq!(attached.listing, ReferrerListing::Registry);
-        let entry = Descriptor::of(media::MANIFEST, &one.manifest.bytes);
+        let entry = Descriptor::for_bytes(media::MANIFEST, &one.manifest.bytes);
         listed.lock().unwrap().push(entry);
     }
-    let found = registry().referrers(&to, subject, None).unwrap();
+    let found = registry().list_referrers(&to, subject, None).unwrap();
     assert_eq!(found, *listed.lock().unwrap());
 }
 
 #[test]
 fn lists_that_mislead() {
-    let subject = Digest::of(b"x");
+    let subject = Digest::hash_bytes(b"x");
     let index = |count: u8| {
-        let entries = (0..count).map(|n| Descriptor::of(media::MANIFEST, &[n]));
-        oci::write(&ImageIndex::new(entries.collect()))
+        let entries = (0..count).map(|n| Descriptor::for_bytes(media::MANIFEST, &[n]));
+        oci::to_json(&ImageIndex::new(entries.collect()))
     };
     // A list that never ends, and one that goes on elsewhere.
     let away = Model::good();
@@ -122,7 +125,7 @@ fn lists_that_mislead() {
         );
         let model = Model::with(move |_, _| answer(&head, index(3)));
         let to = reference(&model.host(), "a:t");
-        assert!(registry().referrers(&to, subject, None).is_ok());
+        assert!(registry().list_referrers(&to, subject, None).is_ok());
         assert!(model.server.requests().len() <= most);
     }
     assert!(away.server.requests().is_empty());
@@ -133,5 +136,5 @@ fn lists_that_mislead() {
             .flatten()
     });
     let to = reference(&model.host(), "a:t");
-    assert_eq!(registry().referrers(&to, subject, None).unwrap(), []);
+    assert_eq!(registry().list_referrers(&to, subject, None).unwrap(), []);
 }

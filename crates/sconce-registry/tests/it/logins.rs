@@ -25,7 +25,7 @@ fn login() -> Login {
 
 fn registry_with(host: &str, login: Login) -> Registry {
     Registry::new(RegistrySettings {
-        logins: LoginSources::none().with(host, login),
+        logins: LoginSources::empty().with_login(host, login),
         ..settings()
     })
     .unwrap()
@@ -34,7 +34,7 @@ fn registry_with(host: &str, login: Login) -> Registry {
 fn pull(registry: &Registry, model: &Model) -> Result<PulledImage, RegistryError> {
     let folder = tempfile::tempdir().unwrap();
     let from = reference(&model.host(), "team/image:t");
-    registry.pull(&from, &amd64(), folder.path(), &|_| false, &NoProgress)
+    registry.pull_image(&from, &amd64(), folder.path(), &|_| false, &NoProgress)
 }
 
 /// A registry that wants `Bearer good` or what `takes` says, and sends to a token server.
@@ -95,7 +95,7 @@ fn a_token_is_asked_for_once_a_scope() {
     let to = reference(&model.host(), "team/image:u");
     let from = ["base/cuda".to_owned()];
     registry
-        .push(&to, &[image(&[7000])], None, &from, &NoProgress)
+        .push_images(&to, &[image(&[7000])], None, &from, &NoProgress)
         .unwrap();
     let scopes: Vec<_> = server
         .requests()
@@ -306,7 +306,7 @@ fn a_mirror_gets_its_own_login_and_no_other() {
         )
     });
     let registry = Registry::new(RegistrySettings {
-        logins: LoginSources::none().with(&model.host(), login()),
+        logins: LoginSources::empty().with_login(&model.host(), login()),
         mirrors: vec![sconce_registry::Mirror {
             of: model.host(),
             base: mirror.server.url(""),
@@ -382,7 +382,7 @@ fn who_has_no_login_is_told_so() {
         }
     }
     let registry = Registry::new(RegistrySettings {
-        logins: LoginSources::none()
+        logins: LoginSources::empty()
             .with_file(r#"{"credsStore": "desktop"}"#)
             .unwrap()
             .with_helpers(Arc::new(Gone)),
@@ -421,7 +421,7 @@ fn an_upload_renews_its_token_too() {
     );
     let image = image(&[400_000]);
     let settings = RegistrySettings {
-        logins: LoginSources::none().with(&model.host(), login()),
+        logins: LoginSources::empty().with_login(&model.host(), login()),
         whole_bytes: 0,
         piece_bytes: 50_000,
         parallel: 1,
@@ -430,6 +430,8 @@ fn an_upload_renews_its_token_too() {
     let to = reference(&model.host(), "team/image:u");
     let registry = Registry::new(settings).unwrap();
     let images = std::slice::from_ref(&image);
-    registry.push(&to, images, None, &[], &NoProgress).unwrap();
+    registry
+        .push_images(&to, images, None, &[], &NoProgress)
+        .unwrap();
     assert!(model.has_blob("team/image", bytes(&image.layers[0])));
 }

@@ -51,7 +51,7 @@ pub(crate) fn noise(length: usize, seed: u64) -> Vec<u8> {
 
 pub(crate) fn blob(media_type: &str, bytes: Vec<u8>) -> Blob {
     Blob {
-        descriptor: Descriptor::of(media_type, &bytes),
+        descriptor: Descriptor::for_bytes(media_type, &bytes),
         content: BlobSource::Bytes(bytes),
     }
 }
@@ -84,7 +84,7 @@ pub(crate) fn image_for(architecture: &str, sizes: &[usize]) -> PushArtifact {
         },
         history: None,
     };
-    put_together(blob(media::CONFIG, oci::write(&config)), layers)
+    put_together(blob(media::CONFIG, oci::to_json(&config)), layers)
 }
 
 pub(crate) fn put_together(config: Blob, layers: Vec<Blob>) -> PushArtifact {
@@ -95,7 +95,7 @@ pub(crate) fn put_together(config: Blob, layers: Vec<Blob>) -> PushArtifact {
         config,
         manifest: ManifestDocument {
             media_type: media::MANIFEST.to_owned(),
-            bytes: oci::write(&manifest),
+            bytes: oci::to_json(&manifest),
         },
     }
 }
@@ -103,7 +103,7 @@ pub(crate) fn put_together(config: Blob, layers: Vec<Blob>) -> PushArtifact {
 /// An index of images, by architecture.
 pub(crate) fn index(images: &[(&str, &PushArtifact)]) -> ManifestDocument {
     let entries = images.iter().map(|(architecture, image)| {
-        let mut entry = Descriptor::of(media::MANIFEST, &image.manifest.bytes);
+        let mut entry = Descriptor::for_bytes(media::MANIFEST, &image.manifest.bytes);
         entry.platform = Some(Platform {
             architecture: (*architecture).to_owned(),
             ..amd64()
@@ -112,7 +112,7 @@ pub(crate) fn index(images: &[(&str, &PushArtifact)]) -> ManifestDocument {
     });
     ManifestDocument {
         media_type: media::INDEX.to_owned(),
-        bytes: oci::write(&oci::ImageIndex::new(entries.collect())),
+        bytes: oci::to_json(&oci::ImageIndex::new(entries.collect())),
     }
 }
 
@@ -141,5 +141,5 @@ pub(crate) fn all_words(error: &dyn std::error::Error) -> String {
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    Digest::of(bytes).hex()
+    Digest::hash_bytes(bytes).to_hex()
 }

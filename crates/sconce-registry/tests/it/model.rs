@@ -97,18 +97,18 @@ impl Model {
     }
 
     pub(crate) fn put_blob(&self, repository: &str, bytes: &[u8]) {
-        let key = format!("{repository}@{}", Digest::of(bytes));
+        let key = format!("{repository}@{}", Digest::hash_bytes(bytes));
         self.held.lock().unwrap().blobs.insert(key, bytes.to_vec());
     }
 
     pub(crate) fn has_blob(&self, repository: &str, bytes: &[u8]) -> bool {
-        let key = format!("{repository}@{}", Digest::of(bytes));
+        let key = format!("{repository}@{}", Digest::hash_bytes(bytes));
         self.held.lock().unwrap().blobs.get(&key).map(Vec::as_slice) == Some(bytes)
     }
 
     pub(crate) fn put_manifest(&self, tag: &str, media_type: &str, bytes: &[u8]) {
         let mut held = self.held.lock().unwrap();
-        for name in [tag.to_owned(), Digest::of(bytes).to_string()] {
+        for name in [tag.to_owned(), Digest::hash_bytes(bytes).to_string()] {
             let value = (media_type.to_owned(), bytes.to_vec());
             held.manifests.insert(name, value);
         }
@@ -183,7 +183,7 @@ impl Held {
         let name = rest.trim_start_matches("manifests/");
         if request.method == "PUT" {
             let kind = request.header("content-type").unwrap_or(media::MANIFEST);
-            let digest = Digest::of(&body);
+            let digest = Digest::hash_bytes(&body);
             for name in [name.to_owned(), digest.to_string()] {
                 self.manifests.insert(name, (kind.to_owned(), body.clone()));
             }
@@ -194,7 +194,7 @@ impl Held {
             Some((kind, bytes)) => (
                 format!(
                     "200 OK\r\nContent-Type: {kind}\r\nDocker-Content-Digest: {}",
-                    Digest::of(bytes)
+                    Digest::hash_bytes(bytes)
                 ),
                 bytes.clone(),
             ),
@@ -231,7 +231,7 @@ impl Held {
             "PUT" => {
                 let digest = request.query("digest").unwrap();
                 let bytes = self.uploads.remove(&number).unwrap();
-                if Digest::of(&bytes).to_string() != digest {
+                if Digest::hash_bytes(&bytes).to_string() != digest {
                     return "400 Bad Request".to_owned();
                 }
                 self.blobs.insert(format!("{repository}@{digest}"), bytes);

@@ -17,7 +17,7 @@ use super::server::{Request, Server};
 
 fn pull(model: &Model, folder: &Path) -> Result<PulledImage, RegistryError> {
     let from = reference(&model.host(), "a:t");
-    registry().pull(&from, &amd64(), folder, &|_| false, &NoProgress)
+    registry().pull_image(&from, &amd64(), folder, &|_| false, &NoProgress)
 }
 
 fn is_layer(request: &Request, image: &PushArtifact) -> bool {
@@ -88,7 +88,7 @@ fn an_index_leads_to_the_platform() {
     for tag in ["t", "one"] {
         let from = reference(&model.host(), &format!("a:{tag}"));
         let error = registry()
-            .pull(&from, &riscv, folder.path(), &|_| false, &NoProgress)
+            .pull_image(&from, &riscv, folder.path(), &|_| false, &NoProgress)
             .unwrap_err();
         assert!(
             matches!(&error, RegistryError::Platform { offered, .. } if offered.contains("linux/amd64")),
@@ -103,20 +103,20 @@ fn an_index_that_lies_about_sizes_or_nests_for_ever() {
     let one = image(&[10]);
     let model = Model::good();
     stock(&model, "a", "one", &one);
-    let mut list = sconce_oci::ImageIndex::parse(&index(&[("amd64", &one)]).bytes).unwrap();
+    let mut list = sconce_oci::ImageIndex::from_json(&index(&[("amd64", &one)]).bytes).unwrap();
     list.manifests[0].size += 1;
-    model.put_manifest("t", media::INDEX, &sconce_oci::write(&list));
+    model.put_manifest("t", media::INDEX, &sconce_oci::to_json(&list));
     let folder = tempfile::tempdir().unwrap();
     let error = pull(&model, folder.path()).unwrap_err();
     assert!(matches!(error, RegistryError::Size { .. }), "{error}");
 
     let mut inner = index(&[("amd64", &one)]);
     for _ in 0..8 {
-        let mut entry = sconce_oci::Descriptor::of(media::INDEX, &inner.bytes);
+        let mut entry = sconce_oci::Descriptor::for_bytes(media::INDEX, &inner.bytes);
         entry.platform = Some(amd64());
         let outer = sconce_oci::ImageIndex::new(vec![entry]);
         model.put_manifest("x", media::INDEX, &inner.bytes);
-        inner.bytes = sconce_oci::write(&outer);
+        inner.bytes = sconce_oci::to_json(&outer);
     }
     model.put_manifest("t", media::INDEX, &inner.bytes);
     let error = pull(&model, folder.path()).unwrap_err();
@@ -255,7 +255,7 @@ fn a_manifest_without_end_is_not_read() {
         let from = reference(&server.host(), "a:t");
         let folder = tempfile::tempdir().unwrap();
         let error = registry()
-            .pull(&from, &amd64(), folder.path(), &|_| false, &NoProgress)
+            .pull_image(&from, &amd64(), folder.path(), &|_| false, &NoProgress)
             .unwrap_err();
         assert!(matches!(error, RegistryError::TooLarge { .. }), "{error}");
     }
@@ -302,7 +302,7 @@ fn manifests_are_what_they_are_called() {
         );
         let from = reference(&model.host(), &wanted);
         let error = registry()
-            .pull(&from, &amd64(), folder.path(), &|_| false, &NoProgress)
+            .pull_image(&from, &amd64(), folder.path(), &|_| false, &NoProgress)
             .unwrap_err();
         assert!(
             matches!(
@@ -319,14 +319,14 @@ fn an_image_that_does_not_hang_together() {
     let whole = image(&[10, 20]);
     // Its configuration knows of two layers.
     let fewer = super::made::put_together(whole.config.clone(), whole.layers[..1].to_vec());
-    let mut manifest = sconce_oci::ImageManifest::parse(&whole.manifest.bytes).unwrap();
+    let mut manifest = sconce_oci::ImageManifest::from_json(&whole.manifest.bytes).unwrap();
     manifest.layers[1] = manifest.layers[0].clone();
     manifest.layers[1].size = 5;
     let mut two_sizes = whole.clone();
-    two_sizes.manifest.bytes = sconce_oci::write(&manifest);
+    two_sizes.manifest.bytes = sconce_oci::to_json(&manifest);
     manifest.layers = vec![manifest.layers[0].clone(); 2000];
     let mut many = whole.clone();
-    many.manifest.bytes = sconce_oci::write(&manifest);
+    many.manifest.bytes = sconce_oci::to_json(&manifest);
     for image in [fewer, two_sizes, many] {
         let model = Model::good();
         stock(&model, "a", "t", &image);
@@ -418,7 +418,7 @@ fn mirrors_are_asked_first_and_not_believed() {
     let from = reference(&model.host(), "a:t");
     let registry = with_mirrors(&model, &[&dead, &wrong_bytes, &broken]);
     let pulled = registry
-        .pull(&from, &amd64(), folder.path(), &|_| false, &NoProgress)
+        .pull_image(&from, &amd64(), folder.path(), &|_| false, &NoProgress)
         .unwrap();
     assert_eq!(
         fs::read(&pulled.layers[0]).unwrap(),
@@ -434,7 +434,7 @@ fn mirrors_are_asked_first_and_not_believed() {
     let registry = with_mirrors(&model, &[&wrong_bytes]);
     let layer = &image.layers[0].descriptor;
     let error = registry
-        .blob(&from, layer, &mut sink, &NoProgress)
+        .fetch_blob(&from, layer, &mut sink, &NoProgress)
         .unwrap_err();
     assert!(matches!(error, RegistryError::Digest { .. }), "{error}");
 }
@@ -450,7 +450,7 @@ fn mirrors_serve_when_the_registry_is_gone() {
     drop(model);
     let folder = tempfile::tempdir().unwrap();
     registry
-        .pull(&from, &amd64(), folder.path(), &|_| false, &NoProgress)
+        .pull_image(&from, &amd64(), folder.path(), &|_| false, &NoProgress)
         .unwrap();
 }
 
@@ -463,17 +463,19 @@ fn a_blob_goes_into_a_sink_and_a_tag_is_looked_up() {
     let from = reference(&model.host(), "a:t");
     let mut sink = Vec::new();
     registry()
-        .blob(&from, &image.layers[0].descriptor, &mut sink, &NoProgress)
+        .fetch_blob(&from, &image.layers[0].descriptor, &mut sink, &NoProgress)
         .unwrap();
     assert_eq!(hex(&sink), hex(bytes(&image.layers[0])));
     let digest = image.manifest.digest();
-    assert_eq!(registry().digest(&from).unwrap(), Some(digest));
+    assert_eq!(registry().resolve_digest(&from).unwrap(), Some(digest));
     let none = reference(&model.host(), "a:none");
-    assert_eq!(registry().digest(&none).unwrap(), None);
-    let document = registry().document(&from, digest, &NoProgress).unwrap();
+    assert_eq!(registry().resolve_digest(&none).unwrap(), None);
+    let document = registry()
+        .fetch_document(&from, digest, &NoProgress)
+        .unwrap();
     assert_eq!(document, image.manifest);
     let error = registry()
-        .document(&from, Digest::of(b"x"), &NoProgress)
+        .fetch_document(&from, Digest::hash_bytes(b"x"), &NoProgress)
         .unwrap_err();
     assert!(matches!(error, RegistryError::NotFound { .. }), "{error}");
     assert!(error.hint().is_some());

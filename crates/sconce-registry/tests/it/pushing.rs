@@ -26,7 +26,7 @@ fn blobs_then_configurations_then_manifests_then_the_tag() {
     let to = reference(&model.host(), "team/image:v1");
     let images = [one.clone(), other.clone()];
     let pushed = registry()
-        .push(&to, &images, Some(&list), &[], &NoProgress)
+        .push_images(&to, &images, Some(&list), &[], &NoProgress)
         .unwrap();
     assert_eq!(pushed.digest, list.digest());
     // The layer that both have is sent once.
@@ -62,7 +62,7 @@ fn blobs_then_configurations_then_manifests_then_the_tag() {
     assert_eq!(puts.last().unwrap(), "v1");
 
     let again = registry()
-        .push(&to, &images, Some(&list), &[], &NoProgress)
+        .push_images(&to, &images, Some(&list), &[], &NoProgress)
         .unwrap();
     assert_eq!(again.skipped, sent);
     assert_eq!(again.uploaded, BlobCount::default());
@@ -85,7 +85,7 @@ fn an_upload_that_breaks_goes_on_where_the_registry_got_to() {
     let to = reference(&model.host(), "a:t");
     let pushed = Registry::new(settings)
         .unwrap()
-        .push(&to, std::slice::from_ref(&image), None, &[], &NoProgress)
+        .push_images(&to, std::slice::from_ref(&image), None, &[], &NoProgress)
         .unwrap();
     assert_eq!(pushed.uploaded.blobs, 2);
     assert!(model.has_blob("a", bytes(&image.layers[0])));
@@ -120,7 +120,7 @@ fn a_file_goes_in_pieces_where_that_is_wanted() {
     let to = reference(&model.host(), "a:t");
     let registry = Registry::new(settings).unwrap();
     registry
-        .push(&to, &[image], None, &[], &NoProgress)
+        .push_images(&to, &[image], None, &[], &NoProgress)
         .unwrap();
     assert!(model.has_blob("a", &content));
     let lines = model.server.lines();
@@ -145,7 +145,7 @@ fn a_lost_session_is_begun_anew() {
     let image = image(&[100_000]);
     let to = reference(&model.host(), "a:t");
     registry()
-        .push(&to, std::slice::from_ref(&image), None, &[], &NoProgress)
+        .push_images(&to, std::slice::from_ref(&image), None, &[], &NoProgress)
         .unwrap();
     assert!(model.has_blob("a", bytes(&image.layers[0])));
 }
@@ -159,7 +159,7 @@ fn a_lost_answer_is_found_out() {
     let image = image(&[100_000]);
     let to = reference(&model.host(), "a:t");
     registry()
-        .push(&to, std::slice::from_ref(&image), None, &[], &NoProgress)
+        .push_images(&to, std::slice::from_ref(&image), None, &[], &NoProgress)
         .unwrap();
     assert!(model.has_blob("a", bytes(&image.layers[0])));
     let lines = model.server.lines();
@@ -184,7 +184,9 @@ fn a_request_that_is_too_large_is_cut_into_pieces() {
     let to = reference(&model.host(), "a:t");
     let registry = Registry::new(settings).unwrap();
     let images = std::slice::from_ref(&image);
-    registry.push(&to, images, None, &[], &NoProgress).unwrap();
+    registry
+        .push_images(&to, images, None, &[], &NoProgress)
+        .unwrap();
     assert!(model.has_blob("a", bytes(&image.layers[0])));
 }
 
@@ -199,7 +201,7 @@ fn servers_that_fail_for_a_while_are_waited_for() {
     });
     let to = reference(&model.host(), "a:t");
     registry()
-        .push(&to, &[image(&[1000])], None, &[], &NoProgress)
+        .push_images(&to, &[image(&[1000])], None, &[], &NoProgress)
         .unwrap();
 }
 
@@ -217,7 +219,7 @@ fn servers_that_keep_failing_are_given_up() {
         );
         let to = reference(&model.host(), "a:t");
         let error = registry()
-            .push(&to, &[image(&[1000])], None, &[], &NoProgress)
+            .push_images(&to, &[image(&[1000])], None, &[], &NoProgress)
             .unwrap_err();
         match &error {
             RegistryError::TooMany { tries: 5, .. } if is_many => {}
@@ -239,7 +241,7 @@ fn blobs_are_mounted_where_they_are() {
     let to = reference(&model.host(), "a:t");
     let images = std::slice::from_ref(&image);
     let pushed = registry()
-        .push(&to, images, None, &from, &NoProgress)
+        .push_images(&to, images, None, &from, &NoProgress)
         .unwrap();
     let mounted = BlobCount {
         blobs: 1,
@@ -259,13 +261,13 @@ fn blobs_are_mounted_where_they_are() {
             Model::with(move |request, _| request.query("mount").and_then(|_| answer(status, "")));
         let to = reference(&model.host(), "a:t");
         let pushed = registry()
-            .push(&to, images, None, &from, &NoProgress)
+            .push_images(&to, images, None, &from, &NoProgress)
             .unwrap();
         assert_eq!(pushed.mounted, BlobCount::default(), "{status}");
         assert_eq!(pushed.uploaded.blobs, 3, "{status}");
     }
     let wrong = ["../x".to_owned()];
-    let error = registry().push(&to, images, None, &wrong, &NoProgress);
+    let error = registry().push_images(&to, images, None, &wrong, &NoProgress);
     assert!(matches!(error, Err(RegistryError::Setting { .. })));
 }
 
@@ -274,7 +276,7 @@ fn nothing_incomplete_is_pushed() {
     let model = Model::good();
     let to = reference(&model.host(), "a:t");
     let whole = image(&[1000, 2000]);
-    let push = |images: &[_], to| registry().push(to, images, None, &[], &NoProgress);
+    let push = |images: &[_], to| registry().push_images(to, images, None, &[], &NoProgress);
     let mut missing = whole.clone();
     missing.layers.pop();
     let mut other_size = whole.clone();
@@ -286,12 +288,12 @@ fn nothing_incomplete_is_pushed() {
         assert!(matches!(error, RegistryError::Incomplete { .. }), "{error}");
         assert_eq!(error.exit_code(), sconce_schema::exit::BAD_INPUT);
     }
-    let another = to.at(whole.config.descriptor.digest);
+    let another = to.with_digest(whole.config.descriptor.digest);
     assert!(push(std::slice::from_ref(&whole), &another).is_err());
     assert!(push(&[], &to).is_err());
     assert!(push(&[whole.clone(), image_for("arm64", &[1])], &to).is_err());
     let list = index(&[("amd64", &whole)]);
-    let error = registry().push(&to, &[], Some(&list), &[], &NoProgress);
+    let error = registry().push_images(&to, &[], Some(&list), &[], &NoProgress);
     assert!(matches!(error, Err(RegistryError::Incomplete { .. })));
     assert!(model.server.requests().is_empty());
 }
@@ -306,7 +308,7 @@ fn sources_are_regular_files_of_the_right_size() {
         image.layers[0].content = content;
         assert_eq!(image.layers[0].descriptor.size, size);
         registry()
-            .push(&to, &[image], None, &[], &NoProgress)
+            .push_images(&to, &[image], None, &[], &NoProgress)
             .unwrap_err()
     };
     let short = folder.path().join("short");
@@ -348,11 +350,11 @@ fn an_upload_elsewhere_gets_the_bytes_and_no_login() {
         password: "hunter22".to_owned(),
     };
     let mut settings = settings();
-    settings.logins = settings.logins.with(&model.host(), login);
+    settings.logins = settings.logins.with_login(&model.host(), login);
     let to = reference(&model.host(), "a:t");
     let registry = Registry::new(settings).unwrap();
     registry
-        .push(&to, &[image], None, &[], &NoProgress)
+        .push_images(&to, &[image], None, &[], &NoProgress)
         .unwrap();
     let requests = elsewhere.requests();
     assert_eq!(requests.len(), 2);
@@ -378,7 +380,7 @@ fn what_leads_away_from_this_machine_in_the_clear_is_not_followed() {
         });
         let to = reference(&model.host(), "a:t");
         let error = registry()
-            .push(&to, &[image(&[1000])], None, &[], &NoProgress)
+            .push_images(&to, &[image(&[1000])], None, &[], &NoProgress)
             .unwrap_err();
         let expected = matches!(
             error,
@@ -403,7 +405,7 @@ fn a_registry_that_claims_other_bytes_is_not_believed() {
         };
         let to = reference(&model.host(), "a:t");
         let registry = Registry::new(settings).unwrap();
-        let error = registry.push(&to, &[image(&[1000])], None, &[], &NoProgress);
+        let error = registry.push_images(&to, &[image(&[1000])], None, &[], &NoProgress);
         assert!(error.is_err(), "{range}");
         assert!(model.server.requests().len() < 40, "{range}");
     }
@@ -432,7 +434,8 @@ fn a_manifest_whose_blobs_others_push_is_sent_again() {
         });
         let to = reference(&model.host(), "a:t");
         let image = image(&[1000]);
-        let pushed = registry().push(&to, std::slice::from_ref(&image), None, &[], &NoProgress);
+        let pushed =
+            registry().push_images(&to, std::slice::from_ref(&image), None, &[], &NoProgress);
         assert_eq!(pushed.unwrap().digest, image.manifest.digest());
     }
 }
@@ -454,7 +457,7 @@ fn a_manifest_that_is_never_taken_is_given_up() {
             }
         });
         let to = reference(&model.host(), "a:t");
-        let refused = registry().push(&to, &[image(&[1000])], None, &[], &NoProgress);
+        let refused = registry().push_images(&to, &[image(&[1000])], None, &[], &NoProgress);
         let refused = refused.unwrap_err();
         assert!(
             matches!(refused, RegistryError::Status { status: 400, .. }),
@@ -486,7 +489,7 @@ fn one_refusal_stops_the_others() {
     });
     let to = reference(&model.host(), "a:t");
     let error = registry()
-        .push(&to, &[image], None, &[], &NoProgress)
+        .push_images(&to, &[image], None, &[], &NoProgress)
         .unwrap_err();
     assert!(
         matches!(&error, RegistryError::Refused { status: 403, said: Some(said), .. } if said == "DENIED no"),
@@ -525,7 +528,7 @@ fn progress_counts_each_byte_once() {
     let watched = Watched::default();
     let to = reference(&model.host(), "a:t");
     registry()
-        .push(&to, std::slice::from_ref(&image), None, &[], &watched)
+        .push_images(&to, std::slice::from_ref(&image), None, &[], &watched)
         .unwrap();
     let total = 300_000 + image.config.descriptor.size;
     assert_eq!(*watched.0.lock().unwrap(), (Some(total), total, 3));
@@ -538,7 +541,7 @@ fn offline_asks_nobody() {
     settings.fetch.offline = true;
     let to = reference(&model.host(), "a:t");
     let registry = Registry::new(settings).unwrap();
-    let error = registry.push(&to, &[image(&[1])], None, &[], &NoProgress);
+    let error = registry.push_images(&to, &[image(&[1])], None, &[], &NoProgress);
     assert!(matches!(error, Err(RegistryError::Offline { .. })));
     assert!(model.server.requests().is_empty());
 }
@@ -547,13 +550,13 @@ fn offline_asks_nobody() {
 fn an_empty_layer_is_a_layer() {
     let model = Model::good();
     let empty = Blob {
-        descriptor: sconce_oci::Descriptor::of(media::LAYER, b""),
+        descriptor: sconce_oci::Descriptor::for_bytes(media::LAYER, b""),
         content: BlobSource::Bytes(Vec::new()),
     };
     let image = super::made::put_together(image(&[]).config, vec![empty]);
     let to = reference(&model.host(), "a:t");
     registry()
-        .push(&to, &[image], None, &[], &NoProgress)
+        .push_images(&to, &[image], None, &[], &NoProgress)
         .unwrap();
     assert!(model.has_blob("a", b""));
 }

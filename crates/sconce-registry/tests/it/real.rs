@@ -125,13 +125,13 @@ fn push(
 ) -> sconce_registry::PushSummary {
     let images = std::slice::from_ref(image);
     registry
-        .push(&reference(host, rest), images, None, &[], &NoProgress)
+        .push_images(&reference(host, rest), images, None, &[], &NoProgress)
         .unwrap()
 }
 
 #[test]
 fn skopeo_gets_what_was_pushed() {
-    if !sconce_testkit::has(&["docker-registry", "skopeo"]) {
+    if !sconce_testkit::has_programs(&["docker-registry", "skopeo"]) {
         return;
     }
     let real = Real::plain();
@@ -175,12 +175,12 @@ fn skopeo_gets_what_was_pushed() {
     let from = ["team/image".to_owned()];
     let images = std::slice::from_ref(&made);
     let mounted = registry
-        .push(&to, images, None, &from, &NoProgress)
+        .push_images(&to, images, None, &from, &NoProgress)
         .unwrap();
     assert_eq!(mounted.mounted, pushed.uploaded);
     let folder = tempfile::tempdir().unwrap();
     let pulled = registry
-        .pull(&to, &amd64(), folder.path(), &|_| false, &NoProgress)
+        .pull_image(&to, &amd64(), folder.path(), &|_| false, &NoProgress)
         .unwrap();
     assert_eq!(fs::read(&pulled.layers[0]).unwrap(), first);
     assert_eq!(pulled.fetched.blobs, 4);
@@ -188,7 +188,7 @@ fn skopeo_gets_what_was_pushed() {
 
 #[test]
 fn an_index_and_what_skopeo_pushed_are_pulled() {
-    if !sconce_testkit::has(&["docker-registry", "skopeo"]) {
+    if !sconce_testkit::has_programs(&["docker-registry", "skopeo"]) {
         return;
     }
     let real = Real::plain();
@@ -198,14 +198,14 @@ fn an_index_and_what_skopeo_pushed_are_pulled() {
     let to = reference(&real.host(), "team/image:multi");
     let images = [one.clone(), other];
     registry
-        .push(&to, &images, Some(&list), &[], &NoProgress)
+        .push_images(&to, &images, Some(&list), &[], &NoProgress)
         .unwrap();
     let source = format!("docker://{}/team/image:multi", real.host());
     let raw = skopeo(&["inspect", "--tls-verify=false", "--raw", &source]);
     assert_eq!(raw.as_bytes(), list.bytes);
     let folder = tempfile::tempdir().unwrap();
     let pulled = registry
-        .pull(&to, &amd64(), folder.path(), &|_| false, &NoProgress)
+        .pull_image(&to, &amd64(), folder.path(), &|_| false, &NoProgress)
         .unwrap();
     assert_eq!(pulled.resolved.digest, list.digest());
     assert_eq!(fs::read(&pulled.layers[0]).unwrap(), bytes(&one.layers[0]));
@@ -223,14 +223,14 @@ fn an_index_and_what_skopeo_pushed_are_pulled() {
     ]);
     let from = reference(&real.host(), "team/docker:v1");
     let pulled = registry
-        .pull(&from, &amd64(), folder.path(), &|_| false, &NoProgress)
+        .pull_image(&from, &amd64(), folder.path(), &|_| false, &NoProgress)
         .unwrap();
     assert_eq!(pulled.resolved.document.media_type, media::DOCKER_MANIFEST);
 }
 
 #[test]
 fn artifacts_are_attached_and_listed() {
-    if !sconce_testkit::has(&["docker-registry"]) {
+    if !sconce_testkit::has_programs(&["docker-registry"]) {
         return;
     }
     let real = Real::plain();
@@ -245,31 +245,35 @@ fn artifacts_are_attached_and_listed() {
     let mut manifest =
         ImageManifest::new(config.descriptor.clone(), vec![layer.descriptor.clone()]);
     manifest.artifact_type = Some("application/spdx+json".to_owned());
-    manifest.subject = Some(Descriptor::of(media::MANIFEST, &made.manifest.bytes));
+    manifest.subject = Some(Descriptor::for_bytes(media::MANIFEST, &made.manifest.bytes));
     let artifact = PushArtifact {
         layers: vec![layer],
         config,
         manifest: ManifestDocument {
             media_type: media::MANIFEST.to_owned(),
-            bytes: oci::write(&manifest),
+            bytes: oci::to_json(&manifest),
         },
     };
     let to = reference(&real.host(), "team/image:v1");
-    let attached = registry.attach(&to, &artifact, &NoProgress).unwrap();
+    let attached = registry
+        .attach_artifact(&to, &artifact, &NoProgress)
+        .unwrap();
     // Version 2 of distribution has no referrers interface.
     assert_eq!(attached.listing, ReferrerListing::Tag);
     let listed = registry
-        .referrers(&to, subject, Some("application/spdx+json"))
+        .list_referrers(&to, subject, Some("application/spdx+json"))
         .unwrap();
     assert_eq!(listed.len(), 1);
     assert_eq!(listed[0].digest, attached.pushed.digest);
-    let other = registry.referrers(&to, subject, Some("x/other")).unwrap();
+    let other = registry
+        .list_referrers(&to, subject, Some("x/other"))
+        .unwrap();
     assert!(other.is_empty());
 }
 
 #[test]
 fn a_password_opens() {
-    if !sconce_testkit::has(&["docker-registry", "skopeo"]) {
+    if !sconce_testkit::has_programs(&["docker-registry", "skopeo"]) {
         return;
     }
     let auth = "auth:\n  htpasswd:\n    realm: \"a, realm\"\n    path: FOLDER/htpasswd\n";
@@ -277,13 +281,13 @@ fn a_password_opens() {
         fs::write(folder.join("htpasswd"), HTPASSWD).unwrap();
     });
     let with = |login: Option<&str>| {
-        let mut logins = LoginSources::none();
+        let mut logins = LoginSources::empty();
         if let Some(password) = login {
             let login = Login::Basic {
                 user: "me".to_owned(),
                 password: password.to_owned(),
             };
-            logins = logins.with(&real.host(), login);
+            logins = logins.with_login(&real.host(), login);
         }
         Registry::new(RegistrySettings {
             logins,
@@ -296,7 +300,7 @@ fn a_password_opens() {
     for (password, login) in [(None, false), (Some("wrong"), true)] {
         let images = std::slice::from_ref(&made);
         let error = with(password)
-            .push(&to, images, None, &[], &NoProgress)
+            .push_images(&to, images, None, &[], &NoProgress)
             .unwrap_err();
         assert!(
             matches!(error, RegistryError::Refused { status: 401, login: was, .. } if was == login),
@@ -338,7 +342,7 @@ fn a_password_opens() {
     let host = real.host();
     all.push(&host);
     run("skopeo", &all).unwrap();
-    let logins = LoginSources::none()
+    let logins = LoginSources::empty()
         .with_file(&fs::read_to_string(file).unwrap())
         .unwrap();
     let registry = Registry::new(RegistrySettings {
@@ -346,12 +350,12 @@ fn a_password_opens() {
         ..settings()
     })
     .unwrap();
-    assert_eq!(registry.digest(&to).unwrap(), Some(pushed.digest));
+    assert_eq!(registry.resolve_digest(&to).unwrap(), Some(pushed.digest));
 }
 
 #[test]
 fn an_authority_of_ones_own_is_trusted_where_it_is_named() {
-    if !sconce_testkit::has(&["docker-registry", "skopeo", "openssl"]) {
+    if !sconce_testkit::has_programs(&["docker-registry", "skopeo", "openssl"]) {
         return;
     }
     let http = "  tls:\n    certificate: FOLDER/server.crt\n    key: FOLDER/server.key\n";
@@ -411,7 +415,7 @@ fn an_authority_of_ones_own_is_trusted_where_it_is_named() {
     let stranger = Registry::new(settings()).unwrap();
     let images = std::slice::from_ref(&made);
     let error = stranger
-        .push(&to, images, None, &[], &NoProgress)
+        .push_images(&to, images, None, &[], &NoProgress)
         .unwrap_err();
     // It is not taken for one without TLS, either.
     let words = super::made::all_words(&error);
@@ -439,7 +443,7 @@ fn an_authority_of_ones_own_is_trusted_where_it_is_named() {
     assert_eq!(said.trim(), pushed.digest.to_string());
     let folder = tempfile::tempdir().unwrap();
     registry
-        .pull(&to, &amd64(), folder.path(), &|_| false, &NoProgress)
+        .pull_image(&to, &amd64(), folder.path(), &|_| false, &NoProgress)
         .unwrap();
 }
 
@@ -480,7 +484,7 @@ fn breaking_way(to: u16, budget: u64, breaks: i64) -> (u16, Arc<AtomicI64>) {
 
 #[test]
 fn a_way_that_breaks_is_got_over() {
-    if !sconce_testkit::has(&["docker-registry"]) {
+    if !sconce_testkit::has_programs(&["docker-registry"]) {
         return;
     }
     let real = Real::plain();
@@ -498,7 +502,7 @@ fn a_way_that_breaks_is_got_over() {
     let there = reference(&format!("127.0.0.1:{port}"), "team/image:v1");
     let images = std::slice::from_ref(&made);
     let pushed = registry
-        .push(&there, images, None, &[], &NoProgress)
+        .push_images(&there, images, None, &[], &NoProgress)
         .unwrap();
     assert_eq!(pushed.uploaded.blobs, 2);
     assert!(left.load(Ordering::Relaxed) < 3, "nothing broke");
@@ -507,7 +511,7 @@ fn a_way_that_breaks_is_got_over() {
     let there = reference(&format!("127.0.0.1:{port}"), "team/image:v1");
     let folder = tempfile::tempdir().unwrap();
     let pulled = registry
-        .pull(&there, &amd64(), folder.path(), &|_| false, &NoProgress)
+        .pull_image(&there, &amd64(), folder.path(), &|_| false, &NoProgress)
         .unwrap();
     assert!(left.load(Ordering::Relaxed) < 3, "nothing broke");
     assert_eq!(

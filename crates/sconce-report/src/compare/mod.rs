@@ -4,12 +4,12 @@ mod settings;
 
 use sconce_schema::Bytes;
 
-use crate::fold::warm;
+use crate::fold::steps_after_warm_up;
 use crate::model::RunReport;
-use crate::stats::shift::{StepTimeShift, shift};
+use crate::stats::shift::{StepTimeShift, compute_shift};
 use crate::training::RankReport;
 use crate::verdict::Verdict;
-use crate::verdicts::unjudged;
+use crate::verdicts::skip_reasons;
 
 /// What is different between two runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,13 +77,13 @@ pub enum StepTimeComparison {
 impl<'a> Comparison<'a> {
     /// Of two reports.
     #[must_use]
-    pub fn of(before: &'a RunReport, after: &'a RunReport) -> Self {
+    pub fn from_reports(before: &'a RunReport, after: &'a RunReport) -> Self {
         let first = |report: &'a RunReport| report.training.first();
         let has =
             |report: &RunReport, rule: &str| report.verdicts.iter().any(|one| one.rule == rule);
         let only = |of: &'a RunReport, other: &RunReport, of_after: bool| {
             let alone = || (of.verdicts.iter()).filter(|one| !has(other, &one.rule));
-            let mut why = unjudged(other, alone().map(|one| one.rule.as_str()));
+            let mut why = skip_reasons(other, alone().map(|one| one.rule.as_str()));
             let (mut told, mut not_judged) = (Vec::new(), Vec::new());
             for verdict in alone() {
                 match why.remove(verdict.rule.as_str()) {
@@ -100,7 +100,7 @@ impl<'a> Comparison<'a> {
         let (gone, mut not_judged) = only(before, after, true);
         let (new, of_before) = only(after, before, false);
         not_judged.extend(of_before);
-        let (changed, not_known) = settings::changed(before, after);
+        let (changed, not_known) = settings::diff_settings(before, after);
         Self {
             before,
             after,
@@ -123,13 +123,13 @@ impl<'a> Comparison<'a> {
 
 fn step_time(before: Option<&RankReport>, after: Option<&RankReport>) -> StepTimeComparison {
     let times = |rank: &RankReport| -> Vec<f64> {
-        warm(&rank.sampled)
+        steps_after_warm_up(&rank.sampled)
             .iter()
             .map(|step| step.wall_us as f64)
             .collect()
     };
     (before.zip(after))
-        .and_then(|(before, after)| shift(&times(before), &times(after)))
+        .and_then(|(before, after)| compute_shift(&times(before), &times(after)))
         .map_or(StepTimeComparison::TooFew, StepTimeComparison::Compared)
 }
 

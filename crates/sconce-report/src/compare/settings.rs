@@ -5,11 +5,11 @@ use sconce_schema::training::TrainingSetup;
 
 use super::SettingChange;
 use crate::model::RunReport;
-use crate::words::command;
+use crate::words::format_command;
 
 /// What is set otherwise, and what only one of the runs tells. What neither tells is left out, and so is
 /// what was always different (the run's name and time).
-pub(super) fn changed(
+pub(super) fn diff_settings(
     before: &RunReport,
     after: &RunReport,
 ) -> (Vec<SettingChange>, Vec<SettingChange>) {
@@ -53,7 +53,7 @@ fn given(report: &RunReport) -> Vec<(&'static str, Option<String>)> {
         Containment::Host => "on the machine itself",
     };
     vec![
-        ("command", Some(command(&started.command))),
+        ("command", Some(format_command(&started.command))),
         (
             "folder",
             Some(started.folder.to_string_lossy().into_owned()),

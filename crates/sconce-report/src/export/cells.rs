@@ -81,7 +81,7 @@ impl ColumnScan {
     }
 
     /// Gives each whole row to `take`: one cell a column.
-    pub(super) fn rows<F: FnMut(&[Option<CellValue>]) -> io::Result<()>>(
+    pub(super) fn row_writer<F: FnMut(&[Option<CellValue>]) -> io::Result<()>>(
         &self,
         take: F,
     ) -> RowWriter<'_, F> {

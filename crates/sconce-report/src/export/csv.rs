@@ -11,7 +11,7 @@ use super::{ExportError, ExportSummary, ExportTable, flat, walk};
 ///
 /// # Errors
 /// [`ExportError`].
-pub fn csv<R: BufRead>(
+pub fn write_csv<R: BufRead>(
     open: impl Fn() -> Result<RecordReader<R>, RecordError>,
     table: ExportTable,
     out: &mut impl Write,
@@ -19,9 +19,9 @@ pub fn csv<R: BufRead>(
     let mut columns = ColumnScan::default();
     let record = open()?;
     let started = record.started.clone();
-    flat::names(table, &started, &mut columns)?;
+    flat::declare_columns(table, &started, &mut columns)?;
     let (lines, damaged_lines) = walk(record, u64::MAX, |line| {
-        flat::rows(table, &started, line, &mut columns)
+        flat::write_rows(table, &started, line, &mut columns)
     })?;
 
     for (n, column) in columns.columns.iter().enumerate() {
@@ -30,7 +30,7 @@ pub fn csv<R: BufRead>(
     }
     out.write_all(b"\r\n")?;
     let mut rows = 0;
-    let mut sink = columns.rows(|row| {
+    let mut sink = columns.row_writer(|row| {
         rows += 1;
         for (n, cell) in row.iter().enumerate() {
             out.write_all(if n == 0 { b"" } else { b"," })?;
@@ -43,7 +43,7 @@ pub fn csv<R: BufRead>(
         out.write_all(b"\r\n")
     });
     walk(open()?, lines, |line| {
-        flat::rows(table, &started, line, &mut sink)
+        flat::write_rows(table, &started, line, &mut sink)
     })?;
     Ok(ExportSummary {
         rows,

@@ -18,7 +18,7 @@ use super::ExportTable;
 use super::cells::RowSink;
 
 /// The reading of a line, where it has one.
-pub(super) fn reading(line: &RecordLine) -> Option<&Sample> {
+pub(super) fn sample_of_line(line: &RecordLine) -> Option<&Sample> {
     match &line.event {
         RecordEvent::Sample(sample) => Some(sample),
         RecordEvent::Ended(ended) => Some(&ended.last),
@@ -27,13 +27,13 @@ pub(super) fn reading(line: &RecordLine) -> Option<&Sample> {
 }
 
 /// Gives the rows that a line has in a table.
-pub(super) fn rows(
+pub(super) fn write_rows(
     table: ExportTable,
     started: &RunStarted,
     line: &RecordLine,
     cells: &mut dyn RowSink,
 ) -> io::Result<()> {
-    let Some(sample) = reading(line) else {
+    let Some(sample) = sample_of_line(line) else {
         return Ok(());
     };
     match table {
@@ -61,7 +61,7 @@ pub(super) fn rows(
 
 /// Gives a row with every column that a table has whatever the record: a table without rows has its
 /// names.
-pub(super) fn names(
+pub(super) fn declare_columns(
     table: ExportTable,
     started: &RunStarted,
     cells: &mut dyn RowSink,
@@ -85,7 +85,7 @@ fn reading_row(
     cells: &mut dyn RowSink,
 ) -> io::Result<()> {
     when(started, t_us, cells);
-    figures(sample, cells);
+    write_sample_figures(sample, cells);
     cells.end()
 }
 
@@ -128,7 +128,7 @@ fn bytes(size: Option<Bytes>) -> Option<u64> {
 }
 
 /// All figures of a reading but its time, its processes and its steps.
-pub(super) fn figures(sample: &Sample, cells: &mut dyn RowSink) {
+pub(super) fn write_sample_figures(sample: &Sample, cells: &mut dyn RowSink) {
     let Sample {
         cpu_us,
         throttled_us,
@@ -248,7 +248,7 @@ fn card_figures(card: &GpuSample, cells: &mut dyn RowSink) {
 }
 
 /// `rank0`, `group2.rank0`, or `pid4123` where it has no rank, `pid4123.cell5` in a notebook.
-pub(super) fn who(training: &TrainingSample) -> String {
+pub(super) fn process_label(training: &TrainingSample) -> String {
     match (training.rank, training.group) {
         (Some(rank), None) => format!("rank{rank}"),
         (Some(rank), Some(group)) => format!("group{group}.rank{rank}"),
@@ -281,7 +281,7 @@ fn training_figures(training: &TrainingSample, cells: &mut dyn RowSink) {
         heap: _,
         phase,
     } = training;
-    let who = who(training);
+    let who = process_label(training);
     let name = |figure: &str| format!("training.{who}.{figure}");
     cells.gauge(&name("pid"), Some((*pid).into()));
     cells.counter(&name("steps"), Some(*steps));
@@ -355,7 +355,7 @@ fn training_figures(training: &TrainingSample, cells: &mut dyn RowSink) {
 }
 
 fn phase_figures(prefix: &str, phases: Option<&PhaseTimes>, cells: &mut dyn RowSink) {
-    for (phase, us) in phases.copied().unwrap_or_default().named() {
+    for (phase, us) in phases.copied().unwrap_or_default().by_name() {
         let us = phases.map(|_| us);
         cells.counter(&format!("{prefix}.{phase}_us"), us);
     }

@@ -16,7 +16,7 @@ const FORMAT: u32 = 1;
 ///
 /// # Errors
 /// [`ExportError`].
-pub fn json<R: BufRead>(
+pub fn write_json<R: BufRead>(
     open: impl Fn() -> Result<RecordReader<R>, RecordError>,
     out: &mut impl Write,
 ) -> Result<ExportSummary, ExportError> {
@@ -50,7 +50,7 @@ pub fn json<R: BufRead>(
             rows: 0,
         };
         walk(open()?, lines, |line| {
-            flat::rows(table, &started, line, &mut sink)
+            flat::write_rows(table, &started, line, &mut sink)
         })?;
         rows += sink.rows;
         out.write_all(b"]")?;

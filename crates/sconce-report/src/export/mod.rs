@@ -15,11 +15,11 @@ mod rates;
 mod tensorboard;
 mod thrift;
 
-pub use csv::csv;
-pub use json::json;
-pub use parquet::parquet;
-pub use perfetto::perfetto;
-pub use tensorboard::tensorboard;
+pub use csv::write_csv;
+pub use json::write_json;
+pub use parquet::write_parquet;
+pub use perfetto::write_perfetto;
+pub use tensorboard::write_tensorboard;
 
 use std::io::{self, BufRead};
 

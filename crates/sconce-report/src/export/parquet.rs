@@ -6,7 +6,7 @@ use std::io::{self, BufRead, Write};
 use sconce_record::{RecordError, RecordReader};
 
 use super::cells::{CellValue, ColumnScan, ColumnType};
-use super::thrift::{ThriftStruct, varint};
+use super::thrift::{ThriftStruct, write_varint};
 use super::{ExportError, ExportSummary, ExportTable, flat, walk};
 
 const MAGIC: &[u8] = b"PAR1";
@@ -30,7 +30,7 @@ const DATA_PAGE: i32 = 0;
 ///
 /// # Errors
 /// [`ExportError`].
-pub fn parquet<R: BufRead>(
+pub fn write_parquet<R: BufRead>(
     open: impl Fn() -> Result<RecordReader<R>, RecordError>,
     table: ExportTable,
     out: &mut impl Write,
@@ -38,9 +38,9 @@ pub fn parquet<R: BufRead>(
     let mut columns = ColumnScan::default();
     let record = open()?;
     let started = record.started.clone();
-    flat::names(table, &started, &mut columns)?;
+    flat::declare_columns(table, &started, &mut columns)?;
     let (lines, damaged_lines) = walk(record, u64::MAX, |line| {
-        flat::rows(table, &started, line, &mut columns)
+        flat::write_rows(table, &started, line, &mut columns)
     })?;
 
     let mut file = File {
@@ -59,9 +59,9 @@ pub fn parquet<R: BufRead>(
         rows: 0,
     };
     file.write(MAGIC)?;
-    let mut sink = columns.rows(|row| file.row(row));
+    let mut sink = columns.row_writer(|row| file.row(row));
     walk(open()?, lines, |line| {
-        flat::rows(table, &started, line, &mut sink)
+        flat::write_rows(table, &started, line, &mut sink)
     })?;
     let rows = file.finish(&started.id)?;
     Ok(ExportSummary {
@@ -135,40 +135,40 @@ impl<W: Write> File<'_, W> {
             let mut page = levels(&chunk.present);
             page.extend(chunk.values);
             let mut header = ThriftStruct::default();
-            header.i32(1, DATA_PAGE);
-            header.i32(2, page.len() as i32);
-            header.i32(3, page.len() as i32);
+            header.write_i32(1, DATA_PAGE);
+            header.write_i32(2, page.len() as i32);
+            header.write_i32(3, page.len() as i32);
             let mut data = ThriftStruct::default();
-            data.i32(1, rows as i32);
-            data.i32(2, PLAIN);
-            data.i32(3, RLE);
-            data.i32(4, RLE);
-            header.inner(5, data);
+            data.write_i32(1, rows as i32);
+            data.write_i32(2, PLAIN);
+            data.write_i32(3, RLE);
+            data.write_i32(4, RLE);
+            header.write_struct(5, data);
 
             let begin = self.at;
-            self.write(&header.done())?;
+            self.write(&header.into_bytes())?;
             self.write(&page)?;
             let length = (self.at - begin) as i64;
             size += length;
 
             let mut about = ThriftStruct::default();
-            about.i32(1, physical(self.kinds[n]));
-            about.i32s(2, &[PLAIN, RLE]);
-            about.texts(3, &[self.names[n]]);
-            about.i32(4, UNCOMPRESSED);
-            about.i64(5, rows as i64);
-            about.i64(6, length);
-            about.i64(7, length);
-            about.i64(9, begin as i64);
+            about.write_i32(1, physical(self.kinds[n]));
+            about.write_i32_list(2, &[PLAIN, RLE]);
+            about.write_string_list(3, &[self.names[n]]);
+            about.write_i32(4, UNCOMPRESSED);
+            about.write_i64(5, rows as i64);
+            about.write_i64(6, length);
+            about.write_i64(7, length);
+            about.write_i64(9, begin as i64);
             let mut column = ThriftStruct::default();
-            column.i64(2, begin as i64);
-            column.inner(3, about);
+            column.write_i64(2, begin as i64);
+            column.write_struct(3, about);
             columns.push(column);
         }
         let mut group = ThriftStruct::default();
-        group.structs(1, columns.into_iter());
-        group.i64(2, size);
-        group.i64(3, rows as i64);
+        group.write_struct_list(1, columns.into_iter());
+        group.write_i64(2, size);
+        group.write_i64(3, rows as i64);
         self.groups.push(group);
         self.rows += rows;
         self.held = 0;
@@ -182,14 +182,14 @@ impl<W: Write> File<'_, W> {
             self.group()?;
         }
         let mut root = ThriftStruct::default();
-        root.text(4, "schema");
-        root.i32(5, self.names.len() as i32);
+        root.write_string(4, "schema");
+        root.write_i32(5, self.names.len() as i32);
         let columns = self.names.iter().zip(&self.kinds).map(|(name, kind)| {
             let mut column = ThriftStruct::default();
-            column.i32(1, physical(*kind));
-            column.i32(3, OPTIONAL);
-            column.text(4, name);
-            column.i32(
+            column.write_i32(1, physical(*kind));
+            column.write_i32(3, OPTIONAL);
+            column.write_string(4, name);
+            column.write_i32(
                 6,
                 if *kind == ColumnType::Text {
                     UTF8
@@ -201,17 +201,17 @@ impl<W: Write> File<'_, W> {
         });
         let schema: Vec<ThriftStruct> = std::iter::once(root).chain(columns).collect();
         let mut about_run = ThriftStruct::default();
-        about_run.text(1, "sconce.run");
-        about_run.text(2, id);
+        about_run.write_string(1, "sconce.run");
+        about_run.write_string(2, id);
 
         let mut end = ThriftStruct::default();
-        end.i32(1, 1);
-        end.structs(2, schema.into_iter());
-        end.i64(3, self.rows as i64);
-        end.structs(4, std::mem::take(&mut self.groups).into_iter());
-        end.structs(5, std::iter::once(about_run));
-        end.text(6, "sconce");
-        let end = end.done();
+        end.write_i32(1, 1);
+        end.write_struct_list(2, schema.into_iter());
+        end.write_i64(3, self.rows as i64);
+        end.write_struct_list(4, std::mem::take(&mut self.groups).into_iter());
+        end.write_struct_list(5, std::iter::once(about_run));
+        end.write_string(6, "sconce");
+        let end = end.into_bytes();
         self.write(&end)?;
         self.write(&(end.len() as u32).to_le_bytes())?;
         self.write(MAGIC)?;
@@ -231,7 +231,7 @@ fn physical(kind: ColumnType) -> i32 {
 fn levels(runs: &[(bool, u64)]) -> Vec<u8> {
     let mut levels = Vec::new();
     for (has, rows) in runs {
-        varint(rows << 1, &mut levels);
+        write_varint(rows << 1, &mut levels);
         levels.push(u8::from(*has));
     }
     let mut page = (levels.len() as u32).to_le_bytes().to_vec();

@@ -24,7 +24,7 @@ const MOST: usize = 4096;
 ///
 /// # Errors
 /// [`ExportError`].
-pub fn perfetto<R: BufRead>(
+pub fn write_perfetto<R: BufRead>(
     record: RecordReader<R>,
     out: &mut impl Write,
 ) -> Result<ExportSummary, ExportError> {
@@ -97,7 +97,7 @@ impl<W: Write> Trace<'_, W> {
     }
 
     fn line(&mut self, started: &RunStarted, line: &RecordLine) -> io::Result<()> {
-        if let Some(sample) = flat::reading(line) {
+        if let Some(sample) = flat::sample_of_line(line) {
             for training in &sample.training {
                 self.training(line.t_us, training)?;
             }
@@ -114,10 +114,10 @@ impl<W: Write> Trace<'_, W> {
     }
 
     fn training(&mut self, t_us: u64, training: &TrainingSample) -> io::Result<()> {
-        let who = flat::who(training);
+        let who = flat::process_label(training);
         let named = || match training.rank {
-            Some(_) => format!("{} (process {})", training.name(), training.pid),
-            None => training.name(),
+            Some(_) => format!("{} (process {})", training.process_label(), training.pid),
+            None => training.process_label(),
         };
         let Some(group) = self.group(&format!("training.{who}"), named)? else {
             return Ok(());
@@ -145,8 +145,8 @@ impl<W: Write> Trace<'_, W> {
         let now = (training.steps, training.phases);
         let before = self.phases.insert(who, now).unwrap_or_default();
         let steps = training.steps.saturating_sub(before.0);
-        let more: Vec<(&str, u64)> = (training.phases.named().into_iter())
-            .zip(before.1.named())
+        let more: Vec<(&str, u64)> = (training.phases.by_name().into_iter())
+            .zip(before.1.by_name())
             .map(|((name, now), (_, before))| (name, now.saturating_sub(before)))
             .collect();
         let sum = more
@@ -174,9 +174,9 @@ impl<W: Write> Trace<'_, W> {
     }
 
     fn counters(&mut self, started: &RunStarted, t_us: u64, sample: &Sample) -> io::Result<()> {
-        self.rates.begin(t_us);
-        flat::figures(sample, &mut self.rates);
-        for (name, value) in self.rates.figures().to_vec() {
+        self.rates.start_sample(t_us);
+        flat::write_sample_figures(sample, &mut self.rates);
+        for (name, value) in self.rates.current_figures().to_vec() {
             let mut parts = name.splitn(3, '.');
             let (group, name) = match (parts.next(), parts.next(), parts.next()) {
                 (Some(kind @ ("card" | "training")), Some(which), Some(rest)) => {

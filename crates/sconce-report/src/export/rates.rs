@@ -19,13 +19,13 @@ pub(super) struct DerivedRates {
 
 impl DerivedRates {
     /// A reading begins.
-    pub(super) fn begin(&mut self, t_us: u64) {
+    pub(super) fn start_sample(&mut self, t_us: u64) {
         self.t_us = t_us;
         self.figures.clear();
     }
 
     /// What the present reading tells.
-    pub(super) fn figures(&self) -> &[(String, f64)] {
+    pub(super) fn current_figures(&self) -> &[(String, f64)] {
         &self.figures
     }
 }

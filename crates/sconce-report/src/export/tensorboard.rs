@@ -15,7 +15,7 @@ use super::{ExportError, ExportSummary, flat, walk};
 ///
 /// # Errors
 /// [`ExportError`].
-pub fn tensorboard<R: BufRead>(
+pub fn write_tensorboard<R: BufRead>(
     record: RecordReader<R>,
     out: &mut impl Write,
 ) -> Result<ExportSummary, ExportError> {
@@ -29,20 +29,25 @@ pub fn tensorboard<R: BufRead>(
     let mut rates = DerivedRates::default();
     let mut rows = 0;
     let (_, damaged_lines) = walk(record, u64::MAX, |line| {
-        let Some(sample) = flat::reading(line) else {
+        let Some(sample) = flat::sample_of_line(line) else {
             return Ok(());
         };
         for training in &sample.training {
-            let prefix = format!("steps.{}.", flat::who(training));
+            let prefix = format!("steps.{}.", flat::process_label(training));
             for step in &training.recent {
                 let mut figures = Figures::default();
                 flat::step_figures(&prefix, step, &mut figures);
                 rows += event(at(step.t_us), step.step, &figures.0, out)?;
             }
         }
-        rates.begin(line.t_us);
-        flat::figures(sample, &mut rates);
-        rows += event(at(line.t_us), line.t_us / 1000, rates.figures(), out)?;
+        rates.start_sample(line.t_us);
+        flat::write_sample_figures(sample, &mut rates);
+        rows += event(
+            at(line.t_us),
+            line.t_us / 1000,
+            rates.current_figures(),
+            out,
+        )?;
         Ok(())
     })?;
     Ok(ExportSummary {

@@ -16,39 +16,43 @@ impl ThriftStruct {
         self.last = id;
     }
 
-    pub(super) fn i32(&mut self, id: i16, value: i32) {
+    pub(super) fn write_i32(&mut self, id: i16, value: i32) {
         self.field(id, 5);
-        varint(zigzag(value.into()), &mut self.bytes);
+        write_varint(zigzag(value.into()), &mut self.bytes);
     }
 
-    pub(super) fn i64(&mut self, id: i16, value: i64) {
+    pub(super) fn write_i64(&mut self, id: i16, value: i64) {
         self.field(id, 6);
-        varint(zigzag(value), &mut self.bytes);
+        write_varint(zigzag(value), &mut self.bytes);
     }
 
-    pub(super) fn text(&mut self, id: i16, text: &str) {
+    pub(super) fn write_string(&mut self, id: i16, text: &str) {
         self.field(id, 8);
         binary(text, &mut self.bytes);
     }
 
-    pub(super) fn inner(&mut self, id: i16, inner: Self) {
+    pub(super) fn write_struct(&mut self, id: i16, inner: Self) {
         self.field(id, 12);
-        self.bytes.extend(inner.done());
+        self.bytes.extend(inner.into_bytes());
     }
 
-    pub(super) fn structs(&mut self, id: i16, items: impl ExactSizeIterator<Item = Self>) {
+    pub(super) fn write_struct_list(
+        &mut self,
+        id: i16,
+        items: impl ExactSizeIterator<Item = Self>,
+    ) {
         self.list(id, 12, items.len());
-        self.bytes.extend(items.flat_map(Self::done));
+        self.bytes.extend(items.flat_map(Self::into_bytes));
     }
 
-    pub(super) fn i32s(&mut self, id: i16, items: &[i32]) {
+    pub(super) fn write_i32_list(&mut self, id: i16, items: &[i32]) {
         self.list(id, 5, items.len());
         for item in items {
-            varint(zigzag((*item).into()), &mut self.bytes);
+            write_varint(zigzag((*item).into()), &mut self.bytes);
         }
     }
 
-    pub(super) fn texts(&mut self, id: i16, items: &[&str]) {
+    pub(super) fn write_string_list(&mut self, id: i16, items: &[&str]) {
         self.list(id, 8, items.len());
         for item in items {
             binary(item, &mut self.bytes);
@@ -61,19 +65,19 @@ impl ThriftStruct {
             self.bytes.push((count as u8) << 4 | kind);
         } else {
             self.bytes.push(0xf0 | kind);
-            varint(count as u64, &mut self.bytes);
+            write_varint(count as u64, &mut self.bytes);
         }
     }
 
     /// Its bytes, with the stop at their end.
-    pub(super) fn done(mut self) -> Vec<u8> {
+    pub(super) fn into_bytes(mut self) -> Vec<u8> {
         self.bytes.push(0);
         self.bytes
     }
 }
 
 fn binary(text: &str, bytes: &mut Vec<u8>) {
-    varint(text.len() as u64, bytes);
+    write_varint(text.len() as u64, bytes);
     bytes.extend(text.as_bytes());
 }
 
@@ -82,7 +86,7 @@ fn zigzag(value: i64) -> u64 {
 }
 
 /// An unsigned number, seven bits a byte, the lowest first.
-pub(super) fn varint(mut number: u64, bytes: &mut Vec<u8>) {
+pub(super) fn write_varint(mut number: u64, bytes: &mut Vec<u8>) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);
         number >>= 7;

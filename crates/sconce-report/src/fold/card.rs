@@ -53,7 +53,7 @@ impl GpuFold {
     }
 
     /// A card that only samples name.
-    pub(super) fn unnamed(index: u32) -> Self {
+    pub(super) fn from_index(index: u32) -> Self {
         Self::new(GpuSummary {
             index,
             uuid: String::new(),
@@ -62,7 +62,7 @@ impl GpuFold {
         })
     }
 
-    pub(super) fn sample(&mut self, t_us: u64, reading: &GpuSample) {
+    pub(super) fn add_sample(&mut self, t_us: u64, reading: &GpuSample) {
         self.samples += 1;
         if let Some(percent) = reading.utilisation_percent {
             let share = f64::from(percent.min(100)) / 100.0;

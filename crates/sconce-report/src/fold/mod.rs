@@ -14,11 +14,11 @@ use sconce_schema::training::GpuOutOfMemory;
 
 use self::card::GpuFold;
 use self::training::TrainingFold;
-pub(crate) use self::training::warm;
+pub(crate) use self::training::steps_after_warm_up;
 use crate::load::ContentionReport;
 use crate::model::{
     CpuReport, DiskReport, MemoryReport, RunEnd, RunReport, ServiceReport, TaskReport, Timestamped,
-    kills,
+    oom_kills_in_sample,
 };
 use crate::timeline::Timeline;
 
@@ -87,7 +87,7 @@ impl Fold {
         }
     }
 
-    pub(crate) fn line(&mut self, line: Result<RecordLine, DamagedLine>) {
+    pub(crate) fn add_line(&mut self, line: Result<RecordLine, DamagedLine>) {
         let RecordLine { t_us, event } = match line {
             Ok(line) => line,
             Err(damage) => {
@@ -105,7 +105,7 @@ impl Fold {
             RecordEvent::Unenforced(what) if self.unenforced.len() < MOST => {
                 self.unenforced.push(what)
             }
-            RecordEvent::Setup(setup) => self.training.setup(*setup),
+            RecordEvent::Setup(setup) => self.training.apply_setup(*setup),
             RecordEvent::CardOutOfMemory(told) if self.card_oom.len() < MOST => {
                 self.card_oom.push(*told)
             }
@@ -137,7 +137,7 @@ impl Fold {
     fn service(&mut self, t_us: u64, event: ServiceEvent) {
         let room = self.services.len() < MOST;
         match (self.services.iter_mut()).find(|known| known.name == event.name) {
-            Some(known) => known.changed(t_us, event),
+            Some(known) => known.apply_service_event(t_us, event),
             None if room => self.services.push(ServiceReport::new(t_us, event)),
             None => {}
         }
@@ -145,7 +145,7 @@ impl Fold {
 
     fn sample(&mut self, t_us: u64, sample: &Sample) {
         self.cpu.sample(t_us, sample);
-        self.load.sample(t_us, sample);
+        self.load.add_sample(t_us, sample);
         self.memory.sample(t_us, sample);
         raise_at(&mut self.shm_peak, t_us, sample.shm);
         raise(&mut self.tasks.processes_peak, sample.processes);
@@ -153,14 +153,14 @@ impl Fold {
         raise(&mut self.tasks.pids_refused, sample.pids_refused);
         raise(&mut self.disk.read_bytes, sample.read_bytes);
         raise(&mut self.disk.written_bytes, sample.write_bytes);
-        raise(&mut self.kills, kills(sample));
+        raise(&mut self.kills, oom_kills_in_sample(sample));
         self.kills_counted |= sample.oom_kills.is_some();
-        self.training.sample(sample);
+        self.training.add_sample(sample);
         for reading in &sample.gpus {
             if self.cards.len() < MOST || self.cards.contains_key(&reading.index) {
                 (self.cards.entry(reading.index))
-                    .or_insert_with(|| GpuFold::unnamed(reading.index))
-                    .sample(t_us, reading);
+                    .or_insert_with(|| GpuFold::from_index(reading.index))
+                    .add_sample(t_us, reading);
             }
         }
     }
@@ -172,7 +172,7 @@ impl Fold {
 
     pub(crate) fn finish(self) -> RunReport {
         let mut report = self.folded();
-        report.verdicts = crate::verdicts::verdicts(&report);
+        report.verdicts = crate::verdicts::evaluate_rules(&report);
         report.unjudged = crate::verdicts::all_unjudged(&report);
         report
     }

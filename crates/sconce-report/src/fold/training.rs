@@ -10,8 +10,8 @@ use sconce_schema::training::{
 
 use super::MOST;
 use crate::series::StepSampling;
-use crate::stats::growth::trend;
-use crate::stats::{quantile, sorted};
+use crate::stats::growth::compute_trend;
+use crate::stats::{quantile, sort_finite};
 use crate::training::{GrowthMetric, GrowthReport, RankReport, SteadyPhases, StepTimeStats};
 
 /// Steps at the beginning that are not like the others: caches are cold, libraries choose kernels.
@@ -47,14 +47,14 @@ struct RankFold {
 }
 
 impl TrainingFold {
-    pub(super) fn setup(&mut self, setup: TrainingSetup) {
+    pub(super) fn apply_setup(&mut self, setup: TrainingSetup) {
         if let Some(fold) = self.of((setup.pid, setup.cell)) {
             fold.rank.rank = setup.rank.or(fold.rank.rank);
             fold.rank.setup = Some(setup);
         }
     }
 
-    pub(super) fn sample(&mut self, sample: &Sample) {
+    pub(super) fn add_sample(&mut self, sample: &Sample) {
         self.left_out = sample.training_left_out;
         for training in &sample.training {
             if let Some(fold) = self.of((training.pid, training.cell)) {
@@ -230,7 +230,7 @@ fn sharded_since(all: &CollectiveTimes, first: &CollectiveTimes) -> CollectiveTi
 }
 
 /// Steps after the warm-up; all of them where there are few.
-pub(crate) fn warm(sampled: &[TrainingStep]) -> &[TrainingStep] {
+pub(crate) fn steps_after_warm_up(sampled: &[TrainingStep]) -> &[TrainingStep] {
     if sampled.len() <= 2 * WARM_UP as usize {
         return sampled;
     }
@@ -238,8 +238,8 @@ pub(crate) fn warm(sampled: &[TrainingStep]) -> &[TrainingStep] {
 }
 
 fn step_times(rank: &RankReport) -> Option<StepTimeStats> {
-    let steps = warm(&rank.sampled);
-    let times = sorted(steps.iter().map(|step| step.wall_us as f64).collect());
+    let steps = steps_after_warm_up(&rank.sampled);
+    let times = sort_finite(steps.iter().map(|step| step.wall_us as f64).collect());
     let at = |share: f64| quantile(&times, share);
     Some(StepTimeStats {
         mean_us: mean_us(rank, &times)?,
@@ -265,7 +265,7 @@ fn data_share(rank: &RankReport) -> Option<f64> {
         let wall = steady.phases.sum_us();
         return (wall > 0).then(|| steady.phases.data_us as f64 / wall as f64);
     }
-    let steps = warm(&rank.sampled);
+    let steps = steps_after_warm_up(&rank.sampled);
     let wall: f64 = steps.iter().map(|step| step.wall_us as f64).sum();
     let data: f64 = steps.iter().map(|step| step.data_us as f64).sum();
     (wall > 0.0).then(|| (data / wall).min(1.0))
@@ -294,7 +294,7 @@ fn growth(
             };
             Some(GrowthReport {
                 of,
-                trend: trend(&values)?,
+                trend: compute_trend(&values)?,
                 last: values.last()?.1,
             })
         })
@@ -353,13 +353,13 @@ mod tests {
             vec![told(Some(3), 12, 30)],
         ];
         for training in readings {
-            fold.sample(&Sample {
+            fold.add_sample(&Sample {
                 training,
                 ..Sample::default()
             });
         }
-        fold.setup(setup(Some(3), "A"));
-        fold.setup(setup(Some(11), "B"));
+        fold.apply_setup(setup(Some(3), "A"));
+        fold.apply_setup(setup(Some(11), "B"));
         let ranks = fold.finish();
         let found: Vec<_> = (ranks.iter())
             .map(|it| {

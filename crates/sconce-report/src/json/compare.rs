@@ -89,7 +89,7 @@ struct BytesShape {
 /// # Panics
 /// Never: a comparison is plain data.
 #[must_use]
-pub fn compare(comparison: &Comparison<'_>) -> String {
+pub fn render_comparison(comparison: &Comparison<'_>) -> String {
     let pair = |scale: f64| {
         move |(what, before, after): &(&'static str, Option<f64>, Option<f64>)| PairShape {
             what,
@@ -134,7 +134,7 @@ pub fn compare(comparison: &Comparison<'_>) -> String {
             .map(|one| NotJudgedShape {
                 not_judged_of: if one.of_after { "after" } else { "before" },
                 why: &one.why,
-                verdict: VerdictShape::of(one.verdict),
+                verdict: VerdictShape::from_verdict(one.verdict),
             })
             .collect(),
     })
@@ -166,6 +166,6 @@ fn changes(changes: &[SettingChange]) -> Vec<ChangeShape<'_>> {
 fn verdicts<'a>(verdicts: &[&'a Verdict]) -> Vec<VerdictShape<'a>> {
     verdicts
         .iter()
-        .map(|verdict| VerdictShape::of(verdict))
+        .map(|verdict| VerdictShape::from_verdict(verdict))
         .collect()
 }

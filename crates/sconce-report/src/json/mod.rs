@@ -12,9 +12,9 @@ mod report;
 mod runs;
 mod training;
 
-pub use compare::compare;
-pub use report::report;
-pub use runs::runs;
+pub use compare::render_comparison;
+pub use report::render_report;
+pub use runs::render_run_list;
 
 use serde::Serialize;
 
@@ -50,7 +50,7 @@ impl From<RunEnd> for EndShape {
         let (state, exit_code, signal) = match end {
             RunEnd::Exited(code) => ("exited", Some(code), None),
             RunEnd::Signalled(signal) => {
-                let code = sconce_schema::event::ExitStatus::Signal(signal).code();
+                let code = sconce_schema::event::ExitStatus::Signal(signal).exit_code();
                 ("signalled", Some(code), Some(signal))
             }
             RunEnd::Interrupted => ("interrupted", None, None),

@@ -237,7 +237,7 @@ struct TimelineShape {
 /// # Panics
 /// Never: a report is plain data.
 #[must_use]
-pub fn report(report: &RunReport) -> String {
+pub fn render_report(report: &RunReport) -> String {
     let started = &report.started;
     let (cpu, memory) = (&report.cpu, &report.memory);
     text(&Shape {
@@ -259,7 +259,7 @@ pub fn report(report: &RunReport) -> String {
                 limit_bytes: killed.limit,
                 killed_processes: killed.kills,
             }),
-            out_of_memory_kills: report.kills(),
+            out_of_memory_kills: report.oom_kill_count(),
         },
         services: report.services.iter().map(service).collect(),
         environment: started.versions.as_ref().map(environment),
@@ -305,15 +305,19 @@ pub fn report(report: &RunReport) -> String {
         load: (&report.load).into(),
         cards: report.cards.iter().map(|one| card(one, report)).collect(),
         training: (report.training.iter())
-            .map(|rank| RankShape::of(rank, &report.training))
+            .map(|rank| RankShape::from_rank(rank, &report.training))
             .collect(),
         training_left_out: report.training_left_out,
         card_out_of_memory: report
             .card_oom
             .iter()
-            .map(GpuOutOfMemoryShape::of)
+            .map(GpuOutOfMemoryShape::from_out_of_memory)
             .collect(),
-        verdicts: report.verdicts.iter().map(VerdictShape::of).collect(),
+        verdicts: report
+            .verdicts
+            .iter()
+            .map(VerdictShape::from_verdict)
+            .collect(),
         rules_not_judged: report.unjudged.iter().map(unjudged).collect(),
         unenforced: report.unenforced.iter().map(unenforced).collect(),
         samples: report.samples,
@@ -425,7 +429,7 @@ fn unenforced(limit: &UnenforcedLimit) -> UnenforcedShape<'_> {
 
 fn timeline(timeline: &Timeline, report: &RunReport) -> TimelineShape {
     const MOST: u64 = 60;
-    let means = timeline.columns(report.samples.min(MOST) as usize, report.wall_us);
+    let means = timeline.column_means(report.samples.min(MOST) as usize, report.wall_us);
     TimelineShape {
         step_seconds: (!means.is_empty()).then(|| seconds(report.wall_us) / means.len() as f64),
         means,

@@ -34,7 +34,7 @@ struct RunShape {
 /// # Panics
 /// Never: a listing is plain data.
 #[must_use]
-pub fn runs(listing: &RunListing) -> String {
+pub fn render_run_list(listing: &RunListing) -> String {
     let run = |run: RunRow| RunShape {
         id: run.id,
         name: run.name,

@@ -159,8 +159,8 @@ struct GrowthShape {
 }
 
 impl<'a> RankShape<'a> {
-    pub(super) fn of(rank: &'a RankReport, all: &[RankReport]) -> Self {
-        let waits = CollectiveWaits::of(rank, all);
+    pub(super) fn from_rank(rank: &'a RankReport, all: &[RankReport]) -> Self {
+        let waits = CollectiveWaits::for_rank(rank, all);
         let waited = |of: fn(&CollectiveWaits) -> Option<f64>| Some(of(waits.as_ref()?)? / 1e6);
         Self {
             pid: rank.pid,
@@ -289,7 +289,7 @@ fn card_memory(memory: &GpuAllocatorCounters) -> CardMemoryShape {
 
 fn growth(growth: &GrowthReport) -> GrowthShape {
     GrowthShape {
-        of: growth.of.word(),
+        of: growth.of.label(),
         per_step: growth.trend.slope,
         per_step_low: growth.trend.low,
         per_step_high: growth.trend.high,
@@ -326,7 +326,7 @@ struct HolderShape<'a> {
 }
 
 impl<'a> GpuOutOfMemoryShape<'a> {
-    pub(super) fn of(told: &'a GpuOutOfMemory) -> Self {
+    pub(super) fn from_out_of_memory(told: &'a GpuOutOfMemory) -> Self {
         Self {
             pid: told.pid,
             rank: told.rank,
@@ -366,10 +366,10 @@ pub(super) struct VerdictShape<'a> {
 }
 
 impl<'a> VerdictShape<'a> {
-    pub(super) fn of(verdict: &'a Verdict) -> Self {
+    pub(super) fn from_verdict(verdict: &'a Verdict) -> Self {
         Self {
             rule: &verdict.rule,
-            weight: verdict.weight.word(),
+            weight: verdict.weight.label(),
             title: &verdict.title,
             evidence: &verdict.evidence,
             gain: verdict.gain.as_deref(),

@@ -4,7 +4,7 @@ use super::{App, AppAction, KeyPress, Screen, Signal, SignalRecipient, Sort};
 
 impl App {
     /// Takes a key; says what the program shall do, if anything.
-    pub fn key(&mut self, key: KeyPress) -> Option<AppAction> {
+    pub fn handle_key(&mut self, key: KeyPress) -> Option<AppAction> {
         self.message = None;
         if key == KeyPress::Control('c') {
             return Some(AppAction::Quit);

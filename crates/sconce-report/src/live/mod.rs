@@ -139,8 +139,8 @@ impl App {
     }
 
     /// Shows a run.
-    pub fn open(&mut self, run: LiveRun) {
-        let id = &run.started().id;
+    pub fn show_run(&mut self, run: LiveRun) {
+        let id = &run.start_event().id;
         if let Some(at) = self.runs.iter().position(|row| &row.id == id) {
             self.selected_run = at;
         }
@@ -150,12 +150,12 @@ impl App {
     }
 
     /// The run that is shown, for its next lines.
-    pub fn run(&mut self) -> Option<&mut LiveRun> {
+    pub fn run_mut(&mut self) -> Option<&mut LiveRun> {
         self.run.as_mut()
     }
 
     /// Says something in the last row. What was asked is asked no longer.
-    pub fn say(&mut self, text: String) {
+    pub fn show_message(&mut self, text: String) {
         self.ask = None;
         self.message = Some(text);
     }

@@ -111,7 +111,7 @@ impl LiveRun {
 
     /// How it began.
     #[must_use]
-    pub fn started(&self) -> &RunStarted {
+    pub fn start_event(&self) -> &RunStarted {
         &self.started
     }
 
@@ -128,15 +128,15 @@ impl LiveRun {
     }
 
     /// Its `sconce` is gone.
-    pub fn interrupted(&mut self) {
+    pub fn mark_interrupted(&mut self) {
         if self.end == RunEnd::Running {
             self.end = RunEnd::Interrupted;
         }
     }
 
     /// Takes its next line.
-    pub fn line(&mut self, line: Result<RecordLine, DamagedLine>) {
-        self.fold.line(line.clone());
+    pub fn add_line(&mut self, line: Result<RecordLine, DamagedLine>) {
+        self.fold.add_line(line.clone());
         let RecordLine { t_us, event } = match line {
             Ok(line) => line,
             Err(damage) => {
@@ -183,7 +183,7 @@ impl LiveRun {
 
     fn sample(&mut self, t_us: u64, sample: Box<Sample>) {
         self.tell(&sample);
-        if let Some(memory) = memory(&sample) {
+        if let Some(memory) = memory_in_use(&sample) {
             self.memory.add(t_us, memory.0 as f64);
             self.memory_peak = self.memory_peak.max(Some(memory)).max(sample.memory_peak);
         }
@@ -203,7 +203,7 @@ impl LiveRun {
     }
 
     /// The newest reading.
-    pub(super) fn now(&self) -> Option<&Sample> {
+    pub(super) fn latest_sample(&self) -> Option<&Sample> {
         self.window.back().map(|(_, sample)| &**sample)
     }
 
@@ -230,7 +230,7 @@ impl LiveRun {
     }
 
     pub(super) fn processes(&self) -> Vec<LiveProcess<'_>> {
-        let Some(now) = self.now() else {
+        let Some(now) = self.latest_sample() else {
             return Vec::new();
         };
         let before: BTreeMap<u32, u64> =
@@ -268,8 +268,8 @@ impl LiveRun {
     /// How each process trains: since the oldest reading of the window that has it, or, where only the
     /// newest has it, since its own beginning. When the run has ended, or its newest reading has none,
     /// all of what each did.
-    pub(super) fn paces(&self) -> Vec<TrainingRate<'_>> {
-        let now = self.now().map_or(&[][..], |now| &now.training);
+    pub(super) fn training_rates(&self) -> Vec<TrainingRate<'_>> {
+        let now = self.latest_sample().map_or(&[][..], |now| &now.training);
         let over = !self.is_running() || now.is_empty();
         let told = if over { &self.told[..] } else { now };
         let mut paces: Vec<TrainingRate<'_>> = (told.iter())
@@ -315,7 +315,7 @@ impl LiveRun {
     }
 
     /// What is wrong with the run so far. Looks again only where the record has gone on for some time.
-    pub fn judge(&mut self) {
+    pub fn update_verdicts(&mut self) {
         let old = self.judged_us.is_none_or(|at_us| {
             self.t_us.saturating_sub(at_us) >= JUDGE_EVERY_US
                 || (self.t_us > at_us && !self.is_running())
@@ -350,12 +350,12 @@ fn pace<'a>(training: &'a TrainingSample, before: Option<&TrainingSample>) -> Tr
 }
 
 /// What a run is charged; where its cgroup tells nothing, the sum of its processes' memory.
-pub(super) fn memory(sample: &Sample) -> Option<Bytes> {
+pub(super) fn memory_in_use(sample: &Sample) -> Option<Bytes> {
     sample.memory.or(sample.pss).or(sample.rss)
 }
 
 /// Which of them it is.
-pub(super) fn kind(sample: &Sample) -> Option<MemoryMeasure> {
+pub(super) fn memory_measure(sample: &Sample) -> Option<MemoryMeasure> {
     [
         (sample.memory, MemoryMeasure::Charged),
         (sample.pss, MemoryMeasure::Pss),

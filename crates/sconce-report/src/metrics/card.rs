@@ -4,7 +4,7 @@ use sconce_schema::Bytes;
 
 use super::{MachineGpuSample, Page, Value, bytes, few, many};
 
-pub(super) fn own(page: &mut Page, card: &MachineGpuSample) {
+pub(super) fn add_gpu_metrics(page: &mut Page, card: &MachineGpuSample) {
     let sample = &card.sample;
     let index = sample.index.to_string();
     let labels = [("gpu", index.as_str()), ("uuid", &card.uuid)];
@@ -67,7 +67,7 @@ pub(super) fn own(page: &mut Page, card: &MachineGpuSample) {
 /// The names, units and labels of dcgm-exporter's default list, as far as NVML tells their figures.
 /// Grafana's dashboard 12239 asks for the first six; its panel of tensor cores needs a figure that NVML
 /// does not have.
-pub(super) fn dcgm(page: &mut Page, card: &MachineGpuSample) {
+pub(super) fn add_dcgm_metrics(page: &mut Page, card: &MachineGpuSample) {
     let sample = &card.sample;
     let index = sample.index.to_string();
     let device = format!("nvidia{index}");

@@ -21,7 +21,7 @@ pub struct OtlpResource<'a> {
 }
 
 /// An `ExportMetricsServiceRequest` of runs that go on and of cards.
-pub fn otlp<'a>(
+pub fn render_otlp<'a>(
     running: impl Iterator<Item = &'a RunEntry>,
     cards: &[MachineGpuSample],
     source: OtlpResource<'_>,

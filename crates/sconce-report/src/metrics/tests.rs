@@ -27,13 +27,13 @@ fn full() -> (RunEntry, MachineGpuSample) {
         uuid: "GPU-1".to_owned(),
         name: Some("NVIDIA H100".to_owned()),
         bus_id: Some("00000000:01:00.0".to_owned()),
-        memory: Some(Bytes::mib(81_920)),
+        memory: Some(Bytes::from_mib(81_920)),
         hostname: "sun".to_owned(),
         driver: Some("570.1".to_owned()),
         sample: GpuSample {
             utilisation_percent: Some(97),
             memory_utilisation_percent: Some(40),
-            memory_used: Some(Bytes::mib(1024)),
+            memory_used: Some(Bytes::from_mib(1024)),
             power_mw: Some(312_500),
             energy_mj: Some(5_000),
             temperature_c: Some(64),
@@ -51,7 +51,7 @@ fn full() -> (RunEntry, MachineGpuSample) {
 #[test]
 fn figures_have_base_units() {
     let (run, card) = full();
-    let told = text([run].iter(), &[card], true);
+    let told = render_prometheus([run].iter(), &[card], true);
     for line in [
         "sconce_run_cpu_seconds_total{run=\"digits-20261121-0034-7f3a\"} 1.5\n",
         "sconce_run_info{run=\"digits-20261121-0034-7f3a\",environment=\"di\\\"g\\\\its\",mode=\"container\"} 1\n",
@@ -88,7 +88,7 @@ fn no_labels_stand_twice() {
         r#"{{"t_us":1,"event":"sample","training":[{}]}}"#,
         all.join(",")
     );
-    let told = text([entry(&sample)].iter(), &[], true);
+    let told = render_prometheus([entry(&sample)].iter(), &[], true);
     let mut seen = std::collections::BTreeSet::new();
     for line in told.lines().filter(|line| !line.starts_with('#')) {
         let (labels, _) = line.rsplit_once(' ').unwrap();
@@ -111,7 +111,7 @@ fn no_labels_stand_twice() {
 
 #[test]
 fn what_is_not_known_has_no_line() {
-    let told = text([entry(r#"{"t_us":1,"event":"sample"}"#)].iter(), &[], true);
+    let told = render_prometheus([entry(r#"{"t_us":1,"event":"sample"}"#)].iter(), &[], true);
     assert!(
         !told.contains("sconce_run_memory_bytes") && !told.contains("DCGM"),
         "{told}"
@@ -141,7 +141,7 @@ fn the_dashboard_asks_for_what_is_served() {
     let dashboard = std::fs::read_to_string(folder).unwrap();
     let dashboard: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
     let (run, card) = full();
-    let told = text([run].iter(), &[card], false);
+    let told = render_prometheus([run].iter(), &[card], false);
     let mut asked = 0;
     for panel in dashboard["panels"].as_array().unwrap() {
         for target in panel["targets"].as_array().into_iter().flatten() {
@@ -180,7 +180,7 @@ fn otlp_has_the_same_metrics() {
         hostname: "sun",
         unix_ms: 1_795_221_300_123,
     };
-    let told = otlp([run].iter(), &[card], source);
+    let told = render_otlp([run].iter(), &[card], source);
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();
     let resource = &told["resourceMetrics"][0];
     assert_eq!(
@@ -235,7 +235,7 @@ fn otlp_of_nothing_is_a_request() {
         uuid: "GPU-1".to_owned(),
         ..MachineGpuSample::default()
     };
-    let told = otlp(std::iter::empty(), &[unknown], source);
+    let told = render_otlp(std::iter::empty(), &[unknown], source);
     assert!(!told.contains("hw.") && !told.contains("null"), "{told}");
     assert_eq!(
         otlp::unit("sconce_gpu_pcie_receive_bytes_per_second"),

@@ -14,7 +14,7 @@
 //! The rate is Theil and Sen's: the median of the slopes between all pairs of blocks, with Sen's interval
 //! from Kendall's statistic (P. K. Sen, J. Am. Stat. Assoc. 63, 1968). The cost does not grow with the run.
 
-use super::{median, quantile, sorted};
+use super::{median, quantile, sort_finite};
 
 /// Blocks that the steps are cut into.
 const BLOCKS: usize = 24;
@@ -59,13 +59,13 @@ impl Trend {
 
     /// How much it grew over these steps.
     #[must_use]
-    pub fn grown(&self) -> f64 {
+    pub fn total_growth(&self) -> f64 {
         self.slope * self.steps() as f64
     }
 }
 
 /// The trend of values at steps, which must be in order; `None` with too few.
-pub(crate) fn trend(values: &[(u64, f64)]) -> Option<Trend> {
+pub(crate) fn compute_trend(values: &[(u64, f64)]) -> Option<Trend> {
     let (first, last) = (values.first()?.0, values.last()?.0);
     let from = first + (last - first) / 5;
     let values = &values[values.partition_point(|(step, _)| *step < from)..];
@@ -118,7 +118,7 @@ fn slopes(blocks: &[(f64, f64)]) -> Vec<f64> {
         .iter()
         .enumerate()
         .flat_map(|(n, a)| (blocks[n + 1..].iter()).map(move |b| (b.1 - a.1) / (b.0 - a.0)));
-    sorted(pairs.collect())
+    sort_finite(pairs.collect())
 }
 
 /// Sen's interval, 95 %.
@@ -187,16 +187,16 @@ mod tests {
 
     fn made(steps: u64, mut value: impl FnMut(u64) -> f64) -> Option<Trend> {
         let values: Vec<(u64, f64)> = (1..=steps).map(|step| (step, value(step))).collect();
-        trend(&values)
+        compute_trend(&values)
     }
 
     #[test]
     fn too_little_is_no_trend() {
-        assert_eq!(trend(&[]), None);
+        assert_eq!(compute_trend(&[]), None);
         assert_eq!(made(240, |step| step as f64), None);
         assert!(made(260, |step| step as f64).is_some_and(|trend| trend.grows));
         let few: Vec<(u64, f64)> = (0..50).map(|n| (n * 100, n as f64)).collect();
-        assert_eq!(trend(&few), None);
+        assert_eq!(compute_trend(&few), None);
     }
 
     #[test]
@@ -288,7 +288,7 @@ mod tests {
         fn nothing_panics(values in proptest::collection::vec((any::<u64>(), any::<f64>()), 0..400)) {
             let mut values = values;
             values.sort_by_key(|(step, _)| *step);
-            let _ = trend(&values);
+            let _ = compute_trend(&values);
         }
     }
 }

@@ -12,7 +12,7 @@ pub(crate) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
 }
 
 /// Sorted, without what is no number.
-pub(crate) fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+pub(crate) fn sort_finite(mut values: Vec<f64>) -> Vec<f64> {
     values.retain(|value| value.is_finite());
     values.sort_by(f64::total_cmp);
     values
@@ -20,7 +20,7 @@ pub(crate) fn sorted(mut values: Vec<f64>) -> Vec<f64> {
 
 /// The middle of values in any order.
 pub(crate) fn median(values: Vec<f64>) -> Option<f64> {
-    quantile(&sorted(values), 0.5)
+    quantile(&sort_finite(values), 0.5)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! Lehmann), with the interval that belongs to Mann and Whitney's test. Medians and ranks, because one
 //! step in a thousand takes a hundred times as long; logarithms, because a difference is told in percent.
 
-use super::{median, quantile, sorted};
+use super::{median, quantile, sort_finite};
 
 /// Blocks that are needed of each run.
 pub(crate) const LEAST_BLOCKS: usize = 8;
@@ -39,11 +39,11 @@ impl StepTimeShift {
 }
 
 /// From the times of steps in their order, any unit; `None` where one of them has too few.
-pub(crate) fn shift(before: &[f64], after: &[f64]) -> Option<StepTimeShift> {
+pub(crate) fn compute_shift(before: &[f64], after: &[f64]) -> Option<StepTimeShift> {
     let (before, after) = (blocks(before)?, blocks(after)?);
     let (n, m) = (before.1.len(), after.1.len());
     let alike = before.2.max(after.2);
-    let differences = sorted(
+    let differences = sort_finite(
         (after.1.iter())
             .flat_map(|b| before.1.iter().map(move |a| b - a))
             .collect(),
@@ -129,7 +129,7 @@ mod tests {
     fn a_difference_is_found_with_its_size() {
         let before = noise(1, 600, 0.5);
         let after: Vec<f64> = noise(2, 600, 0.5).iter().map(|time| time * 0.8).collect();
-        let found = shift(&before, &after).unwrap();
+        let found = compute_shift(&before, &after).unwrap();
         assert!(
             found.is_real() && found.low < -0.2 && found.high > -0.2,
             "{found:?}"
@@ -142,7 +142,7 @@ mod tests {
         for alike in [0.0, 0.5, 0.9, 0.97] {
             let wrong = (0..100)
                 .filter_map(|seed| {
-                    shift(&noise(seed, 1000, alike), &noise(seed + 9_000, 1000, alike))
+                    compute_shift(&noise(seed, 1000, alike), &noise(seed + 9_000, 1000, alike))
                 })
                 .filter(StepTimeShift::is_real)
                 .count();
@@ -152,9 +152,9 @@ mod tests {
 
     #[test]
     fn too_little_is_no_difference() {
-        assert_eq!(shift(&[], &[]), None);
-        assert_eq!(shift(&[1.0; 31], &[2.0; 500]), None);
-        assert!(shift(&[1.0; 32], &[2.0; 500]).unwrap().is_real());
-        assert_eq!(shift(&[f64::NAN; 500], &[-1.0; 500]), None);
+        assert_eq!(compute_shift(&[], &[]), None);
+        assert_eq!(compute_shift(&[1.0; 31], &[2.0; 500]), None);
+        assert!(compute_shift(&[1.0; 32], &[2.0; 500]).unwrap().is_real());
+        assert_eq!(compute_shift(&[f64::NAN; 500], &[-1.0; 500]), None);
     }
 }

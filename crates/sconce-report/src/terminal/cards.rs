@@ -1,27 +1,27 @@
 //! The part of a report that is about cards.
 
-use super::layout::{TextPage, TextSpan, Tone, plain, toned};
-use super::report::{figure, graph};
+use super::layout::{TextPage, TextSpan, Tone, plain_span, styled_span};
+use super::report::{format_or_dash, write_graph_row};
 use crate::model::{GpuReport, RunReport};
-use crate::words::{duration, percent};
+use crate::words::{format_duration, format_percent};
 
 /// A row for each card and the rows below it; without cards, a row that says so.
-pub(super) fn rows(page: &mut TextPage, report: &RunReport) {
+pub(super) fn write_rows(page: &mut TextPage, report: &RunReport) {
     if report.cards.is_empty() {
-        let mut parts = vec![plain("none")];
+        let mut parts = vec![plain_span("none")];
         if report.started.host.driver.is_none() {
-            parts.push(plain("no NVIDIA driver here"));
+            parts.push(plain_span("no NVIDIA driver here"));
         }
-        page.row("cards", parts);
+        page.write_row("cards", parts);
     }
     for card in &report.cards {
-        page.row(&format!("card {}", card.summary.index), head(card));
-        graph(page, &card.timeline, report);
+        page.write_row(&format!("card {}", card.summary.index), head(card));
+        write_graph_row(page, &card.timeline, report);
         if card.samples > 0 {
-            page.row("  memory", memory(card));
-            page.row("  power", power(card));
-            page.row("  held back", held_back(card));
-            super::load::card(page, report, card.summary.index);
+            page.write_row("  memory", memory(card));
+            page.write_row("  power", power(card));
+            page.write_row("  held back", held_back(card));
+            super::load::write_gpu_rows(page, report, card.summary.index);
         }
     }
 }
@@ -32,13 +32,13 @@ fn head(card: &GpuReport) -> Vec<TextSpan> {
         name => name,
     };
     let busy = match card.utilisation_mean {
-        _ if card.samples == 0 => toned("not measured", Tone::Dim),
-        Some(share) => plain(format!("busy {} of the time", percent(share))),
-        None => plain("busy: –"),
+        _ if card.samples == 0 => styled_span("not measured", Tone::Dim),
+        Some(share) => plain_span(format!("busy {} of the time", format_percent(share))),
+        None => plain_span("busy: –"),
     };
     let clock = card.sm_clock_mean_mhz;
-    let clock = clock.map(|mhz| plain(format!("{mhz:.0} MHz on average")));
-    [plain(name), busy].into_iter().chain(clock).collect()
+    let clock = clock.map(|mhz| plain_span(format!("{mhz:.0} MHz on average")));
+    [plain_span(name), busy].into_iter().chain(clock).collect()
 }
 
 fn memory(card: &GpuReport) -> Vec<TextSpan> {
@@ -47,14 +47,14 @@ fn memory(card: &GpuReport) -> Vec<TextSpan> {
         Some(peak) => format!(
             "this run {} at its peak, at {}",
             peak.value,
-            duration(peak.t_us)
+            format_duration(peak.t_us)
         ),
         None => "this run: –".to_owned(),
     };
-    let all = figure(card.memory_peak_all.map(|peak| peak.value));
+    let all = format_or_dash(card.memory_peak_all.map(|peak| peak.value));
     vec![
-        plain(ours),
-        plain(format!("in all {all}{}", of.unwrap_or_default())),
+        plain_span(ours),
+        plain_span(format!("in all {all}{}", of.unwrap_or_default())),
     ]
 }
 
@@ -71,16 +71,16 @@ fn power(card: &GpuReport) -> Vec<TextSpan> {
         ("energy", energy),
         ("temperature", temperature),
     ]
-    .map(|(what, figure)| plain(figure.unwrap_or_else(|| format!("{what}: –"))))
+    .map(|(what, figure)| plain_span(figure.unwrap_or_else(|| format!("{what}: –"))))
     .into()
 }
 
 fn held_back(card: &GpuReport) -> Vec<TextSpan> {
     let Some(throttled) = &card.throttled else {
-        return vec![plain("–")];
+        return vec![plain_span("–")];
     };
     if throttled.is_empty() {
-        return vec![plain("no reason seen")];
+        return vec![plain_span("no reason seen")];
     }
     (throttled.iter())
         .map(|(reason, share)| {
@@ -92,9 +92,9 @@ fn held_back(card: &GpuReport) -> Vec<TextSpan> {
             let text = format!(
                 "{} {} of the time",
                 words.replace('-', " "),
-                percent(*share)
+                format_percent(*share)
             );
-            toned(text, Tone::Warning)
+            styled_span(text, Tone::Warning)
         })
         .collect()
 }

@@ -3,46 +3,46 @@
 use sconce_schema::Bytes;
 
 use super::TerminalStyle;
-use super::layout::{TextPage, TextSpan, Tone, plain, toned};
-use super::report::figure;
+use super::layout::{TextPage, TextSpan, Tone, plain_span, styled_span};
+use super::report::format_or_dash;
 use crate::compare::{Comparison, SettingChange, StepTimeComparison};
 use crate::model::RunReport;
 use crate::verdict::Verdict;
-use crate::verdicts::value::{between, number, time};
-use crate::words::percent;
+use crate::verdicts::value::{format_number, format_precise_duration, format_range};
+use crate::words::format_percent;
 
 /// As many packages are named.
 const PACKAGES: usize = 12;
 
 /// What was changed between two runs, and what came of it.
 #[must_use]
-pub fn compare(comparison: &Comparison<'_>, style: TerminalStyle) -> String {
+pub fn render_comparison(comparison: &Comparison<'_>, style: TerminalStyle) -> String {
     let mut page = TextPage::new(style);
     let (before, after) = (comparison.before, comparison.after);
-    page.title(&format!("{} → {}", before.started.id, after.started.id));
-    page.gap();
+    page.write_title(&format!("{} → {}", before.started.id, after.started.id));
+    page.write_blank_line();
     changes(&mut page, comparison);
-    page.gap();
+    page.write_blank_line();
     step_time(&mut page, comparison);
     let seen = |(_, a, b): &&(&str, Option<f64>, Option<f64>)| {
         [a, b].into_iter().flatten().any(|us| *us > 0.0)
     };
     for (n, (name, before, after)) in comparison.phases.iter().filter(seen).enumerate() {
-        page.row(
+        page.write_row(
             if n == 0 { "  of it" } else { "" },
             times(name, *before, *after),
         );
     }
     for (n, (name, before, after)) in comparison.throughput.iter().enumerate() {
-        let figures = (before.map(number), after.map(number));
+        let figures = (before.map(format_number), after.map(format_number));
         let parts = row(name, figures, ratio(*before, *after), None);
-        page.row(if n == 0 { "throughput" } else { "" }, parts);
+        page.write_row(if n == 0 { "throughput" } else { "" }, parts);
     }
     for (n, (name, before, after)) in comparison.memory.iter().enumerate() {
         let float = |bytes: &Option<Bytes>| bytes.map(|bytes| bytes.0 as f64);
         let figures = (before.map(|b| b.to_string()), after.map(|b| b.to_string()));
         let parts = row(name, figures, ratio(float(before), float(after)), None);
-        page.row(if n == 0 { "memory" } else { "" }, parts);
+        page.write_row(if n == 0 { "memory" } else { "" }, parts);
     }
     verdicts(&mut page, comparison);
     page.into_text()
@@ -50,17 +50,17 @@ pub fn compare(comparison: &Comparison<'_>, style: TerminalStyle) -> String {
 
 fn changes(page: &mut TextPage, comparison: &Comparison<'_>) {
     if comparison.changed.is_empty() {
-        page.row("changed", [plain("nothing that the records tell")]);
+        page.write_row("changed", [plain_span("nothing that the records tell")]);
     }
     let one = |change: &SettingChange| {
         let (before, after) = (
-            figure(change.before.as_ref()),
-            figure(change.after.as_ref()),
+            format_or_dash(change.before.as_ref()),
+            format_or_dash(change.after.as_ref()),
         );
-        vec![plain(format!("{}: {before} → {after}", change.what))]
+        vec![plain_span(format!("{}: {before} → {after}", change.what))]
     };
     for (n, change) in comparison.changed.iter().enumerate() {
-        page.row(if n == 0 { "changed" } else { "" }, one(change));
+        page.write_row(if n == 0 { "changed" } else { "" }, one(change));
     }
     for (which, id, first) in [
         ("of the first run", &comparison.before.started.id, true),
@@ -71,27 +71,30 @@ fn changes(page: &mut TextPage, comparison: &Comparison<'_>) {
         let told: Vec<TextSpan> = missing
             .map(|change| {
                 let other = change.before.as_ref().or(change.after.as_ref());
-                toned(format!("{} ({})", change.what, figure(other)), Tone::Dim)
+                styled_span(
+                    format!("{} ({})", change.what, format_or_dash(other)),
+                    Tone::Dim,
+                )
             })
             .collect();
         if !told.is_empty() {
-            let head = plain(format!("{which}, {id}; the other's in brackets"));
-            page.row("not known", [head]);
-            page.row("", told);
+            let head = plain_span(format!("{which}, {id}; the other's in brackets"));
+            page.write_row("not known", [head]);
+            page.write_row("", told);
         }
     }
     let Some(packages) = &comparison.packages else {
         return;
     };
     if packages.is_empty() {
-        page.row("packages", [plain("the same in both locks")]);
+        page.write_row("packages", [plain_span("the same in both locks")]);
     }
     for (n, change) in packages.iter().take(PACKAGES).enumerate() {
-        page.row(if n == 0 { "packages" } else { "" }, one(change));
+        page.write_row(if n == 0 { "packages" } else { "" }, one(change));
     }
     if packages.len() > PACKAGES {
         let more = format!("and {} more: `sconce diff`", packages.len() - PACKAGES);
-        page.row("", [toned(more, Tone::Dim)]);
+        page.write_row("", [styled_span(more, Tone::Dim)]);
     }
 }
 
@@ -99,23 +102,23 @@ fn step_time(page: &mut TextPage, comparison: &Comparison<'_>) {
     let told = |report: &RunReport| {
         let times = report.training.first()?.step_times?;
         let (low, high) = (times.lower_quartile_us, times.upper_quartile_us);
-        let median = time(times.median_us);
-        Some(format!("median {median}, half {}", between(low, high)))
+        let median = format_precise_duration(times.median_us);
+        Some(format!("median {median}, half {}", format_range(low, high)))
     };
     let (before, after) = (told(comparison.before), told(comparison.after));
     if before.is_none() && after.is_none() {
-        page.row(
+        page.write_row(
             "step",
-            [toned("no training was seen in either run", Tone::Dim)],
+            [styled_span("no training was seen in either run", Tone::Dim)],
         );
         return;
     }
-    page.row(
+    page.write_row(
         "step",
-        [plain(format!(
+        [plain_span(format!(
             "{} → {}",
-            figure(before.as_ref()),
-            figure(after.as_ref())
+            format_or_dash(before.as_ref()),
+            format_or_dash(after.as_ref())
         ))],
     );
     match comparison.step_time {
@@ -125,7 +128,7 @@ fn step_time(page: &mut TextPage, comparison: &Comparison<'_>) {
                 (_, None) => "no step of the second run is on record",
                 _ => "too few steps to tell a difference from chance",
             };
-            page.row("", [toned(why, Tone::Dim)]);
+            page.write_row("", [styled_span(why, Tone::Dim)]);
         }
         StepTimeComparison::Compared(shift) => {
             let between = format!("{} to {} (95 %)", signed(shift.low), signed(shift.high));
@@ -137,7 +140,7 @@ fn step_time(page: &mut TextPage, comparison: &Comparison<'_>) {
             let head = match shift.is_real() {
                 true => format!(
                     "{} {words}: the difference is real",
-                    percent(shift.share.abs())
+                    format_percent(shift.share.abs())
                 ),
                 false => words.to_owned(),
             };
@@ -145,9 +148,13 @@ fn step_time(page: &mut TextPage, comparison: &Comparison<'_>) {
                 "{} and {} blocks of {} and {} steps",
                 shift.blocks.0, shift.blocks.1, shift.block_steps.0, shift.block_steps.1
             );
-            page.row(
+            page.write_row(
                 "",
-                [toned(head, tone), plain(between), toned(blocks, Tone::Dim)],
+                [
+                    styled_span(head, tone),
+                    plain_span(between),
+                    styled_span(blocks, Tone::Dim),
+                ],
             );
         }
     }
@@ -157,11 +164,14 @@ fn times(name: &str, before: Option<f64>, after: Option<f64>) -> Vec<TextSpan> {
     let difference = before.zip(after).map(|(before, after)| after - before);
     let difference = difference.map(|us| {
         let sign = if us < 0.0 { "−" } else { "+" };
-        format!("{sign}{}", time(us.abs()))
+        format!("{sign}{}", format_precise_duration(us.abs()))
     });
     row(
         name,
-        (before.map(time), after.map(time)),
+        (
+            before.map(format_precise_duration),
+            after.map(format_precise_duration),
+        ),
         ratio(before, after),
         difference,
     )
@@ -174,11 +184,11 @@ fn row(
     ratio: Option<f64>,
     difference: Option<String>,
 ) -> Vec<TextSpan> {
-    let (before, after) = (figure(figures.0), figure(figures.1));
+    let (before, after) = (format_or_dash(figures.0), format_or_dash(figures.1));
     let ratio = ratio.map_or_else(String::new, signed);
     let difference = difference.unwrap_or_default();
     let text = format!("{name:20}{before:>10} → {after:>10}  {ratio:>7}  {difference:>10}");
-    vec![plain(text.trim_end())]
+    vec![plain_span(text.trim_end())]
 }
 
 /// By which share the second is more.
@@ -204,13 +214,13 @@ fn verdicts(page: &mut TextPage, comparison: &Comparison<'_>) {
     ];
     let not_judged = &comparison.not_judged;
     if groups.iter().any(|(_, verdicts, _)| !verdicts.is_empty()) || !not_judged.is_empty() {
-        page.gap();
+        page.write_blank_line();
     }
     for (label, verdicts, tone) in groups {
         for (n, verdict) in verdicts.iter().enumerate() {
-            page.row(
+            page.write_row(
                 if n == 0 { label } else { "" },
-                [toned(&verdict.title, tone)],
+                [styled_span(&verdict.title, tone)],
             );
         }
     }
@@ -221,8 +231,8 @@ fn verdicts(page: &mut TextPage, comparison: &Comparison<'_>) {
             false => ("second", "first"),
         };
         let title = format!("of the {has} run: {}", one.verdict.title);
-        page.row(label, [toned(title, Tone::Warning)]);
+        page.write_row(label, [styled_span(title, Tone::Warning)]);
         let why = format!("of the {other} run nobody can tell: {}", one.why);
-        page.row("", [plain(why)]);
+        page.write_row("", [plain_span(why)]);
     }
 }

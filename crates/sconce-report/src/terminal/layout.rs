@@ -1,7 +1,7 @@
 //! Aligned rows: a dim label, and parts that are joined with dots and broken between parts.
 
 use super::TerminalStyle;
-use crate::words::clean;
+use crate::words::printable_text;
 
 /// How a text is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,14 +46,14 @@ pub(super) struct TextSpan {
 }
 
 /// A part as it is.
-pub(super) fn plain(text: impl AsRef<str>) -> TextSpan {
-    toned(text, Tone::Plain)
+pub(super) fn plain_span(text: impl AsRef<str>) -> TextSpan {
+    styled_span(text, Tone::Plain)
 }
 
 /// A part in a tone.
-pub(super) fn toned(text: impl AsRef<str>, tone: Tone) -> TextSpan {
+pub(super) fn styled_span(text: impl AsRef<str>, tone: Tone) -> TextSpan {
     TextSpan {
-        text: clean(text.as_ref()),
+        text: printable_text(text.as_ref()),
         tone,
     }
 }
@@ -78,24 +78,24 @@ impl TextPage {
     }
 
     /// Columns that the parts of a row may use.
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn available_columns(&self) -> usize {
         self.style.columns() - INDENT - LABEL
     }
 
     /// A line over the whole width.
-    pub(super) fn title(&mut self, title: &str) {
-        self.text += &paint(&clean(title), Tone::Strong, self.style);
+    pub(super) fn write_title(&mut self, title: &str) {
+        self.text += &paint(&printable_text(title), Tone::Strong, self.style);
         self.text.push('\n');
     }
 
     /// An empty line.
-    pub(super) fn gap(&mut self) {
+    pub(super) fn write_blank_line(&mut self) {
         self.text.push('\n');
     }
 
     /// A row. Without parts there is none.
-    pub(super) fn row(&mut self, label: &str, parts: impl IntoIterator<Item = TextSpan>) {
-        let lines = broken(parts, self.room());
+    pub(super) fn write_row(&mut self, label: &str, parts: impl IntoIterator<Item = TextSpan>) {
+        let lines = broken(parts, self.available_columns());
         for (n, line) in lines.iter().enumerate() {
             let label = if n == 0 { label } else { "" };
             self.text += &" ".repeat(INDENT);
@@ -111,7 +111,11 @@ impl TextPage {
     }
 
     /// A row of parts with nothing between them, which must fit a line.
-    pub(super) fn joined(&mut self, label: &str, parts: impl IntoIterator<Item = TextSpan>) {
+    pub(super) fn write_joined_row(
+        &mut self,
+        label: &str,
+        parts: impl IntoIterator<Item = TextSpan>,
+    ) {
         self.text += &" ".repeat(INDENT);
         self.text += &paint(&format!("{label:LABEL$}"), Tone::Dim, self.style);
         for part in parts {

@@ -2,15 +2,15 @@
 
 use sconce_schema::Bytes;
 
-use super::layout::{TextPage, Tone, plain, toned};
+use super::layout::{TextPage, Tone, plain_span, styled_span};
 use crate::load::LinkTraffic;
 use crate::model::RunReport;
-use crate::words::{duration, percent};
+use crate::words::{format_duration, format_percent};
 
 /// From this share of the time on, waiting is worth a colour.
 const MUCH: f64 = 0.1;
 
-pub(super) fn rows(page: &mut TextPage, report: &RunReport) {
+pub(super) fn write_rows(page: &mut TextPage, report: &RunReport) {
     let load = &report.load;
     if let Some(pressure) = load.pressure {
         let waits = [
@@ -27,33 +27,39 @@ pub(super) fn rows(page: &mut TextPage, report: &RunReport) {
                 Tone::Plain
             };
             let of = if what == "CPU" { " of the time" } else { "" };
-            Some(toned(format!("{what} {}{of}", percent(share)), tone))
+            Some(styled_span(
+                format!("{what} {}{of}", format_percent(share)),
+                tone,
+            ))
         });
-        page.row("waited for", parts);
+        page.write_row("waited for", parts);
     }
     if let Some(swap) = load.swap_peak.filter(|swap| swap.0 > 0) {
-        page.row("swap", [toned(format!("{swap} at most"), Tone::Warning)]);
+        page.write_row(
+            "swap",
+            [styled_span(format!("{swap} at most"), Tone::Warning)],
+        );
     }
     if let Some((received, sent)) = load.network {
         let (received, sent) = (Bytes(received), Bytes(sent));
-        page.row(
+        page.write_row(
             "network",
             [
-                plain(format!("{received} received")),
-                plain(format!("{sent} sent")),
+                plain_span(format!("{received} received")),
+                plain_span(format!("{sent} sent")),
             ],
         );
     }
 }
 
 /// The rows about one card's links and errors.
-pub(super) fn card(page: &mut TextPage, report: &RunReport, index: u32) {
+pub(super) fn write_gpu_rows(page: &mut TextPage, report: &RunReport, index: u32) {
     if let Some(links) = report.load.links.get(&index) {
-        page.row("  links", self::links(links).into_iter().map(plain));
+        page.write_row("  links", self::links(links).into_iter().map(plain_span));
     }
     let xids = report.load.xids.iter().filter(|xid| xid.value.0 == index);
-    let words = xids.map(|xid| format!("Xid {} at {}", xid.value.1, duration(xid.t_us)));
-    page.row("  errors", words.map(|words| toned(words, Tone::Bad)));
+    let words = xids.map(|xid| format!("Xid {} at {}", xid.value.1, format_duration(xid.t_us)));
+    page.write_row("  errors", words.map(|words| styled_span(words, Tone::Bad)));
 }
 
 fn links(links: &LinkTraffic) -> Vec<String> {

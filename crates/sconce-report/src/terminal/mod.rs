@@ -11,11 +11,11 @@ mod spark;
 mod training;
 mod verdicts;
 
-pub use compare::compare;
-pub use report::report;
-pub use runs::runs;
-pub(crate) use services::failed as failed_services;
-pub(crate) use verdicts::text as verdicts;
+pub use compare::render_comparison;
+pub use report::render_report;
+pub use runs::render_run_list;
+pub(crate) use services::describe_failed_services as failed_services;
+pub(crate) use verdicts::render_verdicts as verdicts;
 
 /// How to show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,9 @@ use sconce_record::RunListing;
 use super::TerminalStyle;
 use super::layout::{Tone, paint};
 use crate::model::{RunEnd, RunRow};
-use crate::words::{clean, date, duration, program, signal};
+use crate::words::{
+    describe_signal, format_date_time, format_duration, format_workload, printable_text,
+};
 
 const GAP: &str = "  ";
 const HEAD: [&str; 6] = ["RUN", "BEGAN (UTC)", "TOOK", "MEMORY", "ENDED", "COMMAND"];
@@ -18,7 +20,7 @@ const NARROWEST_COMMAND: usize = 12;
 
 /// A table of runs, newest first, and what cannot be read of them.
 #[must_use]
-pub fn runs(listing: &RunListing, style: TerminalStyle) -> String {
+pub fn render_run_list(listing: &RunListing, style: TerminalStyle) -> String {
     if listing.runs.is_empty() && listing.unreadable.is_empty() {
         return "No run has been recorded.\n".to_owned();
     }
@@ -59,7 +61,7 @@ pub fn runs(listing: &RunListing, style: TerminalStyle) -> String {
         }
     }
     for error in &listing.unreadable {
-        text += &paint(&clean(&error.to_string()), Tone::Warning, style);
+        text += &paint(&printable_text(&error.to_string()), Tone::Warning, style);
         text.push('\n');
     }
     text
@@ -71,17 +73,17 @@ fn row(run: &RunRow) -> ([String; 6], Tone) {
         _ if run.out_of_memory == Some(true) => ("out of memory".to_owned(), Tone::Bad),
         RunEnd::Exited(0) => ("exit 0".to_owned(), Tone::Good),
         RunEnd::Exited(code) => (format!("exit {code}"), Tone::Bad),
-        RunEnd::Signalled(number) => (signal(number).0, Tone::Bad),
+        RunEnd::Signalled(number) => (describe_signal(number).0, Tone::Bad),
         RunEnd::Interrupted => ("interrupted".to_owned(), Tone::Bad),
         RunEnd::Running => ("running".to_owned(), Tone::Strong),
     };
     let cells = [
-        clean(&run.id),
-        date(run.unix_ms),
-        run.wall_us.map_or_else(dash, duration),
+        printable_text(&run.id),
+        format_date_time(run.unix_ms),
+        run.wall_us.map_or_else(dash, format_duration),
         run.peak_memory.map_or_else(dash, |bytes| bytes.to_string()),
         ended,
-        clean(&program(&run.command)),
+        printable_text(&format_workload(&run.command)),
     ];
     (cells, tone)
 }

@@ -12,13 +12,17 @@ const WIDEST: usize = 60;
 /// The timeline in at most `room` characters, from the run's beginning to its end, so that the
 /// graphs of one report stand below each other; the highest column is full. `None` for too few
 /// readings or too little room.
-pub(super) fn spark(timeline: &Timeline, report: &RunReport, room: usize) -> Option<String> {
+pub(super) fn render_sparkline(
+    timeline: &Timeline,
+    report: &RunReport,
+    room: usize,
+) -> Option<String> {
     let samples = usize::try_from(report.samples).unwrap_or(WIDEST);
     let columns = room.min(WIDEST).min(samples);
     if columns < FEWEST {
         return None;
     }
-    let columns = timeline.columns(columns, report.wall_us);
+    let columns = timeline.column_means(columns, report.wall_us);
     let top = columns.iter().copied().fold(0.0, f64::max);
     let level = |value: f64| {
         let height = if top > 0.0 {
@@ -51,8 +55,8 @@ mod tests {
                 &format!("{{\"t_us\":{second}000000,\"event\":\"sample\",\"memory\":{memory}}}\n");
         }
         let record = RecordReader::new(text.as_bytes(), Path::new("events.jsonl")).unwrap();
-        let report = RunReport::of(record);
-        spark(&report.memory.timeline, &report, room)
+        let report = RunReport::from_record(record);
+        render_sparkline(&report.memory.timeline, &report, room)
     }
 
     #[test]

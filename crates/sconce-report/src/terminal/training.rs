@@ -2,23 +2,23 @@
 
 use sconce_schema::training::TrainingSetup;
 
-use super::layout::{TextPage, TextSpan, Tone, plain, toned};
-use super::report::figure;
+use super::layout::{TextPage, TextSpan, Tone, plain_span, styled_span};
+use super::report::format_or_dash;
 use crate::exchange::CollectiveWaits;
 use crate::model::RunReport;
-use crate::training::{RankReport, shares};
-use crate::verdicts::value::{between, number, time};
-use crate::words::{count, duration, percent};
+use crate::training::{RankReport, compute_phase_shares};
+use crate::verdicts::value::{format_number, format_precise_duration, format_range};
+use crate::words::{format_count, format_duration, format_percent};
 
 /// Of several ranks, as many are shown in full.
 const IN_FULL: usize = 4;
 
 /// What each process that trains did; nothing where none was seen.
-pub(super) fn rows(page: &mut TextPage, report: &RunReport) {
+pub(super) fn write_rows(page: &mut TextPage, report: &RunReport) {
     if report.training.is_empty() {
         return;
     }
-    page.gap();
+    page.write_blank_line();
     for (n, rank) in report.training.iter().enumerate() {
         let alone = report.training.len() == 1;
         let label = if alone {
@@ -31,10 +31,10 @@ pub(super) fn rows(page: &mut TextPage, report: &RunReport) {
         let tells = n == 0 || rank.cell.is_some() && n < IN_FULL;
         match rank.setup.as_ref().filter(|_| tells) {
             Some(setup) => {
-                page.row(&label, made_of(setup));
-                page.row("  steps", steps(rank));
+                page.write_row(&label, made_of(setup));
+                page.write_row("  steps", steps(rank));
             }
-            None => page.row(&label, steps(rank)),
+            None => page.write_row(&label, steps(rank)),
         }
         if n < IN_FULL {
             one(page, rank, &report.training);
@@ -43,80 +43,85 @@ pub(super) fn rows(page: &mut TextPage, report: &RunReport) {
     if let Some(more) = report.training_left_out {
         let text = format!(
             "and {} that trained: more than are told",
-            count(more.into(), "process", "processes")
+            format_count(more.into(), "process", "processes")
         );
-        page.row("not told", vec![plain(text)]);
+        page.write_row("not told", vec![plain_span(text)]);
     }
 }
 
 fn one(page: &mut TextPage, rank: &RankReport, all: &[RankReport]) {
     if rank.steps > 0 {
-        bar(page, &rank.shares());
-        let mut parts = phases(&rank.shares());
-        let all = (rank.step_times).map(|times| format!("of {} on average", time(times.mean_us)));
-        parts.extend(all.map(|all| toned(all, Tone::Dim)));
+        bar(page, &rank.phase_shares());
+        let mut parts = phases(&rank.phase_shares());
+        let all = (rank.step_times)
+            .map(|times| format!("of {} on average", format_precise_duration(times.mean_us)));
+        parts.extend(all.map(|all| styled_span(all, Tone::Dim)));
         let first = rank
             .steady
             .map(|steady| rank.steps.saturating_sub(steady.steps));
         parts.extend(first.filter(|first| *first > 0).map(|first| {
-            let first = number(first as f64);
-            toned(format!("without the first {first} steps"), Tone::Dim)
+            let first = format_number(first as f64);
+            styled_span(format!("without the first {first} steps"), Tone::Dim)
         }));
-        page.row("  time", parts);
+        page.write_row("  time", parts);
     }
     if let (Some(card), Some(steps)) = (&rank.on_card, rank.on_card_steps) {
-        let mut parts = phases(&shares(card));
-        parts.push(toned(
-            format!("of {}", count(steps, "step", "steps")),
+        let mut parts = phases(&compute_phase_shares(card));
+        parts.push(styled_span(
+            format!("of {}", format_count(steps, "step", "steps")),
             Tone::Dim,
         ));
-        page.row("  on the card", parts);
+        page.write_row("  on the card", parts);
     }
-    page.row("  operations", operations(rank));
-    page.row("  loader", loader(rank));
+    page.write_row("  operations", operations(rank));
+    page.write_row("  loader", loader(rank));
     if let Some(evaluation) = rank.evaluation.filter(|evaluation| evaluation.batches > 0) {
-        page.row(
+        page.write_row(
             "  evaluation",
             [
-                plain(format!("{} batches", number(evaluation.batches as f64))),
-                plain(duration(evaluation.wall_us)),
+                plain_span(format!(
+                    "{} batches",
+                    format_number(evaluation.batches as f64)
+                )),
+                plain_span(format_duration(evaluation.wall_us)),
             ],
         );
     }
     if let Some(memory) = rank.card_memory {
         let mut parts = vec![
-            plain(format!("{} allocated at most", memory.allocated_peak)),
-            plain(format!("{} reserved at most", memory.reserved_peak)),
+            plain_span(format!("{} allocated at most", memory.allocated_peak)),
+            plain_span(format!("{} reserved at most", memory.reserved_peak)),
         ];
         if let Some(context) = rank.context_memory {
-            parts.push(plain(format!("{context} context and libraries")));
+            parts.push(plain_span(format!("{context} context and libraries")));
         }
         if memory.retries > 0 {
             let retries = format!(
                 "{} with the card full",
-                count(memory.retries, "retry", "retries")
+                format_count(memory.retries, "retry", "retries")
             );
-            parts.push(toned(retries, Tone::Warning));
+            parts.push(styled_span(retries, Tone::Warning));
         }
-        page.row("  card memory", parts);
+        page.write_row("  card memory", parts);
     }
-    page.row("  exchange", exchange(rank, all));
+    page.write_row("  exchange", exchange(rank, all));
 }
 
 /// What was exchanged in a mean step, what of it nothing hid, and what of that was another rank's doing.
 fn exchange(rank: &RankReport, all: &[RankReport]) -> Vec<TextSpan> {
-    let (Some(exchange), Some(waits)) = (rank.exchange, CollectiveWaits::of(rank, all)) else {
+    let (Some(exchange), Some(waits)) = (rank.exchange, CollectiveWaits::for_rank(rank, all))
+    else {
         return Vec::new();
     };
-    let sharded_steps = crate::exchange::sharded(rank).unwrap_or(exchange);
+    let sharded_steps = crate::exchange::fsdp_counters(rank).unwrap_or(exchange);
     let for_ranks = waits.for_ranks_us.filter(|us| *us > 0.0);
     let parts = [
         exchange
             .communication_us
-            .map(|us| format!("{} a step", time(us as f64))),
+            .map(|us| format!("{} a step", format_precise_duration(us as f64))),
         exchange
             .exposed_us
-            .map(|us| format!("{} of it hidden by nothing", time(us as f64))),
+            .map(|us| format!("{} of it hidden by nothing", format_precise_duration(us as f64))),
         sharded(
             "all-gather",
             sharded_steps.sharded_steps,
@@ -130,11 +135,11 @@ fn exchange(rank: &RankReport, all: &[RankReport]) -> Vec<TextSpan> {
             sharded_steps.reduce_scatter_exposed_us,
         ),
         for_ranks.zip(waits.itself_us()).map(|(ranks, itself)| {
-            let (ranks, itself) = (time(ranks), time(itself));
+            let (ranks, itself) = (format_precise_duration(ranks), format_precise_duration(itself));
             format!("of what nothing hid, {ranks} is waiting for a slower rank, {itself} the exchange itself")
         }),
     ];
-    parts.into_iter().flatten().map(plain).collect()
+    parts.into_iter().flatten().map(plain_span).collect()
 }
 
 /// What FSDP exchanged in a mean step.
@@ -145,7 +150,7 @@ fn sharded(
     exposed_us: Option<u64>,
 ) -> Option<String> {
     let steps = steps.filter(|steps| *steps > 0)? as f64;
-    let mean = |us: u64| time(us as f64 / steps);
+    let mean = |us: u64| format_precise_duration(us as f64 / steps);
     let all = format!("{name} {} a step", mean(all_us?));
     Some(match exposed_us {
         Some(exposed) => format!("{all}, {} of it hidden by nothing", mean(exposed)),
@@ -162,7 +167,7 @@ fn operations(rank: &RankReport) -> Vec<TextSpan> {
     let Some(flops) = setup.flops_per_step else {
         let why = setup.no_flops.as_ref();
         return why
-            .map(|why| toned(format!("not counted: {why}"), Tone::Dim))
+            .map(|why| styled_span(format!("not counted: {why}"), Tone::Dim))
             .into_iter()
             .collect();
     };
@@ -170,15 +175,22 @@ fn operations(rank: &RankReport) -> Vec<TextSpan> {
         true => "",
         false => "at least ",
     };
-    let mut parts = vec![plain(format!("{least}{} FLOP a step", short(flops as f64)))];
-    parts.extend((rank.flops_per_s()).map(|rate| plain(format!("{} FLOP/s", short(rate)))));
+    let mut parts = vec![plain_span(format!(
+        "{least}{} FLOP a step",
+        short(flops as f64)
+    ))];
+    parts.extend((rank.flops_per_s()).map(|rate| plain_span(format!("{} FLOP/s", short(rate)))));
     if let (Some(share), Some(peak)) = (rank.utilization(), &setup.peak) {
-        let text = format!("MFU {}, of {} by its data sheet", percent(share), peak.card);
-        parts.push(plain(text));
+        let text = format!(
+            "MFU {}, of {} by its data sheet",
+            format_percent(share),
+            peak.card
+        );
+        parts.push(plain_span(text));
     }
     if !setup.flops_without.is_empty() {
         let without = format!("without {}", setup.flops_without.join(", "));
-        parts.push(toned(without, Tone::Dim));
+        parts.push(styled_span(without, Tone::Dim));
     }
     parts
 }
@@ -188,7 +200,10 @@ fn made_of(setup: &TrainingSetup) -> Vec<TextSpan> {
         .parameters
         .map(|n| format!("{} parameters", short(n as f64)));
     let precision = match (&setup.dtype, &setup.autocast) {
-        (dtype, Some(autocast)) => Some(format!("{}, autocast {autocast}", figure(dtype.as_ref()))),
+        (dtype, Some(autocast)) => Some(format!(
+            "{}, autocast {autocast}",
+            format_or_dash(dtype.as_ref())
+        )),
         (Some(dtype), None) => Some(dtype.clone()),
         (None, None) => None,
     };
@@ -208,23 +223,32 @@ fn made_of(setup: &TrainingSetup) -> Vec<TextSpan> {
             .map(|n| format!("{n} ranks")),
         Some(format!("torch {}", setup.torch)).filter(|_| !setup.torch.is_empty()),
     ];
-    parts.into_iter().flatten().map(plain).collect()
+    parts.into_iter().flatten().map(plain_span).collect()
 }
 
 fn steps(rank: &RankReport) -> Vec<TextSpan> {
     if rank.steps == 0 {
-        return vec![toned("no step ended", Tone::Dim)];
+        return vec![styled_span("no step ended", Tone::Dim)];
     }
-    let mut parts = vec![plain(if rank.steps == 1 {
+    let mut parts = vec![plain_span(if rank.steps == 1 {
         "1 step".to_owned()
     } else {
-        format!("{} steps", number(rank.steps as f64))
+        format!("{} steps", format_number(rank.steps as f64))
     })];
     if let Some(times) = rank.step_times {
-        parts.push(plain(format!("median {}", time(times.median_us))));
+        parts.push(plain_span(format!(
+            "median {}",
+            format_precise_duration(times.median_us)
+        )));
         let (low, high) = (times.lower_quartile_us, times.upper_quartile_us);
-        parts.push(plain(format!("half of them {}", between(low, high))));
-        parts.push(plain(format!("one of twenty over {}", time(times.p95_us))));
+        parts.push(plain_span(format!(
+            "half of them {}",
+            format_range(low, high)
+        )));
+        parts.push(plain_span(format!(
+            "one of twenty over {}",
+            format_precise_duration(times.p95_us)
+        )));
     }
     let per_s = [
         (rank.steps_per_s(), "steps/s"),
@@ -232,7 +256,7 @@ fn steps(rank: &RankReport) -> Vec<TextSpan> {
         (rank.tokens_per_s(), "tokens/s"),
     ];
     for (value, what) in per_s {
-        parts.extend(value.map(|value| plain(format!("{} {what}", rate(value)))));
+        parts.extend(value.map(|value| plain_span(format!("{} {what}", rate(value)))));
     }
     parts
 }
@@ -242,7 +266,7 @@ fn rate(value: f64) -> String {
     match value {
         0.0..0.1 => format!("{value:.3}"),
         0.1..10.0 => format!("{value:.2}"),
-        _ => number(value),
+        _ => format_number(value),
     }
 }
 
@@ -272,7 +296,7 @@ fn look(phase: &str) -> (char, Tone) {
 
 /// One line of the whole step, each phase as wide as its share.
 fn bar(page: &mut TextPage, shares: &[(&str, f64)]) {
-    let room = page.room();
+    let room = page.available_columns();
     let mut at = 0.0;
     let mut used = 0;
     let mut parts = Vec::new();
@@ -281,18 +305,18 @@ fn bar(page: &mut TextPage, shares: &[(&str, f64)]) {
         let end = ((at * room as f64).round() as usize).min(room);
         let (letter, tone) = look(name);
         if end > used {
-            parts.push(toned(letter.to_string().repeat(end - used), tone));
+            parts.push(styled_span(letter.to_string().repeat(end - used), tone));
         }
         used = used.max(end);
     }
-    page.joined("", parts);
+    page.write_joined_row("", parts);
 }
 
 fn phases(shares: &[(&str, f64)]) -> Vec<TextSpan> {
     (shares.iter().filter(|(_, share)| *share > 0.0))
         .map(|(name, share)| {
             let (letter, tone) = look(name);
-            toned(format!("{letter} {name} {}", percent(*share)), tone)
+            styled_span(format!("{letter} {name} {}", format_percent(*share)), tone)
         })
         .collect()
 }
@@ -300,23 +324,24 @@ fn phases(shares: &[(&str, f64)]) -> Vec<TextSpan> {
 fn loader(rank: &RankReport) -> Vec<TextSpan> {
     let mut parts = Vec::new();
     if let Some(loader) = rank.setup.as_ref().and_then(|setup| setup.loader.as_ref()) {
-        parts.push(plain(match loader.workers {
+        parts.push(plain_span(match loader.workers {
             0 => "no workers".to_owned(),
-            workers => count(workers.into(), "worker", "workers"),
+            workers => format_count(workers.into(), "worker", "workers"),
         }));
         parts.extend(
             loader
                 .batch
-                .map(|batch| plain(format!("batches of {batch}"))),
+                .map(|batch| plain_span(format!("batches of {batch}"))),
         );
-        parts.extend((loader.prefetch).map(|ahead| plain(format!("{ahead} ahead each"))));
-        parts.extend(loader.pinned.then(|| plain("pinned")));
-        parts.extend(loader.persistent.then(|| plain("persistent")));
+        parts.extend((loader.prefetch).map(|ahead| plain_span(format!("{ahead} ahead each"))));
+        parts.extend(loader.pinned.then(|| plain_span("pinned")));
+        parts.extend(loader.persistent.then(|| plain_span("persistent")));
     }
     if let Some(loader) = rank.loader {
         let share = (loader.empty).filter(|_| loader.batches > 0);
-        let share = share.map(|empty| percent(empty as f64 / loader.batches as f64));
-        parts.extend(share.map(|share| plain(format!("none stood ready {share} of the time"))));
+        let share = share.map(|empty| format_percent(empty as f64 / loader.batches as f64));
+        parts
+            .extend(share.map(|share| plain_span(format!("none stood ready {share} of the time"))));
     }
     parts
 }

@@ -1,7 +1,7 @@
 //! Verdicts, each with what it stands on and what to change.
 
 use super::TerminalStyle;
-use super::layout::{TextPage, Tone, plain, toned};
+use super::layout::{TextPage, Tone, plain_span, styled_span};
 use crate::model::RunReport;
 use crate::verdict::{Verdict, VerdictSeverity, not_judged_yet};
 use sconce_schema::training::GpuOutOfMemory;
@@ -9,7 +9,7 @@ use sconce_schema::training::GpuOutOfMemory;
 /// As many mends are shown, and how many more there are.
 const MENDS: usize = 4;
 
-pub(super) fn rows(page: &mut TextPage, report: &RunReport) {
+pub(super) fn write_rows(page: &mut TextPage, report: &RunReport) {
     said(page, &report.verdicts, &report.card_oom);
     not_judged(page, report);
 }
@@ -22,16 +22,19 @@ fn not_judged(page: &mut TextPage, report: &RunReport) {
     let waiting = not_judged_yet(&report.unjudged);
     match (report.verdicts.is_empty(), waiting) {
         (true, None) => {
-            page.gap();
-            page.row("verdicts", [plain("none: nothing is known to be wrong")]);
+            page.write_blank_line();
+            page.write_row(
+                "verdicts",
+                [plain_span("none: nothing is known to be wrong")],
+            );
         }
         (none, Some(waiting)) => {
-            page.gap();
+            page.write_blank_line();
             let words = match none {
                 true => format!("nothing found; not judged: {waiting}"),
                 false => format!("not judged: {waiting}"),
             };
-            page.row("verdicts", [toned(words, Tone::Dim)]);
+            page.write_row("verdicts", [styled_span(words, Tone::Dim)]);
         }
         (false, None) => {}
     }
@@ -39,7 +42,7 @@ fn not_judged(page: &mut TextPage, report: &RunReport) {
 
 /// Verdicts by themselves, as a report has them.
 #[must_use]
-pub(crate) fn text(
+pub(crate) fn render_verdicts(
     verdicts: &[Verdict],
     card_oom: &[GpuOutOfMemory],
     style: TerminalStyle,
@@ -51,26 +54,26 @@ pub(crate) fn text(
 
 fn said(page: &mut TextPage, verdicts: &[Verdict], card_oom: &[GpuOutOfMemory]) {
     for verdict in verdicts {
-        page.gap();
+        page.write_blank_line();
         let tone = match verdict.weight {
             VerdictSeverity::Fatal => Tone::Bad,
             VerdictSeverity::Costly => Tone::Warning,
             VerdictSeverity::Note => Tone::Strong,
         };
-        page.row(verdict.weight.word(), [toned(&verdict.title, tone)]);
+        page.write_row(verdict.weight.label(), [styled_span(&verdict.title, tone)]);
         for evidence in &verdict.evidence {
-            page.row("", [toned(evidence, Tone::Dim)]);
+            page.write_row("", [styled_span(evidence, Tone::Dim)]);
         }
         if let Some(gain) = &verdict.gain {
-            page.row("  gain", [plain(gain)]);
+            page.write_row("  gain", [plain_span(gain)]);
         }
         for (n, mend) in verdict.mends.iter().take(MENDS).enumerate() {
-            page.row(if n == 0 { "  change" } else { "" }, [plain(mend)]);
+            page.write_row(if n == 0 { "  change" } else { "" }, [plain_span(mend)]);
         }
         let more = verdict.mends.len().saturating_sub(MENDS);
         if more > 0 {
             let text = format!("and {more} more: `sconce report --json` has all");
-            page.row("", [toned(text, Tone::Dim)]);
+            page.write_row("", [styled_span(text, Tone::Dim)]);
         }
         if verdict.rule == "card-out-of-memory"
             && let Some(told) = card_oom.first()
@@ -86,14 +89,21 @@ fn holders(page: &mut TextPage, told: &GpuOutOfMemory) {
     for (n, holder) in told.holders.iter().take(MOST).enumerate() {
         let who = holder.stack.first().or(holder.tensor.as_ref());
         let who = who.map_or("–", String::as_str);
-        let blocks = crate::words::count(holder.blocks, "block", "blocks");
+        let blocks = crate::words::format_count(holder.blocks, "block", "blocks");
         let label = if n == 0 { "  held by" } else { "" };
-        page.row(
+        page.write_row(
             label,
-            [plain(holder.bytes.to_string()), plain(blocks), plain(who)],
+            [
+                plain_span(holder.bytes.to_string()),
+                plain_span(blocks),
+                plain_span(who),
+            ],
         );
     }
     if let Some(why) = &told.no_snapshot {
-        page.row("  snapshot", [toned(format!("none: {why}"), Tone::Dim)]);
+        page.write_row(
+            "  snapshot",
+            [styled_span(format!("none: {why}"), Tone::Dim)],
+        );
     }
 }

@@ -109,7 +109,7 @@ const NO_CARD: &str = "no card";
 impl RunUsage {
     /// What a run of `user` used. Cards that were played take nobody's.
     #[must_use]
-    pub fn of(report: &RunReport, user: &str) -> Self {
+    pub fn from_report(report: &RunReport, user: &str) -> Self {
         let started = &report.started;
         let wall_h = report.wall_us as f64 / HOUR_US;
         let folder = || {
@@ -119,7 +119,7 @@ impl RunUsage {
                 |name| name.to_string_lossy().into_owned(),
             )
         };
-        let mean = report.memory.timeline.columns(1, report.wall_us);
+        let mean = report.memory.timeline.column_means(1, report.wall_us);
         let cards = report.cards.iter();
         let held = cards
             .filter(|card| !card.summary.name.is_empty() && !is_virtual(&card.summary.uuid))
@@ -148,7 +148,7 @@ impl RunUsage {
             GroupBy::User => whole(self.user.clone()),
             GroupBy::Project => whole(self.project.clone()),
             GroupBy::Day => {
-                let date = words::date(self.unix_ms);
+                let date = words::format_date_time(self.unix_ms);
                 whole(date.split(' ').next().unwrap_or_default().to_owned())
             }
             GroupBy::Card if self.cards.is_empty() => whole(NO_CARD.to_owned()),
@@ -175,7 +175,7 @@ fn is_virtual(uuid: &str) -> bool {
 /// All runs in rows, those that held the most cards first, then those that used the most cores; and
 /// their sum, named `all`.
 #[must_use]
-pub fn usage(
+pub fn group_usage(
     spent: &[RunUsage],
     by: GroupBy,
     prices: Option<&Prices>,
@@ -281,7 +281,7 @@ mod tests {
         let prices: Prices = "currency = \"EUR\"\nkwh = 1.0\n[gpu-hour]\n\"H*\" = 2.0\n"
             .parse()
             .unwrap();
-        let (rows, all) = usage(&runs, GroupBy::Project, Some(&prices));
+        let (rows, all) = group_usage(&runs, GroupBy::Project, Some(&prices));
         let names: Vec<_> = rows.iter().map(|row| row.name.as_str()).collect();
         assert_eq!(names, ["a", "open"]);
         let a = &rows[0];
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(rows[1].open, 1);
         assert_eq!(all.cost.unwrap().unknown, 2, "an L4 has no price");
         assert_eq!(all.runs, 3);
-        assert_eq!(usage(&[], GroupBy::Card, None).1.idle_share(), None);
+        assert_eq!(group_usage(&[], GroupBy::Card, None).1.idle_share(), None);
     }
 
     #[test]
@@ -317,7 +317,7 @@ mod tests {
             run("a", 2.0, &[("H100", None), ("L4", None)]),
             run("b", 1.0, &[]),
         ];
-        let (rows, _) = usage(&runs, GroupBy::Card, None);
+        let (rows, _) = group_usage(&runs, GroupBy::Card, None);
         let cpu: Vec<_> = rows
             .iter()
             .map(|row| (row.name.as_str(), row.cpu_h.known))
@@ -330,8 +330,8 @@ mod tests {
                 ("no card", Some(2.0))
             ]
         );
-        let (rows, _) = usage(&runs, GroupBy::Day, None);
+        let (rows, _) = group_usage(&runs, GroupBy::Day, None);
         assert_eq!((rows.len(), rows[0].name.as_str()), (1, "2026-11-21"));
-        assert_eq!(usage(&runs, GroupBy::User, None).0[0].name, "ada");
+        assert_eq!(group_usage(&runs, GroupBy::User, None).0[0].name, "ada");
     }
 }

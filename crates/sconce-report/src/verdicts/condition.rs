@@ -86,11 +86,11 @@ impl FigureCondition {
 
     /// What the figures say to it. Where the figure was not measured that is no answer, unless that is
     /// what is asked.
-    pub(crate) fn told(&self, figures: &FigureSet) -> Truth {
+    pub(crate) fn evaluate(&self, figures: &FigureSet) -> Truth {
         match (figures.get(&self.figure), &self.test) {
             (None, Test::Missing) => Truth::Yes,
             (None, _) => Truth::NotMeasured,
-            (Some(_), _) if self.holds(figures) => Truth::Yes,
+            (Some(_), _) if self.is_true(figures) => Truth::Yes,
             (Some(_), _) => Truth::No,
         }
     }
@@ -103,7 +103,7 @@ impl FigureCondition {
         }
     }
 
-    pub(crate) fn holds(&self, figures: &FigureSet) -> bool {
+    pub(crate) fn is_true(&self, figures: &FigureSet) -> bool {
         let Some(value) = figures.get(&self.figure) else {
             return self.test == Test::Missing;
         };
@@ -113,13 +113,15 @@ impl FigureCondition {
             (Test::IsText(text), FigureValue::Text(is)) => text == is,
             (Test::IsNot(text), FigureValue::Text(is)) => text != is,
             (Test::Has(words), FigureValue::Text(is)) => words.iter().any(|word| has(is, word)),
-            (Test::IsNumber(n), value) => value.number().is_some_and(|is| is == *n),
-            (Test::Compare(compare, n), value) => value.number().is_some_and(|is| match compare {
-                Compare::AtLeast => is >= *n,
-                Compare::AtMost => is <= *n,
-                Compare::More => is > *n,
-                Compare::Less => is < *n,
-            }),
+            (Test::IsNumber(n), value) => value.as_number().is_some_and(|is| is == *n),
+            (Test::Compare(compare, n), value) => {
+                value.as_number().is_some_and(|is| match compare {
+                    Compare::AtLeast => is >= *n,
+                    Compare::AtMost => is <= *n,
+                    Compare::More => is > *n,
+                    Compare::Less => is < *n,
+                })
+            }
             _ => false,
         }
     }

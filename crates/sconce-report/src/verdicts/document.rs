@@ -9,7 +9,7 @@ use super::value::FigureUnit;
 
 /// The text of `docs/verdicts.md`: every rule, and every figure that a rule may name.
 #[must_use]
-pub fn document() -> String {
+pub fn render_docs_page() -> String {
     let mut text = HEAD.to_owned();
     for rule in rules() {
         let _ = write!(text, "\n### {}\n\n{}\n\n", rule.code, rule.title);
@@ -17,7 +17,7 @@ pub fn document() -> String {
         line(&mut text, "given when", &rule.when);
         line(&mut text, "and one of", &rule.any);
         line(&mut text, "not when one of", &rule.unless);
-        let mut weight = rule.weight.word().to_owned();
+        let mut weight = rule.weight.label().to_owned();
         for (word, when) in [("costly", &rule.costly_when), ("fatal", &rule.fatal_when)] {
             if !when.is_empty() {
                 let _ = write!(weight, ", {word} when {}", list(when));
@@ -49,7 +49,7 @@ pub fn document() -> String {
         let _ = writeln!(
             text,
             "| `{name}` | {} | {unit} | {what} |",
-            RuleSubject::word(*about)
+            RuleSubject::label(*about)
         );
     }
     text
@@ -101,11 +101,11 @@ mod tests {
     fn the_page_is_what_the_rules_say() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/verdicts.md");
         if std::env::var_os("SCONCE_WRITE_DOCS").is_some() {
-            std::fs::write(&path, document()).unwrap();
+            std::fs::write(&path, render_docs_page()).unwrap();
         }
         let there = std::fs::read_to_string(path).unwrap();
         assert!(
-            there == document(),
+            there == render_docs_page(),
             "docs/verdicts.md is not what the rules say: run the tests with SCONCE_WRITE_DOCS=1"
         );
     }

@@ -37,11 +37,11 @@ impl RuleSubject {
         Self::CardOom,
     ];
 
-    pub(crate) fn of(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|about| about.word() == word)
+    pub(crate) fn from_label(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|about| about.label() == word)
     }
 
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Run => "run",
             Self::Rank => "rank",
@@ -53,7 +53,7 @@ impl RuleSubject {
 
     /// Whether a rule about this knows figures of that.
     #[cfg(test)]
-    pub(crate) fn has(self, figures: Self) -> bool {
+    pub(crate) fn has_figures_of(self, figures: Self) -> bool {
         match figures {
             Self::Run => true,
             Self::Rank => matches!(self, Self::Rank | Self::Growth | Self::CardOom),
@@ -62,7 +62,7 @@ impl RuleSubject {
     }
 
     /// Several of them.
-    pub(crate) fn many(self) -> Option<&'static str> {
+    pub(crate) fn plural_label(self) -> Option<&'static str> {
         match self {
             Self::Run => None,
             Self::Rank => Some("ranks"),
@@ -101,18 +101,26 @@ pub(crate) struct FigureSet {
 
 impl FigureSet {
     /// Every subject of a run.
-    pub(crate) fn all(report: &RunReport) -> Vec<Self> {
-        let run = run::figures(report);
+    pub(crate) fn compute_all(report: &RunReport) -> Vec<Self> {
+        let run = run::compute_figures(report);
         let mut all = vec![run.clone()];
         for rank in &report.training {
-            let figures = rank::figures(&run, rank, report);
-            all.extend(rank::growth(&figures, rank, report));
+            let figures = rank::compute_figures(&run, rank, report);
+            all.extend(rank::compute_growth_figures(&figures, rank, report));
             all.push(figures);
         }
-        all.extend(report.cards.iter().map(|one| card::figures(&run, one)));
+        all.extend(
+            report
+                .cards
+                .iter()
+                .map(|one| card::compute_figures(&run, one)),
+        );
         for oom in &report.card_oom {
             let rank = report.training.iter().find(|rank| rank.pid == oom.pid);
-            let base = rank.map_or_else(|| run.clone(), |rank| rank::figures(&run, rank, report));
+            let base = rank.map_or_else(
+                || run.clone(),
+                |rank| rank::compute_figures(&run, rank, report),
+            );
             all.push(card::out_of_memory(&base, oom));
         }
         all
@@ -141,7 +149,7 @@ impl FigureSet {
 
     /// Puts a figure in, where it was measured and is a number.
     fn put(&mut self, name: &'static str, value: Option<FigureValue>) {
-        let Some(value) = value.filter(|value| value.number().is_none_or(f64::is_finite)) else {
+        let Some(value) = value.filter(|value| value.as_number().is_none_or(f64::is_finite)) else {
             return;
         };
         debug_assert_eq!(unit_of(name), Some(value.unit()), "{name}");

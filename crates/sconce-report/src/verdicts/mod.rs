@@ -11,7 +11,7 @@ pub(crate) mod value;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-pub use document::document;
+pub use document::render_docs_page;
 
 use self::figures::FigureSet;
 use self::rule::VerdictRule;
@@ -30,8 +30,8 @@ fn rules() -> &'static [VerdictRule] {
 }
 
 /// What is wrong with a run, the heaviest first; one of each rule.
-pub(crate) fn verdicts(report: &RunReport) -> Vec<Verdict> {
-    let all = FigureSet::all(report);
+pub(crate) fn evaluate_rules(report: &RunReport) -> Vec<Verdict> {
+    let all = FigureSet::compute_all(report);
     let mut verdicts: Vec<Verdict> = (rules().iter())
         .filter_map(|rule| {
             let of: Vec<&FigureSet> = all
@@ -40,7 +40,7 @@ pub(crate) fn verdicts(report: &RunReport) -> Vec<Verdict> {
                 .collect();
             let found = of
                 .iter()
-                .filter_map(|figures| Some((*figures, rule.judge(figures)?)));
+                .filter_map(|figures| Some((*figures, rule.evaluate(figures)?)));
             one(found.collect(), of.len())
         })
         .collect();
@@ -53,29 +53,29 @@ pub(crate) fn verdicts(report: &RunReport) -> Vec<Verdict> {
 }
 
 /// Of rules by their code, those that cannot be judged of a run, with why.
-pub(crate) fn unjudged<'a>(
+pub(crate) fn skip_reasons<'a>(
     report: &RunReport,
     codes: impl Iterator<Item = &'a str>,
 ) -> BTreeMap<&'a str, String> {
-    let all = FigureSet::all(report);
+    let all = FigureSet::compute_all(report);
     codes
         .filter_map(|code| {
             let rule = rules().iter().find(|rule| rule.code == code)?;
-            Some((code, unjudged::unjudged(rule, report, &all)?.why))
+            Some((code, unjudged::skipped_rule(rule, report, &all)?.why))
         })
         .collect()
 }
 
 /// Every rule that cannot be judged of a run.
 pub(crate) fn all_unjudged(report: &RunReport) -> Vec<SkippedRule> {
-    let all = FigureSet::all(report);
+    let all = FigureSet::compute_all(report);
     (rules().iter())
-        .filter_map(|rule| unjudged::unjudged(rule, report, &all))
+        .filter_map(|rule| unjudged::skipped_rule(rule, report, &all))
         .collect()
 }
 
 /// How many rules there are.
-pub(crate) fn count() -> usize {
+pub(crate) fn rule_count() -> usize {
     rules().len()
 }
 
@@ -94,7 +94,7 @@ fn one(mut found: Vec<(&FigureSet, Verdict)>, of: usize) -> Option<Verdict> {
     let many = found.len();
     let (figures, mut worst) = found.into_iter().next()?;
     if of > 1
-        && let Some(kind) = figures.about.many()
+        && let Some(kind) = figures.about.plural_label()
     {
         if let Some(name) = &figures.name {
             worst.title = format!("{name}: {}", worst.title);
@@ -135,9 +135,9 @@ mod tests {
                 !rule.mends.is_empty() && !rule.evidence.is_empty(),
                 "{name}"
             );
-            for figure in rule.names() {
+            for figure in rule.figure_names() {
                 let of = figures::about_of(figure);
-                let ok = of.is_some_and(|of| rule.about.has(of));
+                let ok = of.is_some_and(|of| rule.about.has_figures_of(of));
                 assert!(ok, "{name}: what it is about has no {figure}");
             }
             // What the title says is known where the rule applies.

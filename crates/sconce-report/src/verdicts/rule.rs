@@ -96,7 +96,8 @@ impl VerdictRule {
             "note" => VerdictSeverity::Note,
             _ => return Err(RuleError::Weight(written.weight)),
         };
-        let about = RuleSubject::of(&written.about).ok_or(RuleError::About(written.about))?;
+        let about =
+            RuleSubject::from_label(&written.about).ok_or(RuleError::About(written.about))?;
         let mends = (written.mends.into_iter())
             .map(|mend| {
                 Ok(VerdictFix {
@@ -131,7 +132,7 @@ impl VerdictRule {
 
     /// Every figure that it names.
     #[cfg(test)]
-    pub(crate) fn names(&self) -> Vec<&str> {
+    pub(crate) fn figure_names(&self) -> Vec<&str> {
         let lists = [
             &self.costly_when,
             &self.fatal_when,
@@ -151,8 +152,8 @@ impl VerdictRule {
     }
 
     /// What it says of these figures; nothing where it does not apply.
-    pub(crate) fn judge(&self, figures: &FigureSet) -> Option<Verdict> {
-        let holds = |condition: &FigureCondition| condition.holds(figures);
+    pub(crate) fn evaluate(&self, figures: &FigureSet) -> Option<Verdict> {
+        let holds = |condition: &FigureCondition| condition.is_true(figures);
         let applies = (self.needs.iter().chain(&self.when)).all(holds)
             && (self.any.is_empty() || self.any.iter().any(holds))
             && !self.unless.iter().any(holds);
@@ -169,7 +170,7 @@ impl VerdictRule {
         let share = self
             .gain_share
             .as_ref()
-            .and_then(|figure| figures.get(figure)?.number());
+            .and_then(|figure| figures.get(figure)?.as_number());
         Some(Verdict {
             rule: self.code.clone(),
             weight,
@@ -215,7 +216,7 @@ fn filled(text: &str, figures: &FigureSet) -> Option<String> {
     let mut filled = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let (name, rest) = part.split_once('}')?;
-        filled += &figures.get(name)?.told();
+        filled += &figures.get(name)?.format_value();
         filled += rest;
     }
     Some(filled)

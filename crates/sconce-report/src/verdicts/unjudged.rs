@@ -4,7 +4,7 @@
 use super::condition::{FigureCondition, Truth};
 use super::figures::{FIGURES, FigureSet, RuleSubject};
 use super::rule::VerdictRule;
-use super::value::{FigureUnit, number, time};
+use super::value::{FigureUnit, format_number, format_precise_duration};
 use crate::model::RunReport;
 use crate::stats::growth::LEAST_STEPS;
 use crate::training::GrowthMetric;
@@ -14,7 +14,7 @@ use crate::verdict::SkippedRule;
 const AMOUNTS: [&str; 4] = ["steps", "watched", "wall", "readings"];
 
 /// Why `rule` cannot be judged of a run; `None` where it can.
-pub(super) fn unjudged(
+pub(super) fn skipped_rule(
     rule: &VerdictRule,
     report: &RunReport,
     all: &[FigureSet],
@@ -41,7 +41,7 @@ fn why_not(rule: &VerdictRule, report: &RunReport, all: &[FigureSet]) -> Option<
     let subjects: Vec<&FigureSet> = (all.iter())
         .filter(|figures| figures.about == rule.about)
         // A rule about one growing figure says nothing of the others.
-        .filter(|figures| growing.is_none_or(|growing| growing.holds(figures)))
+        .filter(|figures| growing.is_none_or(|growing| growing.is_true(figures)))
         .collect();
     if subjects.is_empty() {
         return without_subject(rule, report, all);
@@ -67,7 +67,7 @@ fn without_subject(
                     GrowthMetric::Reserved,
                     GrowthMetric::Blocks,
                 ];
-                (figures.iter()).any(|of| one.text == format!("growing is {}", of.word()))
+                (figures.iter()).any(|of| one.text == format!("growing is {}", of.label()))
             });
             let on_card = all.iter().any(|figures| {
                 figures.about == RuleSubject::Rank
@@ -80,7 +80,7 @@ fn without_subject(
             let steps = report.training.iter().map(|rank| rank.steps).max()?;
             // The first fifth is not looked at.
             let least = LEAST_STEPS * 5 / 4;
-            let [steps_told, least_told] = [steps, least].map(|steps| number(steps as f64));
+            let [steps_told, least_told] = [steps, least].map(|steps| format_number(steps as f64));
             Some(SkipReason::TooLittle(match steps < least {
                 true => format!("too few steps: {steps_told}, where it takes {least_told}"),
                 false => format!("too few readings to watch it grow, of {steps_told} steps"),
@@ -100,29 +100,29 @@ fn without_subject(
 fn why(rule: &VerdictRule, figures: &FigureSet) -> Option<SkipReason> {
     // What is about a card says nothing of training on the CPU, however short it was.
     let on_card = rule.needs.iter().find(|one| one.figure == "on-card");
-    if on_card.is_some_and(|one| one.told(figures) == Truth::No) {
+    if on_card.is_some_and(|one| one.evaluate(figures) == Truth::No) {
         return None;
     }
     let short = |condition: &&FigureCondition| {
-        AMOUNTS.contains(&condition.figure.as_str()) && condition.told(figures) == Truth::No
+        AMOUNTS.contains(&condition.figure.as_str()) && condition.evaluate(figures) == Truth::No
     };
     if let Some(condition) = rule.needs.iter().find(short) {
         return Some(SkipReason::TooLittle(too_little(condition, figures)));
     }
     let all = rule.needs.iter().chain(&rule.when);
     let any = rule.any.iter();
-    let answered = all.clone().any(|one| one.told(figures) == Truth::No)
-        || (!rule.any.is_empty() && any.clone().all(|one| one.told(figures) == Truth::No))
+    let answered = all.clone().any(|one| one.evaluate(figures) == Truth::No)
+        || (!rule.any.is_empty() && any.clone().all(|one| one.evaluate(figures) == Truth::No))
         || rule
             .unless
             .iter()
-            .any(|one| one.told(figures) == Truth::Yes);
+            .any(|one| one.evaluate(figures) == Truth::Yes);
     if answered {
         return None;
     }
     let missing = all
         .chain(any)
-        .find(|one| one.told(figures) == Truth::NotMeasured)?;
+        .find(|one| one.evaluate(figures) == Truth::NotMeasured)?;
     let about = FIGURES.iter().find(|figure| figure.0 == missing.figure)?.3;
     let about = about.split([';', ':']).next().unwrap_or(about);
     Some(SkipReason::NotMeasured(format!("not measured: {about}")))
@@ -130,10 +130,10 @@ fn why(rule: &VerdictRule, figures: &FigureSet) -> Option<SkipReason> {
 
 fn too_little(condition: &FigureCondition, figures: &FigureSet) -> String {
     let told = |value: f64| match condition.figure.as_str() {
-        "wall" => time(value),
-        _ => number(value),
+        "wall" => format_precise_duration(value),
+        _ => format_number(value),
     };
-    let has = figures.get(&condition.figure).and_then(|v| v.number());
+    let has = figures.get(&condition.figure).and_then(|v| v.as_number());
     let (has, least) = (has.unwrap_or(0.0), condition.number().unwrap_or(0.0));
     let what = match condition.figure.as_str() {
         "steps" => "too few steps",

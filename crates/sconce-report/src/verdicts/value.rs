@@ -2,7 +2,7 @@
 
 use sconce_schema::Bytes;
 
-use crate::words::{duration, percent};
+use crate::words::{format_duration, format_percent};
 
 /// A figure that a rule may name.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,7 +41,7 @@ impl FigureValue {
         }
     }
 
-    pub(crate) fn number(&self) -> Option<f64> {
+    pub(crate) fn as_number(&self) -> Option<f64> {
         match self {
             Self::Share(n) | Self::Bytes(n) | Self::Time(n) | Self::Count(n) => Some(*n),
             Self::Text(_) | Self::Flag(_) => None,
@@ -49,12 +49,12 @@ impl FigureValue {
     }
 
     /// For a sentence.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn format_value(&self) -> String {
         match self {
-            Self::Share(share) => percent(*share),
+            Self::Share(share) => format_percent(*share),
             Self::Bytes(bytes) => Bytes(bytes.max(0.0).round() as u64).to_string(),
-            Self::Time(us) => time(*us),
-            Self::Count(n) => number(*n),
+            Self::Time(us) => format_precise_duration(*us),
+            Self::Count(n) => format_number(*n),
             Self::Text(text) => text.clone(),
             Self::Flag(yes) => (if *yes { "yes" } else { "no" }).to_owned(),
         }
@@ -62,7 +62,7 @@ impl FigureValue {
 }
 
 /// A number of things: `3`, `1 204`, `2.5`.
-pub(crate) fn number(n: f64) -> String {
+pub(crate) fn format_number(n: f64) -> String {
     if n.fract().abs() > 0.05 && n.abs() < 100.0 {
         return format!("{n:.1}");
     }
@@ -77,18 +77,21 @@ pub(crate) fn number(n: f64) -> String {
     if n < 0.0 { format!("−{text}") } else { text }
 }
 
-/// A length of time, finer than [`duration`] below a tenth of a second: `0.62 ms`, `45.1 ms`.
-pub(crate) fn time(us: f64) -> String {
+/// A length of time, finer than [`format_duration`] below a tenth of a second: `0.62 ms`, `45.1 ms`.
+pub(crate) fn format_precise_duration(us: f64) -> String {
     match us.max(0.0) {
         us if us < 9_995.0 => format!("{:.2} ms", us / 1e3),
         us if us < 99_950.0 => format!("{:.1} ms", us / 1e3),
-        us => duration(us.round() as u64),
+        us => format_duration(us.round() as u64),
     }
 }
 
 /// Where something lies: `between 39.1 and 53.0 ms`; `at 1.2 s` where both read the same.
-pub(crate) fn between(low_us: f64, high_us: f64) -> String {
-    let (low, high) = (time(low_us), time(high_us));
+pub(crate) fn format_range(low_us: f64, high_us: f64) -> String {
+    let (low, high) = (
+        format_precise_duration(low_us),
+        format_precise_duration(high_us),
+    );
     if low == high {
         return format!("at {low}");
     }

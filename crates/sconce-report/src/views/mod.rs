@@ -17,7 +17,7 @@ use crate::fold::Fold;
 use crate::model::RunReport;
 
 pub use series::{Plot, PlotUnit, RunSeries, SeriesFold, SeriesKey, SeriesScope};
-pub use shape::{run, series};
+pub use shape::{render_run, render_series};
 pub use thinned::{DownsampledSeries, SeriesBucket};
 
 /// A record, as a page shows it.
@@ -33,15 +33,15 @@ impl RecordView {
     /// Reads the rest of a record. Figures over time have up to `points` points each (at least 2) over
     /// the whole run.
     #[must_use]
-    pub fn of<R: BufRead>(record: RecordReader<R>, points: usize) -> Self {
+    pub fn from_record<R: BufRead>(record: RecordReader<R>, points: usize) -> Self {
         let mut fold = Fold::new(record.started.clone(), record.running);
         let mut series = SeriesFold::new(0, None, points);
-        series.started(&record.started);
+        series.apply_start_event(&record.started);
         for line in record.without_processes() {
             if let Ok(line) = &line {
-                series.line(line);
+                series.add_line(line);
             }
-            fold.line(line);
+            fold.add_line(line);
         }
         Self {
             report: fold.finish(),

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use sconce_schema::Bytes;
 use sconce_schema::event::{GpuSample, RecordEvent, RecordLine, RunStarted, Sample};
-use sconce_schema::training::{DataLoaderCounters, PhaseTimes, TrainingSample, name};
+use sconce_schema::training::{
+    DataLoaderCounters, PhaseTimes, TrainingSample, format_process_label,
+};
 
 use super::table::SeriesTable;
 use super::thinned::{DownsampledSeries, SeriesBucket};
@@ -63,7 +65,7 @@ pub enum PlotUnit {
 impl PlotUnit {
     /// The word for programs.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             Self::Bytes => "bytes",
             Self::BytesPerSecond => "bytes-per-second",
@@ -107,7 +109,7 @@ impl Plot {
 
     /// The word for programs, its title, and what its figures count.
     #[must_use]
-    pub fn about(self) -> (&'static str, &'static str, PlotUnit) {
+    pub fn name_title_unit(self) -> (&'static str, &'static str, PlotUnit) {
         match self {
             Self::Phases => ("phases", "Where a step's time goes", PlotUnit::Share),
             Self::StepTime => ("step-time", "Time of a step", PlotUnit::Seconds),
@@ -143,7 +145,7 @@ impl Plot {
 
     /// Whether its figures are parts of one whole.
     #[must_use]
-    pub fn stacked(self) -> bool {
+    pub fn is_stacked(self) -> bool {
         self == Self::Phases
     }
 }
@@ -184,13 +186,14 @@ pub struct RunSeries {
 
 impl RunSeries {
     /// Each figure in a window: `count` equal parts of the time from `from_us` to `to_us`.
-    pub fn window(
+    pub fn buckets_in_range(
         &self,
         from_us: u64,
         to_us: u64,
         count: usize,
     ) -> impl Iterator<Item = (&SeriesKey, Vec<SeriesBucket>)> {
-        (self.figures.iter()).map(move |(key, figure)| (key, figure.window(from_us, to_us, count)))
+        (self.figures.iter())
+            .map(move |(key, figure)| (key, figure.buckets_in_range(from_us, to_us, count)))
     }
 
     /// The widest part of any figure, µs: what lies within it cannot be told apart.
@@ -208,7 +211,7 @@ impl RunSeries {
             SeriesScope::Card(index) => format!("card {index}"),
             SeriesScope::Process(pid) => {
                 let (rank, group) = self.ranks.get(&pid).copied().unzip();
-                name(rank, group.flatten(), pid, None)
+                format_process_label(rank, group.flatten(), pid, None)
             }
         }
     }
@@ -286,11 +289,11 @@ impl SeriesFold {
     }
 
     /// Takes the beginning of the record: its limits and cards.
-    pub fn started(&mut self, started: &RunStarted) {
+    pub fn apply_start_event(&mut self, started: &RunStarted) {
         let limits = &started.limits;
         let bytes = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0 as f64);
         let run = [
-            (Plot::Cpu, limits.cpus.map(|cpus| cpus.cores())),
+            (Plot::Cpu, limits.cpus.map(|cpus| cpus.as_cores())),
             (Plot::Memory, bytes(limits.memory)),
             (Plot::Shm, bytes(limits.shm)),
         ];
@@ -309,7 +312,7 @@ impl SeriesFold {
     }
 
     /// Takes a line of the record.
-    pub fn line(&mut self, line: &RecordLine) {
+    pub fn add_line(&mut self, line: &RecordLine) {
         self.series.wall_us = self.series.wall_us.max(line.t_us);
         match &line.event {
             RecordEvent::Sample(sample) => self.sample(line.t_us, sample, true),
@@ -565,10 +568,10 @@ impl SeriesFold {
         self.processes.insert(which, now);
         // Rates need a reading before; phases of the first one are those since the process began.
         let since = |before: u64, now: u64| now.saturating_sub(before) as f64;
-        let (then, all) = (before.phases.named(), now.phases.named());
+        let (then, all) = (before.phases.by_name(), now.phases.by_name());
         let spent = |place: usize| since(then[place].1, all[place].1);
         let sum: f64 = (0..all.len()).map(spent).sum();
-        for (name, _) in now.phases.seen() {
+        for (name, _) in now.phases.measured_phases() {
             let Some(place) = all.iter().position(|(other, _)| *other == name) else {
                 continue;
             };

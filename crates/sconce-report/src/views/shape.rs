@@ -10,7 +10,7 @@ use crate::exchange::CollectiveWaits;
 use crate::model::{RunEnd, RunReport, ServiceReport};
 use crate::training::RankReport;
 use crate::verdict::not_judged_yet;
-use crate::verdicts::value::{between, number, time};
+use crate::verdicts::value::{format_number, format_precise_duration, format_range};
 use crate::{terminal, words};
 
 /// Columns of the report in words.
@@ -82,7 +82,7 @@ struct ProcessShape<'a> {
 
 /// A run, but for its figures over time.
 #[must_use]
-pub fn run(view: &RecordView) -> String {
+pub fn render_run(view: &RecordView) -> String {
     let report = &view.report;
     let started = &report.started;
     let style = |width| terminal::TerminalStyle {
@@ -92,7 +92,7 @@ pub fn run(view: &RecordView) -> String {
     let (state, end) = state(report);
     let verdicts = report.verdicts.iter().map(|verdict| VerdictShape {
         rule: &verdict.rule,
-        weight: verdict.weight.word(),
+        weight: verdict.weight.label(),
         title: &verdict.title,
         evidence: &verdict.evidence,
         gain: verdict.gain.as_deref(),
@@ -103,10 +103,10 @@ pub fn run(view: &RecordView) -> String {
         state,
         end,
         wall_us: report.wall_us,
-        began: words::date(started.unix_ms),
+        began: words::format_date_time(started.unix_ms),
         unix_ms: started.unix_ms,
-        command: words::clean(&words::program(&started.command)),
-        folder: words::clean(&started.folder.display().to_string()),
+        command: words::printable_text(&words::format_workload(&started.command)),
+        folder: words::printable_text(&started.folder.display().to_string()),
         plan: started.plan.as_deref(),
         host: &started.host,
         limits: &started.limits,
@@ -118,8 +118,8 @@ pub fn run(view: &RecordView) -> String {
         card_oom: &report.card_oom,
         services: report.services.iter().map(service).collect(),
         verdicts_say: say(report),
-        text: terminal::report(report, style(COLUMNS)),
-        text_narrow: terminal::report(report, style(NARROW)),
+        text: terminal::render_report(report, style(COLUMNS)),
+        text_narrow: terminal::render_report(report, style(NARROW)),
     })
 }
 
@@ -137,7 +137,7 @@ fn state(report: &RunReport) -> (&'static str, String) {
             ("exited", format!("ended with exit code {code}{why}"))
         }
         RunEnd::Signalled(number) => {
-            let (name, meaning) = words::signal(number);
+            let (name, meaning) = words::describe_signal(number);
             ("signalled", format!("{meaning} ({name})"))
         }
     };
@@ -157,8 +157,8 @@ fn figures(report: &RunReport, started: &RunStarted) -> Vec<(String, String)> {
             .map(|limit| format!(" of {limit}"))
             .unwrap_or_default()
     };
-    let share = |share: Option<f64>| share.map(words::percent);
-    put("Time", Some(words::duration(report.wall_us)));
+    let share = |share: Option<f64>| share.map(words::format_percent);
+    put("Time", Some(words::format_duration(report.wall_us)));
     let limit = of(started.limits.cpus.map(|cpus| cpus.to_string()));
     put(
         "Cores, mean",
@@ -168,21 +168,25 @@ fn figures(report: &RunReport, started: &RunStarted) -> Vec<(String, String)> {
             .map(|cores| format!("{cores:.2}{limit}")),
     );
     let limit = of(started.limits.memory.map(|memory| memory.to_string()));
-    let most = report.memory.most();
+    let most = report.memory.leading_memory_figure();
     put(
         "Memory, most",
-        most.map(|(bytes, kind)| format!("{bytes}{limit}, {}", kind.word())),
+        most.map(|(bytes, kind)| format!("{bytes}{limit}, {}", kind.label())),
     );
     if let Some(rank) = report.training.iter().find(|rank| rank.steps > 0) {
         let step = rank.step_times.map(|times| {
             let (low, high) = (times.lower_quartile_us, times.upper_quartile_us);
-            format!("{}, half {}", time(times.median_us), between(low, high))
+            format!(
+                "{}, half {}",
+                format_precise_duration(times.median_us),
+                format_range(low, high)
+            )
         });
         put("A step, median", step);
         // Ranks step together; their samples add up.
         let samples = report.training.iter().filter_map(RankReport::samples_per_s);
         let samples = samples.reduce(|a, b| a + b);
-        put("Samples a second", samples.map(number));
+        put("Samples a second", samples.map(format_number));
         if let Some((all, ranks, itself)) = waits(rank, report) {
             let text = format!("{all} of a step: {ranks} for a slower rank, {itself} itself");
             put(
@@ -218,9 +222,13 @@ fn figures(report: &RunReport, started: &RunStarted) -> Vec<(String, String)> {
 
 /// What the first rank waits for in the exchange of a mean step, in all and in its two parts.
 fn waits(rank: &RankReport, report: &RunReport) -> Option<(String, String, String)> {
-    let waits = CollectiveWaits::of(rank, &report.training)?;
+    let waits = CollectiveWaits::for_rank(rank, &report.training)?;
     let (all, ranks) = waits.exposed_us.zip(waits.for_ranks_us)?;
-    Some((time(all), time(ranks), time(waits.itself_us()?)))
+    Some((
+        format_precise_duration(all),
+        format_precise_duration(ranks),
+        format_precise_duration(waits.itself_us()?),
+    ))
 }
 
 /// What there is to say of verdicts that are not there.
@@ -239,11 +247,11 @@ fn say(report: &RunReport) -> Option<String> {
 fn service(service: &ServiceReport) -> ServiceShape<'_> {
     let end = service.exit.map(|exit| match exit {
         ExitStatus::Code(code) => format!("exit code {code}"),
-        ExitStatus::Signal(number) => words::signal(number).0,
+        ExitStatus::Signal(number) => words::describe_signal(number).0,
     });
     ServiceShape {
         name: &service.name,
-        state: service.state.word(),
+        state: service.state.label(),
         since_us: service.since_us,
         restarts: service.restarts(),
         last_end: end,
@@ -261,7 +269,9 @@ fn process<'a>(rank: &'a RankReport, series: &RunSeries) -> ProcessShape<'a> {
         pid: rank.pid,
         steps: rank.steps,
         phases: rank.seen_phases(),
-        on_card: rank.on_card.map(|phases| phases.seen().collect()),
+        on_card: rank
+            .on_card
+            .map(|phases| phases.measured_phases().collect()),
         card_memory: rank.card_memory,
         setup: rank.setup.as_ref(),
     }
@@ -304,16 +314,16 @@ struct LineShape {
 
 /// Every figure over time in a window of `count` parts; plots without a reading are left out.
 #[must_use]
-pub fn series(series: &RunSeries, from_us: u64, to_us: u64, count: usize) -> String {
+pub fn render_series(series: &RunSeries, from_us: u64, to_us: u64, count: usize) -> String {
     let mut plots: Vec<PlotShape> = Vec::new();
-    for (key, parts) in series.window(from_us, to_us, count) {
+    for (key, parts) in series.buckets_in_range(from_us, to_us, count) {
         let (plot, title) = name(key, series);
         if plots.last().is_none_or(|last| last.plot != plot) {
             plots.push(PlotShape {
                 plot,
                 title,
-                unit: key.plot.about().2.word(),
-                stacked: key.plot.stacked(),
+                unit: key.plot.name_title_unit().2.label(),
+                stacked: key.plot.is_stacked(),
                 lines: Vec::new(),
                 limits: limits(key.plot, series),
             });
@@ -354,7 +364,7 @@ pub(super) fn limits(plot: Plot, series: &RunSeries) -> Vec<LimitShape> {
 
 /// A stack is of one process; other plots show all of them.
 fn name(key: &SeriesKey, series: &RunSeries) -> (String, String) {
-    let (plot, title, _) = key.plot.about();
+    let (plot, title, _) = key.plot.name_title_unit();
     match key.plot {
         Plot::Phases => {
             let of = series.name_of(key.of);
@@ -365,7 +375,7 @@ fn name(key: &SeriesKey, series: &RunSeries) -> (String, String) {
 }
 
 fn line(key: &SeriesKey, series: &RunSeries, parts: &[SeriesBucket]) -> LineShape {
-    let of = if key.plot.stacked() {
+    let of = if key.plot.is_stacked() {
         String::new()
     } else {
         series.name_of(key.of)
@@ -377,7 +387,7 @@ fn line(key: &SeriesKey, series: &RunSeries, parts: &[SeriesBucket]) -> LineShap
             .map(|part| (part.readings > 0).then(|| Figure(pick(part))))
             .collect()
     };
-    let banded = !key.plot.stacked()
+    let banded = !key.plot.is_stacked()
         && parts
             .iter()
             .any(|part| part.readings > 1 && part.least < part.most);

@@ -11,7 +11,7 @@ const STARTED: &str = r#"{"t_us":0,"event":"started","format":2,"id":"digits-202
 fn view(lines: &[Value], points: usize) -> RecordView {
     let lines: String = lines.iter().map(|line| written(line) + "\n").collect();
     let text = format!("{STARTED}\n{lines}");
-    RecordView::of(
+    RecordView::from_record(
         RecordReader::new(text.as_bytes(), Path::new("record")).unwrap(),
         points,
     )
@@ -61,7 +61,8 @@ fn plot<'a>(shape: &'a Value, name: &str) -> &'a Value {
 fn limits_stand_beside_what_they_limit() {
     let limits = |lines: &[Value], name: &str| {
         let view = view(lines, 100);
-        let shape: Value = serde_json::from_str(&series(&view.series, 0, 9_000_000, 10)).unwrap();
+        let shape: Value =
+            serde_json::from_str(&render_series(&view.series, 0, 9_000_000, 10)).unwrap();
         plot(&shape, name)["limits"].clone()
     };
     let limit = json!([{"name": "limit", "value": 4_295_000_000_u64}]);
@@ -84,11 +85,11 @@ fn limits_stand_beside_what_they_limit() {
         index,
         uuid: String::new(),
         name: String::new(),
-        memory: Some(sconce_schema::Bytes::mib(gib * 1024)),
+        memory: Some(sconce_schema::Bytes::from_mib(gib * 1024)),
     };
     let mut told = |sizes: [u64; 2]| {
         started.gpus = vec![card(0, sizes[0]), card(1, sizes[1])];
-        cards.started(started);
+        cards.apply_start_event(started);
         let told = shape::limits(Plot::CardMemory, &cards.series);
         serde_json::to_value(told).unwrap()
     };
@@ -107,7 +108,8 @@ fn limits_stand_beside_what_they_limit() {
 fn figures_have_their_units() {
     let view = view(&lines(100), 4096);
     assert_eq!(view.report.training.len(), 2);
-    let shape: Value = serde_json::from_str(&series(&view.series, 0, 100_000_000, 10)).unwrap();
+    let shape: Value =
+        serde_json::from_str(&render_series(&view.series, 0, 100_000_000, 10)).unwrap();
     for (name, line, value) in [
         ("cpu", 0, json!(2)),
         ("memory", 0, json!(5000)),
@@ -139,11 +141,12 @@ fn figures_have_their_units() {
 fn a_window_is_as_fine_as_it_is_asked_for() {
     let mut fold = SeriesFold::new(20_000_000, Some(30_000_000), 10);
     for line in lines(100) {
-        fold.line(&serde_json::from_str(&written(&line)).unwrap());
+        fold.add_line(&serde_json::from_str(&written(&line)).unwrap());
     }
     let part = fold.finish();
     assert_eq!(part.wall_us, 100_000_000);
-    let shape: Value = serde_json::from_str(&series(&part, 20_000_000, 30_000_000, 10)).unwrap();
+    let shape: Value =
+        serde_json::from_str(&render_series(&part, 20_000_000, 30_000_000, 10)).unwrap();
     let means = plot(&shape, "cpu")["lines"][0]["mean"].as_array().unwrap();
     assert!(means.iter().all(|mean| *mean == json!(2)), "{means:?}");
 }
@@ -151,7 +154,7 @@ fn a_window_is_as_fine_as_it_is_asked_for() {
 #[test]
 fn a_run_says_what_it_is() {
     let view = view(&lines(5), 100);
-    let shape: Value = serde_json::from_str(&run(&view)).unwrap();
+    let shape: Value = serde_json::from_str(&render_run(&view)).unwrap();
     assert_eq!(shape["state"], "interrupted");
     assert_eq!(
         shape["processes"][1]["phases"][0],
@@ -187,7 +190,8 @@ fn a_speed_is_of_the_steps_time() {
         all.push(idle);
     }
     let view = view(&all, 4096);
-    let shape: Value = serde_json::from_str(&series(&view.series, 0, 20_000_000, 20)).unwrap();
+    let shape: Value =
+        serde_json::from_str(&render_series(&view.series, 0, 20_000_000, 20)).unwrap();
     let means = plot(&shape, "samples")["lines"][0]["mean"].clone();
     assert_eq!(means[5], json!(128));
     assert_eq!((&means[15], &means[19]), (&Value::Null, &Value::Null));
@@ -204,7 +208,7 @@ fn what_a_page_says_of_services() {
     failed["exit"] = json!({"code": 3});
     failed["why"] = json!("it ended 5 times");
     let lines = [service(1, "web", "starting", 1), healthy, failed];
-    let shape: Value = serde_json::from_str(&run(&view(&lines, 100))).unwrap();
+    let shape: Value = serde_json::from_str(&render_run(&view(&lines, 100))).unwrap();
     assert_eq!(
         shape["services"],
         json!([
@@ -231,8 +235,8 @@ proptest! {
             "training": [{"pid": pid, "steps": figure, "wall-us": t_us, "phases": {"data-us": figure, "other-us": figure},
                 "recent": [{"step": 1, "t-us": figure, "wall-us": figure}]}]})).collect();
         let view = view(&lines, points);
-        let _ = run(&view);
-        let shape: Value = serde_json::from_str(&series(&view.series, from_us, to_us, points)).unwrap();
+        let _ = render_run(&view);
+        let shape: Value = serde_json::from_str(&render_series(&view.series, from_us, to_us, points)).unwrap();
         for plot in shape["plots"].as_array().unwrap() {
             for line in plot["lines"].as_array().unwrap() {
                 prop_assert_eq!(line["mean"].as_array().unwrap().len(), points);

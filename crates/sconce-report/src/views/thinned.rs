@@ -99,7 +99,7 @@ impl DownsampledSeries {
     /// `count` equal parts of the time from `from_us` to `to_us`. What lies across an edge is in the part
     /// in which its middle is.
     #[must_use]
-    pub fn window(&self, from_us: u64, to_us: u64, count: usize) -> Vec<SeriesBucket> {
+    pub fn buckets_in_range(&self, from_us: u64, to_us: u64, count: usize) -> Vec<SeriesBucket> {
         let span_us = to_us.saturating_sub(from_us);
         let mut window = vec![SeriesBucket::NONE; count];
         if span_us == 0 || count == 0 {
@@ -139,11 +139,11 @@ mod tests {
             thinned.add(second * 1_000_000, value);
         }
         assert!(thinned.parts.len() <= 500);
-        let window = thinned.window(0, 86_400_000_000, 100);
+        let window = thinned.buckets_in_range(0, 86_400_000_000, 100);
         let peaks = window.iter().filter(|part| part.most == 9.0);
         assert_eq!(peaks.count(), 1);
         assert!(window.iter().all(|part| part.least == 1.0));
-        let near = thinned.window(39_000_000_000, 41_000_000_000, 10);
+        let near = thinned.buckets_in_range(39_000_000_000, 41_000_000_000, 10);
         assert!(near.iter().any(|part| part.most == 9.0));
     }
 
@@ -155,13 +155,13 @@ mod tests {
         thinned.add(9_000_000, f64::NAN);
         thinned.add(9_000_000, 4.0);
         let means: Vec<_> = thinned
-            .window(5_000_000, 10_000_000, 5)
+            .buckets_in_range(5_000_000, 10_000_000, 5)
             .iter()
             .map(SeriesBucket::mean)
             .collect();
         assert_eq!(means, [Some(2.0), None, None, Some(4.0), None]);
-        assert_eq!(thinned.window(5, 5, 3).len(), 3);
-        assert!(thinned.window(0, 9, 0).is_empty());
+        assert_eq!(thinned.buckets_in_range(5, 5, 3).len(), 3);
+        assert!(thinned.buckets_in_range(0, 9, 0).is_empty());
     }
 
     proptest! {
@@ -178,11 +178,11 @@ mod tests {
                 thinned.add(*t_us, *value);
             }
             prop_assert!(thinned.parts.len() <= most.max(2));
-            let whole = thinned.window(0, u64::MAX, 7);
+            let whole = thinned.buckets_in_range(0, u64::MAX, 7);
             prop_assert_eq!(whole.iter().map(|part| part.readings).sum::<u64>(), readings.len() as u64);
             let least = readings.iter().map(|reading| reading.1).fold(f64::INFINITY, f64::min);
             prop_assert_eq!(whole.iter().map(|part| part.least).fold(f64::INFINITY, f64::min), least);
-            prop_assert_eq!(thinned.window(from_us, to_us, count).len(), count);
+            prop_assert_eq!(thinned.buckets_in_range(from_us, to_us, count).len(), count);
         }
     }
 }

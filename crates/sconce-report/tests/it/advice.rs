@@ -14,7 +14,7 @@ use sconce_report::{RunReport, Verdict};
 
 fn report(text: &str) -> RunReport {
     let record = RecordReader::new(text.as_bytes(), Path::new("events.jsonl"));
-    RunReport::of(record.expect("it begins as a record"))
+    RunReport::from_record(record.expect("it begins as a record"))
 }
 
 macro_rules! record {

@@ -6,7 +6,8 @@ use insta::assert_snapshot;
 use proptest::prelude::*;
 use sconce_record::{RecordError, RecordReader};
 use sconce_report::export::{
-    ExportSummary, ExportTable, csv, json, parquet, perfetto, tensorboard,
+    ExportSummary, ExportTable, write_csv, write_json, write_parquet, write_perfetto,
+    write_tensorboard,
 };
 
 const RANKS: &str = include_str!("../records/ranks-made-by-hand.jsonl");
@@ -23,7 +24,7 @@ fn open(text: &[u8]) -> Result<RecordReader<&[u8]>, RecordError> {
 
 fn as_csv(text: &str, table: ExportTable) -> (String, ExportSummary) {
     let mut out = Vec::new();
-    let written = csv(|| open(text.as_bytes()), table, &mut out).expect("nothing fails");
+    let written = write_csv(|| open(text.as_bytes()), table, &mut out).expect("nothing fails");
     (String::from_utf8(out).expect("text"), written)
 }
 
@@ -57,7 +58,7 @@ fn every_figure_has_a_name_of_its_own() {
 #[test]
 fn everything_as_json() {
     let mut out = Vec::new();
-    let written = json(|| open(RANKS.as_bytes()), &mut out).unwrap();
+    let written = write_json(|| open(RANKS.as_bytes()), &mut out).unwrap();
     let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
     let count = |name: &str| value[name].as_array().unwrap().len();
     assert_eq!(value["run"]["id"], "resnet-20261121-0034-7f3a");
@@ -79,7 +80,7 @@ fn everything_as_json() {
 #[test]
 fn phases_fill_the_time_of_their_steps() {
     let mut out = Vec::new();
-    perfetto(open(RANKS.as_bytes()).unwrap(), &mut out).unwrap();
+    write_perfetto(open(RANKS.as_bytes()).unwrap(), &mut out).unwrap();
     let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
     let events = value["traceEvents"].as_array().unwrap();
     let sum = |category: &str, names: &[&str]| -> u64 {
@@ -111,7 +112,7 @@ fn tables_of_a_hostile_width_are_cut_and_said_to_be() {
 #[test]
 fn a_record_that_cannot_be_read_is_not_exported() {
     let mut out = Vec::new();
-    assert!(csv(|| open(b"{}"), ExportTable::Readings, &mut out).is_err());
+    assert!(write_csv(|| open(b"{}"), ExportTable::Readings, &mut out).is_err());
     assert!(out.is_empty());
 }
 
@@ -119,15 +120,15 @@ fn a_record_that_cannot_be_read_is_not_exported() {
 fn all(text: &[u8]) {
     let mut out = Vec::new();
     for table in TABLES {
-        let _ = csv(|| open(text), table, &mut out);
-        let _ = parquet(|| open(text), table, &mut out);
+        let _ = write_csv(|| open(text), table, &mut out);
+        let _ = write_parquet(|| open(text), table, &mut out);
     }
-    let _ = json(|| open(text), &mut out);
+    let _ = write_json(|| open(text), &mut out);
     if let Ok(record) = open(text) {
-        let _ = tensorboard(record, &mut out);
+        let _ = write_tensorboard(record, &mut out);
     }
     if let Ok(record) = open(text) {
-        let _ = perfetto(record, &mut out);
+        let _ = write_perfetto(record, &mut out);
     }
 }
 

@@ -149,7 +149,7 @@ fn reading_of(sample: &Sample, reading: u64, steps: u64) -> Sample {
     }
     for gpu in &mut sample.gpus {
         // More than the allocator has: the rest is its context.
-        gpu.memory_by_pid = [(4123, Bytes::mib(600))].into();
+        gpu.memory_by_pid = [(4123, Bytes::from_mib(600))].into();
         gpu.energy_mj = grown(gpu.energy_mj);
         gpu.nvlink_received_bytes = grown(gpu.nvlink_received_bytes);
         gpu.nvlink_sent_bytes = grown(gpu.nvlink_sent_bytes);
@@ -176,9 +176,9 @@ fn training_at(full: &TrainingSample, reading: u64, steps: u64, step_us: u64) ->
         t_us: 2_000_000 + step * step_us,
         wall_us: step_us + step * 7_919 % 977,
         data_us: 1_000,
-        rss: Some(Bytes::mib(800 + step)),
-        allocated: Some(Bytes::mib(2_000 + step)),
-        reserved: Some(Bytes::mib(3_000 + step)),
+        rss: Some(Bytes::from_mib(800 + step)),
+        allocated: Some(Bytes::from_mib(2_000 + step)),
+        reserved: Some(Bytes::from_mib(3_000 + step)),
         blocks: Some(500 + step),
     };
     TrainingSample {
@@ -191,7 +191,7 @@ fn training_at(full: &TrainingSample, reading: u64, steps: u64, step_us: u64) ->
         tokens: Some(now * 4096),
         recent: (now - steps + 1..=now).map(step).collect(),
         heap: (now - steps + 1..=now)
-            .map(|step| (step, Bytes::mib(300 + step)))
+            .map(|step| (step, Bytes::from_mib(300 + step)))
             .collect(),
         ..full.clone()
     }
@@ -208,15 +208,15 @@ fn every_written_type_is_held() {
 
 #[test]
 fn report_is_printed_as_before() {
-    let report = RunReport::of(open(&full_record(18, 20)).unwrap());
-    goldens().assert_same("report.json", json::report(&report));
+    let report = RunReport::from_record(open(&full_record(18, 20)).unwrap());
+    goldens().assert_same("report.json", json::render_report(&report));
 }
 
 #[test]
 fn pages_are_served_as_before() {
-    let view = RecordView::of(open(&full_record(18, 20)).unwrap(), 240);
-    goldens().assert_same("page-run.json", views::run(&view) + "\n");
-    let series = views::series(&view.series, 0, view.series.wall_us, 6);
+    let view = RecordView::from_record(open(&full_record(18, 20)).unwrap(), 240);
+    goldens().assert_same("page-run.json", views::render_run(&view) + "\n");
+    let series = views::render_series(&view.series, 0, view.series.wall_us, 6);
     goldens().assert_same("page-series.json", series + "\n");
 }
 
@@ -246,7 +246,7 @@ fn card_reading(entry: &RunEntry) -> MachineGpuSample {
         uuid: "GPU-8b0c".into(),
         name: Some("NVIDIA H100".into()),
         bus_id: Some("00000000:17:00.0".into()),
-        memory: Some(Bytes::gib(80)),
+        memory: Some(Bytes::from_gib(80)),
         hostname: "node-1".into(),
         driver: Some("580.65.06".into()),
         sample: sample.gpus[0].clone(),
@@ -265,13 +265,13 @@ fn without_version(text: &str) -> String {
 fn metrics_are_served_and_sent_as_before() {
     let run = running();
     let cards = [card_reading(&run)];
-    let text = metrics::text([&run].into_iter(), &cards, true);
+    let text = metrics::render_prometheus([&run].into_iter(), &cards, true);
     goldens().assert_same("metrics.txt", without_version(&text));
     let source = OtlpResource {
         hostname: "node-1",
         unix_ms: 1_764_000_060_123,
     };
-    let request = metrics::otlp([&run].into_iter(), &cards, source);
+    let request = metrics::render_otlp([&run].into_iter(), &cards, source);
     goldens().assert_same("otlp.json", without_version(&request) + "\n");
 }
 
@@ -284,10 +284,10 @@ fn tables_are_exported_as_before() {
         (ExportTable::Processes, "processes.csv", "processes.parquet"),
     ] {
         let mut out = Vec::new();
-        export::csv(|| open(&record), table, &mut out).unwrap();
+        export::write_csv(|| open(&record), table, &mut out).unwrap();
         goldens().assert_same(csv, &out);
         let mut out = Vec::new();
-        export::parquet(|| open(&record), table, &mut out).unwrap();
+        export::write_parquet(|| open(&record), table, &mut out).unwrap();
         goldens().assert_same(parquet, &out);
     }
 }
@@ -296,12 +296,12 @@ fn tables_are_exported_as_before() {
 fn whole_run_is_exported_as_before() {
     let record = full_record(2, 2);
     let mut out = Vec::new();
-    export::json(|| open(&record), &mut out).unwrap();
+    export::write_json(|| open(&record), &mut out).unwrap();
     goldens().assert_same("export.json", &out);
     let mut out = Vec::new();
-    export::perfetto(open(&record).unwrap(), &mut out).unwrap();
+    export::write_perfetto(open(&record).unwrap(), &mut out).unwrap();
     goldens().assert_same("perfetto.json", &out);
     let mut out = Vec::new();
-    export::tensorboard(open(&record).unwrap(), &mut out).unwrap();
+    export::write_tensorboard(open(&record).unwrap(), &mut out).unwrap();
     goldens().assert_same("events.out.tfevents", &out);
 }

@@ -148,13 +148,15 @@ fn copies_that_are_waited_for() {
 #[test]
 fn memory_in_pieces() {
     says(&["fragmentation"], |made| {
-        memory(made).reserved_peak = Bytes::mib(70_000)
+        memory(made).reserved_peak = Bytes::from_mib(70_000)
     });
     // Little of the card, or little of what was reserved.
-    says(&[], |made| memory(made).reserved_peak = Bytes::mib(40_000));
     says(&[], |made| {
-        memory(made).allocated_peak = Bytes::mib(60_000);
-        memory(made).reserved_peak = Bytes::mib(70_000);
+        memory(made).reserved_peak = Bytes::from_mib(40_000)
+    });
+    says(&[], |made| {
+        memory(made).allocated_peak = Bytes::from_mib(60_000);
+        memory(made).reserved_peak = Bytes::from_mib(70_000);
     });
 }
 
@@ -192,8 +194,10 @@ fn memory_of_the_machine() {
         made.last.pressure = stalled(2_000_000)
     });
     says(&[], |made| made.last.pressure = stalled(600_000));
-    says(&["swapping"], |made| made.last.swap = Some(Bytes::mib(64)));
-    says(&[], |made| made.last.swap = Some(Bytes::mib(32)));
+    says(&["swapping"], |made| {
+        made.last.swap = Some(Bytes::from_mib(64))
+    });
+    says(&[], |made| made.last.swap = Some(Bytes::from_mib(32)));
 }
 
 #[test]

@@ -21,16 +21,16 @@ fn running(text: &str) -> LiveRun {
     let text = &all[..=all.rfind('\n').expect("more than one line")];
     let record = RecordReader::new(text.as_bytes(), Path::new("events.jsonl")).expect("a record");
     let mut run = LiveRun::new(record.started.clone(), true);
-    record.for_each(|line| run.line(line));
+    record.for_each(|line| run.add_line(line));
     run
 }
 
 fn row(run: &LiveRun) -> RunRow {
     RunRow {
-        id: run.started().id.clone(),
+        id: run.start_event().id.clone(),
         name: None,
-        unix_ms: run.started().unix_ms,
-        command: run.started().command.clone(),
+        unix_ms: run.start_event().unix_ms,
+        command: run.start_event().command.clone(),
         wall_us: Some(run.t_us()),
         end: sconce_report::RunEnd::Running,
         out_of_memory: None,
@@ -42,7 +42,7 @@ fn app(text: &str) -> App {
     let run = running(text);
     let mut app = App::new(true);
     app.set_runs(vec![row(&run)]);
-    app.open(run);
+    app.show_run(run);
     app
 }
 
@@ -72,20 +72,20 @@ fn the_list_of_runs_and_the_way_to_one() {
     app.set_runs(vec![row(&run)]);
     assert_snapshot!(drawn(&mut app, 80, 8));
     let open = AppAction::Open("resnet-20261121-0034-7f3a".to_owned());
-    assert_eq!(app.key(KeyPress::Enter), Some(open));
-    app.open(run);
+    assert_eq!(app.handle_key(KeyPress::Enter), Some(open));
+    app.show_run(run);
     assert!(drawn(&mut app, 80, 24).contains("TRAINING"));
-    assert_eq!(app.key(KeyPress::F(2)), None);
+    assert_eq!(app.handle_key(KeyPress::F(2)), None);
     assert!(drawn(&mut app, 80, 24).contains("Runs: 1, running: 1"));
 }
 
 #[test]
 fn a_process_is_ended_after_a_clear_yes_alone() {
     let mut app = app(RANKS);
-    assert_eq!(app.key(KeyPress::F(9)), None);
+    assert_eq!(app.handle_key(KeyPress::F(9)), None);
     assert!(drawn(&mut app, 80, 24).contains("choose a process first"));
-    app.key(KeyPress::Char('N'));
-    app.key(KeyPress::Down);
+    app.handle_key(KeyPress::Char('N'));
+    app.handle_key(KeyPress::Down);
     let target = SignalRecipient::Process {
         pid: 4123,
         name: "python".to_owned(),
@@ -98,17 +98,17 @@ fn a_process_is_ended_after_a_clear_yes_alone() {
         (KeyPress::Char('9'), Some(AppAction::Kill(Signal::Kill))),
     ] {
         assert_eq!(
-            app.key(KeyPress::F(9)),
+            app.handle_key(KeyPress::F(9)),
             Some(AppAction::Aim(target.clone()))
         );
         assert!(drawn(&mut app, 80, 24).contains("End process 4123, python?"));
-        assert_eq!(app.key(answer), kill, "{answer:?}");
+        assert_eq!(app.handle_key(answer), kill, "{answer:?}");
         assert!(!drawn(&mut app, 80, 24).contains("End process"));
     }
     // What cannot be found is not asked about.
-    app.key(KeyPress::F(9));
-    app.say("process 4123 has ended".to_owned());
-    assert_eq!(app.key(KeyPress::Char('y')), None);
+    app.handle_key(KeyPress::F(9));
+    app.show_message("process 4123 has ended".to_owned());
+    assert_eq!(app.handle_key(KeyPress::Char('y')), None);
 }
 
 /// The first ten readings have a speed too, and a process that begins to train while others do.
@@ -120,11 +120,11 @@ fn samples_are_counted_from_the_first_reading_on() {
     let mut lines = record;
     let mut app = App::new(false);
     // `setup`, and then one reading after the other.
-    run.line(lines.next().expect("a setup"));
-    app.open(run);
+    run.add_line(lines.next().expect("a setup"));
+    app.show_run(run);
     for reading in 1..=4 {
         let line = lines.next().expect("a reading");
-        app.run().expect("it was opened").line(line);
+        app.run_mut().expect("it was opened").add_line(line);
         let screen = drawn(&mut app, 80, 24);
         let row = screen.lines().find(|line| line.contains(" data "));
         let words: Vec<&str> = row.expect("a process trains").split_whitespace().collect();
@@ -158,8 +158,8 @@ fn with_an_idle_end(text: &str, seconds: u64) -> String {
 fn ended(text: &str) -> LiveRun {
     let record = RecordReader::new(text.as_bytes(), Path::new("events.jsonl")).expect("a record");
     let mut run = LiveRun::new(record.started.clone(), false);
-    record.for_each(|line| run.line(line));
-    run.judge();
+    record.for_each(|line| run.add_line(line));
+    run.update_verdicts();
     run
 }
 
@@ -170,7 +170,7 @@ fn an_ended_run_trained_as_its_report_says() {
     let made = made::Made::of(ranks.to_vec());
     let text = with_an_idle_end(&made.record(), 30);
     let mut app = App::new(false);
-    app.open(ended(&text));
+    app.show_run(ended(&text));
     let screen = drawn(&mut app, 100, 30);
     for rank in &made.report().training {
         let row = (screen.lines()).find(|line| line.contains(&format!("{} ", rank.name())));
@@ -188,10 +188,10 @@ fn too_few_steps_are_told_from_nothing_wrong() {
     let mut made = made::Made::of(vec![made::Rank::healthy()]);
     made.steps = 20;
     let mut app = App::new(false);
-    app.open(ended(&made.record()));
+    app.show_run(ended(&made.record()));
     let screen = drawn(&mut app, 100, 30);
     assert!(screen.contains("not judged yet: "), "{screen}");
-    app.key(KeyPress::Char('v'));
+    app.handle_key(KeyPress::Char('v'));
     let screen = drawn(&mut app, 100, 30);
     assert!(
         screen.contains("nothing found so far; not judged yet")
@@ -199,8 +199,8 @@ fn too_few_steps_are_told_from_nothing_wrong() {
         "{screen}"
     );
     made.steps = 400;
-    app.open(ended(&made.record()));
-    app.key(KeyPress::Char('v'));
+    app.show_run(ended(&made.record()));
+    app.handle_key(KeyPress::Char('v'));
     let screen = drawn(&mut app, 100, 30);
     assert!(screen.contains("nothing is known to be wrong"), "{screen}");
     assert!(!screen.contains("not judged"), "{screen}");
@@ -213,27 +213,27 @@ fn what_is_wrong_is_a_line_and_a_screen() {
     rank.phases.other_us = 110_000;
     rank.empty = 89;
     let mut app = app(&made::Made::of(vec![rank]).record());
-    assert_eq!(app.key(KeyPress::Char('v')), None);
+    assert_eq!(app.handle_key(KeyPress::Char('v')), None);
     assert!(drawn(&mut app, 80, 24).contains("nothing has been judged yet"));
-    app.run().expect("it was opened").judge();
+    app.run_mut().expect("it was opened").update_verdicts();
     assert_snapshot!(drawn(&mut app, 80, 24));
-    app.key(KeyPress::Char('v'));
+    app.handle_key(KeyPress::Char('v'));
     let all = drawn(&mut app, 80, 24);
     assert!(
         all.contains("waiting for the next batch") && all.contains("num_workers"),
         "{all}"
     );
     // A short screen is moved, and no further than there is something to see.
-    app.key(KeyPress::Home);
+    app.handle_key(KeyPress::Home);
     let top = drawn(&mut app, 80, 10);
     for _ in 0..60 {
-        app.key(KeyPress::Down);
+        app.handle_key(KeyPress::Down);
     }
     let bottom = drawn(&mut app, 80, 10);
     assert!(top != bottom && bottom.lines().count() == top.lines().count());
-    app.key(KeyPress::Up);
+    app.handle_key(KeyPress::Up);
     assert_ne!(drawn(&mut app, 80, 10), bottom);
-    app.key(KeyPress::Escape);
+    app.handle_key(KeyPress::Escape);
     assert!(drawn(&mut app, 80, 24).contains("TRAINING"));
 }
 
@@ -256,7 +256,7 @@ fn processes_are_sorted() {
         ('I', "4202"),
         ('G', "4123"),
     ] {
-        app.key(KeyPress::Char(key));
+        app.handle_key(KeyPress::Char(key));
         assert_eq!(first(&mut app), pid, "{key}");
     }
 }
@@ -298,7 +298,7 @@ proptest! {
     ) {
         let mut app = app(if cards { RANKS } else { DIGITS });
         for (key, width, height) in keys {
-            app.key(key);
+            app.handle_key(key);
             drawn(&mut app, width, height);
         }
     }

@@ -14,7 +14,7 @@ const RECORD: &str = r#"{"t_us":0,"event":"started","format":2,"id":"a","unix-ms
 
 fn report() -> RunReport {
     let record = RecordReader::new(RECORD.as_bytes(), Path::new("events.jsonl"));
-    RunReport::of(record.expect("it is a record"))
+    RunReport::from_record(record.expect("it is a record"))
 }
 
 #[test]
@@ -23,7 +23,7 @@ fn the_terminal_tells_what_was_measured() {
         color: false,
         width: 100,
     };
-    let text = terminal::report(&report(), style);
+    let text = terminal::render_report(&report(), style);
     let rows: Vec<&str> = text
         .lines()
         .filter(|line| {
@@ -46,7 +46,8 @@ fn the_terminal_tells_what_was_measured() {
 
 #[test]
 fn programs_get_it_with_units() {
-    let value: serde_json::Value = serde_json::from_str(&json::report(&report())).expect("JSON");
+    let value: serde_json::Value =
+        serde_json::from_str(&json::render_report(&report())).expect("JSON");
     let load = &value["load"];
     assert_eq!(load["waited_for_cpu_seconds"], 0.9);
     assert_eq!(load["stopped_for_memory_seconds"], serde_json::Value::Null);

@@ -24,7 +24,7 @@ fn waiting_for_a_slower_rank_is_told_beside_the_exchange() {
         ..CollectiveTimes::default()
     });
     let report = Made::of(vec![fast, slow]).report();
-    let text = terminal::report(&report, WIDE);
+    let text = terminal::render_report(&report, WIDE);
     assert!(
         text.contains("27.8 ms a step · 25.6 ms of it hidden by nothing"),
         "{text}"
@@ -34,7 +34,7 @@ fn waiting_for_a_slower_rank_is_told_beside_the_exchange() {
         words.contains("21.8 ms is waiting for a slower rank, 3.80 ms the exchange itself"),
         "{text}"
     );
-    let value: serde_json::Value = serde_json::from_str(&json::report(&report)).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&json::render_report(&report)).unwrap();
     let told = |rank: usize, name: &str| {
         let us = value["training"][rank]["exchange"][name].as_f64().unwrap() * 1e6;
         us.round()
@@ -91,7 +91,7 @@ fn ranks() {
             .iter()
             .any(|text| text.contains("2 of 2 ranks"))
     );
-    assert_snapshot!(terminal::report(&report, WIDE));
+    assert_snapshot!(terminal::render_report(&report, WIDE));
 }
 
 /// Two ranks with FSDP, each of which waits that long in its all-gathers.
@@ -120,7 +120,7 @@ fn what_fsdp_exchanges_is_waited_for_too() {
     // 8 + 4 ms of a step of 46.5 ms.
     assert_eq!(verdict.weight, VerdictSeverity::Costly);
     assert!(verdict.title.contains(" 26 %"), "{}", verdict.title);
-    assert_snapshot!(terminal::report(&report, WIDE));
+    assert_snapshot!(terminal::render_report(&report, WIDE));
     let mends = verdict.mends.join(" ");
     assert!(mends.contains("unshard(async_op=True)") && !mends.contains("register_comm_hook"));
 
@@ -176,10 +176,10 @@ fn ranks_of_two_launchers() {
         ["rank 0", "rank 1", "rank 0 of group 2", "rank 1 of group 2"]
     );
     assert_eq!(rules(&report), [""; 0]);
-    let text = terminal::report(&report, WIDE);
+    let text = terminal::render_report(&report, WIDE);
     assert!(text.contains("rank 1 of group 2"), "{text}");
     assert!(text.contains("and 44 processes that trained"), "{text}");
-    let json: serde_json::Value = serde_json::from_str(&json::report(&report)).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json::render_report(&report)).unwrap();
     assert_eq!(
         (&json["training"][3]["group"], &json["training_left_out"]),
         (&2.into(), &44.into())

@@ -25,7 +25,7 @@ const WIDE: TerminalStyle = TerminalStyle {
 
 fn report(text: &str) -> RunReport {
     let record = RecordReader::new(text.as_bytes(), Path::new("events.jsonl"));
-    RunReport::of(record.expect("it begins as a record"))
+    RunReport::from_record(record.expect("it begins as a record"))
 }
 
 /// The first `lines` lines, as a kill would leave them.
@@ -34,7 +34,7 @@ fn beginning(text: &str, lines: usize) -> String {
 }
 
 fn shown(text: &str, style: TerminalStyle) -> String {
-    let text = terminal::report(&report(text), style);
+    let text = terminal::render_report(&report(text), style);
     let longest = text.lines().map(|line| line.chars().count()).max();
     assert!(
         style.color || longest <= Some(usize::from(style.width.max(40))),
@@ -65,7 +65,7 @@ fn a_run_in_colour() {
     };
     assert_snapshot!(shown(OUT_OF_MEMORY, colour).replace('\u{1b}', "\\e"));
     assert_snapshot!(shown(CARDS, colour).replace('\u{1b}', "\\e"));
-    assert_snapshot!(terminal::runs(&listing(), colour).replace('\u{1b}', "\\e"));
+    assert_snapshot!(terminal::render_run_list(&listing(), colour).replace('\u{1b}', "\\e"));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_run_that_goes_on() {
     let record = RecordReader::new(DIGITS.as_bytes(), Path::new("events.jsonl"));
     let mut record = record.unwrap();
     record.running = true;
-    let ended = RunReport::of(record);
+    let ended = RunReport::from_record(record);
     assert_eq!(
         ended.end,
         RunEnd::Exited(0),
@@ -103,7 +103,7 @@ fn a_run_that_goes_on() {
     let text = beginning(DIGITS, 4);
     let mut record = RecordReader::new(text.as_bytes(), Path::new("events.jsonl")).unwrap();
     record.running = true;
-    let text = terminal::report(&RunReport::of(record), WIDE);
+    let text = terminal::render_report(&RunReport::from_record(record), WIDE);
     assert!(text.contains("still running"), "{text}");
     assert!(text.contains("so far"), "{text}");
 }
@@ -131,19 +131,19 @@ not an event
     let text = format!("{started}\n{rest}\n");
     assert_snapshot!(shown(&text, WIDE));
     // Nothing that was not measured is a number, here or in JSON.
-    assert_snapshot!(json::report(&report(&text)));
+    assert_snapshot!(json::render_report(&report(&text)));
 }
 
 #[test]
 fn a_report_as_json() {
-    assert_snapshot!(json::report(&report(CARDS)));
+    assert_snapshot!(json::render_report(&report(CARDS)));
 }
 
 #[test]
 fn what_set_the_container_up_is_named() {
     let runtime = |record: &str| {
         let report: serde_json::Value =
-            serde_json::from_str(&json::report(&report(record))).unwrap();
+            serde_json::from_str(&json::render_report(&report(record))).unwrap();
         report["run"]["runtime"].clone()
     };
     let of =
@@ -170,7 +170,7 @@ fn what_set_the_container_up_is_named() {
 fn kills_in_words() {
     let ended = |end: &str| {
         let text = format!("{}{end}\n", beginning(OUT_OF_MEMORY, 3));
-        let text = terminal::report(
+        let text = terminal::render_report(
             &report(&text),
             TerminalStyle {
                 color: false,
@@ -216,7 +216,7 @@ fn a_signal_that_no_kernel_has() {
         let ended =
             format!(r#"{{"t_us":9,"event":"ended","exit":{{"signal":{signal}}},"last":{{}}}}"#);
         let report = report(&format!("{}{ended}\n", beginning(DIGITS, 3)));
-        let value: serde_json::Value = serde_json::from_str(&json::report(&report)).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&json::render_report(&report)).unwrap();
         assert_eq!(value["end"]["signal"], signal);
     }
 }
@@ -255,16 +255,16 @@ fn listing() -> RunListing {
 
 #[test]
 fn a_list_of_runs() {
-    assert_snapshot!(terminal::runs(&listing(), WIDE));
-    assert_snapshot!(json::runs(&listing()));
-    let none = terminal::runs(&RunListing::default(), WIDE);
+    assert_snapshot!(terminal::render_run_list(&listing(), WIDE));
+    assert_snapshot!(json::render_run_list(&listing()));
+    let none = terminal::render_run_list(&RunListing::default(), WIDE);
     assert_eq!(none, "No run has been recorded.\n");
     let fits = |columns: u16| {
         let style = TerminalStyle {
             color: false,
             width: columns,
         };
-        let text = terminal::runs(&listing(), style);
+        let text = terminal::render_run_list(&listing(), style);
         let rows: Vec<String> = text.lines().take(5).map(ToOwned::to_owned).collect();
         let widest = rows.iter().map(|row| row.chars().count()).max();
         assert!(widest <= Some(usize::from(columns)), "{text}");
@@ -368,13 +368,13 @@ proptest! {
         let text = format!("{}{}\n", beginning(first, 1), lines.join("\n"));
         let report = report(&text);
         let style = TerminalStyle { color, width };
-        let shown = terminal::report(&report, style);
+        let shown = terminal::render_report(&report, style);
         prop_assert!(shown.ends_with('\n'));
         if !color {
             let steers = |c: char| c.is_control() && c != '\n';
             prop_assert!(!shown.contains(steers), "{:?}", shown);
         }
-        let value: serde_json::Value = serde_json::from_str(&json::report(&report)).expect("JSON");
+        let value: serde_json::Value = serde_json::from_str(&json::render_report(&report)).expect("JSON");
         prop_assert_eq!(&value["format"], 1);
     }
 }
@@ -392,7 +392,8 @@ fn a_run_of_services_alone() {
 {"t_us":9600000,"event":"ended","exit":{"code":1},"last":{}}
 "#;
     assert_snapshot!(shown(text, WIDE));
-    let value: serde_json::Value = serde_json::from_str(&json::report(&report(text))).unwrap();
+    let value: serde_json::Value =
+        serde_json::from_str(&json::render_report(&report(text))).unwrap();
     assert_eq!(value["services"][1]["starts"], 5);
     assert_eq!(value["services"][1]["last_exit"]["exit_code"], 3);
     assert_eq!(value["services"][0]["open"][0], "http://127.0.0.1:8888/lab");

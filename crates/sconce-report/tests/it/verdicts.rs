@@ -33,17 +33,17 @@ fn out_of_memory() -> Made {
         device: 0,
         step: 401,
         phase: Some("forward".into()),
-        asked: Some(Bytes::mib(2_048)),
-        free: Some(Bytes::mib(700)),
-        total: Some(Bytes::mib(81_920)),
+        asked: Some(Bytes::from_mib(2_048)),
+        free: Some(Bytes::from_mib(700)),
+        total: Some(Bytes::from_mib(81_920)),
         memory: Some(GpuAllocatorCounters {
-            allocated: Bytes::mib(60_000),
-            reserved: Bytes::mib(79_000),
+            allocated: Bytes::from_mib(60_000),
+            reserved: Bytes::from_mib(79_000),
             ..GpuAllocatorCounters::default()
         }),
         stack: vec!["model.py:31 forward".into(), "train.py:12 <module>".into()],
         holders: vec![MemoryHolder {
-            bytes: Bytes::mib(30_000),
+            bytes: Bytes::from_mib(30_000),
             blocks: 12,
             stack: vec!["model.py:28 forward".into()],
             tensor: None,
@@ -73,8 +73,8 @@ fn a_starved_run() {
         (verdict.gain_share.unwrap() - share).abs() < 0.01,
         "{verdict:?}"
     );
-    assert_snapshot!(terminal::report(&report, WIDE));
-    assert_snapshot!(json::report(&report));
+    assert_snapshot!(terminal::render_report(&report, WIDE));
+    assert_snapshot!(json::render_report(&report));
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn who_keeps_the_cpus_busy_is_told_apart() {
 fn copies_that_were_not_seen_are_compared_with_nothing() {
     let report = Made::of(vec![Rank::healthy()]).report();
     let phases = |before: &RunReport, after: &RunReport| {
-        let told = json::compare(&Comparison::of(before, after));
+        let told = json::render_comparison(&Comparison::from_reports(before, after));
         let value: serde_json::Value = serde_json::from_str(&told).unwrap();
         let phases = value["phases"].as_array().unwrap().clone();
         phases.into_iter().find(|phase| phase["what"] == "copy")
@@ -153,10 +153,10 @@ fn what_waits_for_more_steps_is_said() {
     let mut made = starved();
     made.steps = 20;
     let report = made.report();
-    let text = terminal::report(&report, WIDE);
+    let text = terminal::render_report(&report, WIDE);
     assert!(text.contains("nothing found; not judged: "), "{text}");
     assert!(text.contains("rules, mostly: too few steps: 20"), "{text}");
-    let value: serde_json::Value = serde_json::from_str(&json::report(&report)).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&json::render_report(&report)).unwrap();
     let rules = value["rules_not_judged"].as_array().unwrap();
     let starved = rules
         .iter()
@@ -166,7 +166,7 @@ fn what_waits_for_more_steps_is_said() {
     // Trained on the CPU: no rule about a card waits for more.
     assert!(rules.iter().all(|one| one["rule"] != "launch-bound"));
     let report = Made::of(vec![Rank::healthy()]).report();
-    let text = terminal::report(&report, WIDE);
+    let text = terminal::render_report(&report, WIDE);
     assert!(
         text.contains("none: nothing is known to be wrong"),
         "{text}"
@@ -189,7 +189,7 @@ fn a_leak_is_found_within_300_steps() {
     made.steps = 300;
     let report = made.report();
     assert_eq!(rules(&report), ["memory-grows"]);
-    assert_snapshot!(terminal::report(&report, WIDE));
+    assert_snapshot!(terminal::render_report(&report, WIDE));
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn a_leak_on_the_card() {
 fn a_card_out_of_memory() {
     let report = out_of_memory().report();
     assert_eq!(rules(&report), ["card-out-of-memory"]);
-    assert_snapshot!(terminal::report(&report, WIDE));
+    assert_snapshot!(terminal::render_report(&report, WIDE));
 }
 
 /// A run on a card with one thing changed, and its verdicts.
@@ -322,7 +322,8 @@ fn one_thing_at_a_time() {
         change(made.ranks[0].memory.as_mut().unwrap())
     };
     assert_eq!(
-        with(|made| memory(made, |memory| memory.reserved_peak = Bytes::mib(70_000))),
+        with(|made| memory(made, |memory| memory.reserved_peak =
+            Bytes::from_mib(70_000))),
         ["fragmentation"]
     );
     assert_eq!(
@@ -347,12 +348,12 @@ fn one_thing_at_a_time() {
                 memory_some_us: Some(4_000_000),
                 ..Pressure::default()
             });
-            made.last.swap = Some(Bytes::mib(900));
+            made.last.swap = Some(Bytes::from_mib(900));
         }),
         ["memory-pressure"]
     );
     assert_eq!(
-        with(|made| made.last.swap = Some(Bytes::mib(900))),
+        with(|made| made.last.swap = Some(Bytes::from_mib(900))),
         ["swapping"]
     );
     assert_eq!(
@@ -429,7 +430,7 @@ fn starved_and_mended() {
         made
     });
     let (before, after) = (before.report(), after.report());
-    let comparison = Comparison::of(&before, &after);
+    let comparison = Comparison::from_reports(&before, &after);
     let StepTimeComparison::Compared(shift) = comparison.step_time else {
         panic!("{comparison:?}");
     };
@@ -437,11 +438,11 @@ fn starved_and_mended() {
         shift.is_real() && (shift.share - (46_500.0 / 81_100.0 - 1.0)).abs() < 0.01,
         "{shift:?}"
     );
-    assert_snapshot!(terminal::compare(&comparison, WIDE));
-    assert_snapshot!(json::compare(&comparison));
-    let same = Comparison::of(&before, &before);
+    assert_snapshot!(terminal::render_comparison(&comparison, WIDE));
+    assert_snapshot!(json::render_comparison(&comparison));
+    let same = Comparison::from_reports(&before, &before);
     assert!(same.changed.is_empty() && same.gone.is_empty() && same.new.is_empty());
-    assert!(!terminal::compare(&same, WIDE).contains("the difference is real"));
+    assert!(!terminal::render_comparison(&same, WIDE).contains("the difference is real"));
 }
 
 #[test]
@@ -451,14 +452,14 @@ fn what_cannot_be_judged_is_not_gone() {
     let mut blind = starved();
     blind.ranks.clear();
     let blind = blind.report();
-    let comparison = Comparison::of(&before, &blind);
+    let comparison = Comparison::from_reports(&before, &blind);
     assert!(comparison.gone.is_empty(), "{comparison:?}");
     let [one] = comparison.not_judged.as_slice() else {
         panic!("{comparison:?}");
     };
     assert!(one.of_after && one.why.contains("--no-probe"), "{one:?}");
-    assert_snapshot!(terminal::compare(&comparison, WIDE));
-    assert_snapshot!(json::compare(&comparison));
+    assert_snapshot!(terminal::render_comparison(&comparison, WIDE));
+    assert_snapshot!(json::render_comparison(&comparison));
     // What only one run tells is not changed.
     assert!(comparison.changed.is_empty(), "{:?}", comparison.changed);
     let unknown: Vec<&str> = (comparison.not_known.iter())
@@ -471,8 +472,8 @@ fn what_cannot_be_judged_is_not_gone() {
     short.steps = 40;
     let short = short.report();
     for comparison in [
-        Comparison::of(&before, &short),
-        Comparison::of(&short, &before),
+        Comparison::from_reports(&before, &short),
+        Comparison::from_reports(&short, &before),
     ] {
         assert!(comparison.gone.is_empty() && comparison.new.is_empty());
         assert_eq!(
@@ -486,7 +487,7 @@ fn what_cannot_be_judged_is_not_gone() {
     let mut short = leaking();
     short.steps = 60;
     let short = short.report();
-    let comparison = Comparison::of(&before, &short);
+    let comparison = Comparison::from_reports(&before, &short);
     assert_eq!(
         comparison.not_judged[0].why,
         "too few steps: 60, where it takes 250"
@@ -497,7 +498,7 @@ fn what_cannot_be_judged_is_not_gone() {
         ..Pressure::default()
     });
     let (waits, not_told) = (waits.report(), Made::of(vec![Rank::healthy()]).report());
-    let comparison = Comparison::of(&waits, &not_told);
+    let comparison = Comparison::from_reports(&waits, &not_told);
     assert!(
         comparison.not_judged[0].why.starts_with("not measured: "),
         "{comparison:?}"
@@ -535,7 +536,7 @@ fn what_is_known_to_be_otherwise_is_gone() {
             &healthy,
         ),
     ] {
-        let comparison = Comparison::of(&before, after);
+        let comparison = Comparison::from_reports(&before, after);
         assert_eq!(comparison.gone.len(), 1, "{comparison:?}");
         assert!(comparison.not_judged.is_empty(), "{comparison:?}");
     }
@@ -574,7 +575,7 @@ fn a_report_has_one_mean_step() {
     let said = format!("of a mean step of {mean_ms:.1} ms");
     assert!(verdict.evidence[0].contains(&said), "{verdict:?}");
     let bar = rank
-        .shares()
+        .phase_shares()
         .iter()
         .find(|share| share.0 == "data")
         .unwrap()
@@ -604,7 +605,7 @@ fn what_no_phase_accounts_for_is_said() {
     let text = made.record().replace("\"steps\":10,", "\"steps\":0,");
     let record =
         sconce_record::RecordReader::new(text.as_bytes(), std::path::Path::new("events.jsonl"));
-    assert_eq!(rules(&RunReport::of(record.unwrap())), ["no-step"]);
+    assert_eq!(rules(&RunReport::from_record(record.unwrap())), ["no-step"]);
 }
 
 #[test]
@@ -654,8 +655,8 @@ fn what_a_record_says_does_not_steer_the_terminal() {
     oom.holders[0].stack = vec![hostile.clone()];
     oom.phase = Some(hostile);
     let report = made.report();
-    let text = terminal::report(&report, WIDE)
-        + &terminal::compare(&Comparison::of(&report, &report), WIDE);
+    let text = terminal::render_report(&report, WIDE)
+        + &terminal::render_comparison(&Comparison::from_reports(&report, &report), WIDE);
     assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'));
     assert!(text.contains("{rate}"));
 }

@@ -3,13 +3,13 @@
 use std::io::Read;
 use std::time::SystemTime;
 
-use sconce_fetch::{FetchError, shown};
+use sconce_fetch::{FetchError, redact_url};
 use sconce_schema::{Hint, Progress, Sha256, exit};
 
 use super::openpgp::{SignatureError, Verifier, open_clearsigned};
 use super::release::{ReleaseError, ReleaseFile, SuiteRelease, show_date};
 use super::sources::{MirrorPair, SecurityArchive};
-use crate::documents::{DocumentSource, sha256};
+use crate::documents::{DocumentSource, compute_sha256};
 
 /// No release file of Debian's is near this size (trixie's has 140 KB).
 const RELEASE_LIMIT_BYTES: u64 = 16 << 20;
@@ -127,7 +127,7 @@ pub(crate) struct ArchiveReader<'a> {
 impl ArchiveReader<'_> {
     /// The three suites of a stable release, all at once: the release itself, its updates, its
     /// security updates.
-    pub(crate) fn suites(
+    pub(crate) fn fetch_suites(
         &self,
         mirrors: &MirrorPair,
         codename: &str,
@@ -138,7 +138,7 @@ impl ArchiveReader<'_> {
             (format!("{codename}-updates"), mirrors.main.as_str(), false),
             (
                 format!("{codename}-security"),
-                mirrors.security.uri(),
+                mirrors.security.base_uri(),
                 matches!(mirrors.security, SecurityArchive::Guessed(_)),
             ),
         ];
@@ -150,7 +150,7 @@ impl ArchiveReader<'_> {
                         Err(ArchiveError::Fetch { source: FetchError::NotFound { .. }, .. }) if *is_guess => {
                             self.progress.note(&format!(
                                 "no security updates: {} has no {name}; name the archive that has them with `[system] security-mirror`",
-                                shown(base)
+                                redact_url(base)
                             ));
                             Ok(None)
                         }
@@ -204,29 +204,29 @@ impl ArchiveReader<'_> {
         let text =
             open_clearsigned(&latest.bytes, self.keyring, self.verifier).map_err(|source| {
                 ArchiveError::Signature {
-                    url: shown(&url),
+                    url: redact_url(&url),
                     source,
                 }
             })?;
         let wrong = |source| ArchiveError::Release {
-            url: shown(&url),
+            url: redact_url(&url),
             source,
         };
         let release = SuiteRelease::parse(&text).map_err(wrong)?;
-        let believed = release.check(name, self.now);
+        let believed = release.validate_suite(name, self.now);
         let expired = matches!(believed, Err(ReleaseError::Expired { .. }));
         // Without network there is no newer one: how old it is is said, and the person decides.
         if !(expired && latest.kept_since.is_some()) {
             believed.map_err(wrong)?;
         }
         let plain = release
-            .file(&format!("main/binary-{architecture}/Packages"))
+            .require_file(&format!("main/binary-{architecture}/Packages"))
             .map_err(wrong)?;
         let packed = release
-            .file(&format!("main/binary-{architecture}/Packages.xz"))
+            .require_file(&format!("main/binary-{architecture}/Packages.xz"))
             .map_err(wrong)?;
         tracing::debug!(
-            url = shown(&url),
+            url = redact_url(&url),
             date = show_date(release.date),
             "the release file is trusted"
         );
@@ -261,10 +261,12 @@ impl ArchiveReader<'_> {
     ) -> Result<String, ArchiveError> {
         let url = format!("{folder}/{}", packed.path);
         let text = |bytes| {
-            String::from_utf8(bytes).map_err(|_| ArchiveError::NotText { url: shown(&url) })
+            String::from_utf8(bytes).map_err(|_| ArchiveError::NotText {
+                url: redact_url(&url),
+            })
         };
         if let Some(bytes) = self.documents.kept(&plain.sha256)
-            && sha256(&bytes) == plain.sha256
+            && compute_sha256(&bytes) == plain.sha256
         {
             return text(bytes);
         }
@@ -274,7 +276,7 @@ impl ArchiveReader<'_> {
                 plain.size.max(packed.size)
             );
             return Err(ArchiveError::Digest {
-                url: shown(&url),
+                url: redact_url(&url),
                 why,
             });
         }
@@ -286,7 +288,7 @@ impl ArchiveReader<'_> {
             })?;
         check(&url, &bytes, packed.size, &packed.sha256)?;
         let bytes = decompress(&bytes, plain.size).map_err(|source| ArchiveError::Decompress {
-            url: shown(&url),
+            url: redact_url(&url),
             source,
         })?;
         check(&url, &bytes, plain.size, &plain.sha256)?;
@@ -319,13 +321,13 @@ impl ArchiveReader<'_> {
 fn check(url: &str, bytes: &[u8], size: u64, wanted: &Sha256) -> Result<(), ArchiveError> {
     let why = if bytes.len() as u64 != size {
         format!("it has {} bytes, not {size}", bytes.len())
-    } else if sha256(bytes) != *wanted {
-        format!("its SHA-256 is {}, not {wanted}", sha256(bytes))
+    } else if compute_sha256(bytes) != *wanted {
+        format!("its SHA-256 is {}, not {wanted}", compute_sha256(bytes))
     } else {
         return Ok(());
     };
     Err(ArchiveError::Digest {
-        url: shown(url),
+        url: redact_url(url),
         why,
     })
 }
@@ -399,7 +401,7 @@ mod tests {
             security,
             signed_by: None,
         };
-        archive.suites(&mirrors, "trixie", "amd64")
+        archive.fetch_suites(&mirrors, "trixie", "amd64")
     }
 
     fn suites(memory: &MemoryDocuments) -> Result<Vec<Suite>, ArchiveError> {
@@ -417,7 +419,7 @@ mod tests {
 
     #[test]
     fn three_suites_with_their_indexes() {
-        let suites = suites(&MemoryDocuments::archive()).unwrap();
+        let suites = suites(&MemoryDocuments::with_test_archive()).unwrap();
         let names: Vec<_> = suites
             .iter()
             .map(|s| (s.name.as_str(), s.base.as_str()))
@@ -435,7 +437,7 @@ mod tests {
 
     #[test]
     fn a_second_time_only_release_files_are_read() {
-        let memory = MemoryDocuments::archive();
+        let memory = MemoryDocuments::with_test_archive();
         let first = suites(&memory).unwrap();
         memory.asked.lock().unwrap().clear();
         assert_eq!(suites(&memory).unwrap(), first);
@@ -449,7 +451,7 @@ mod tests {
 
     #[test]
     fn a_cache_is_not_trusted() {
-        let memory = MemoryDocuments::archive();
+        let memory = MemoryDocuments::with_test_archive();
         let first = suites(&memory).unwrap();
         for bytes in memory.cache.lock().unwrap().values_mut() {
             bytes[0] ^= 1;
@@ -459,14 +461,14 @@ mod tests {
 
     #[test]
     fn a_mirror_without_digests_in_its_paths() {
-        let mut memory = MemoryDocuments::archive();
+        let mut memory = MemoryDocuments::with_test_archive();
         memory.documents.retain(|url, _| !url.contains("by-hash"));
         assert_eq!(suites(&memory).unwrap().len(), 3);
     }
 
     #[test]
     fn an_index_that_is_not_what_was_signed() {
-        let mut memory = MemoryDocuments::archive();
+        let mut memory = MemoryDocuments::with_test_archive();
         let url = by_hash_url(&memory);
         memory.documents.get_mut(&url).unwrap()[100] ^= 1;
         let error = suites(&memory).unwrap_err();
@@ -490,7 +492,7 @@ mod tests {
 
     #[test]
     fn another_suites_release_file_is_refused() {
-        let mut memory = MemoryDocuments::archive();
+        let mut memory = MemoryDocuments::with_test_archive();
         let other = memory.documents[&format!("{MAIN}/dists/trixie-updates/InRelease")].clone();
         memory
             .documents
@@ -511,7 +513,7 @@ mod tests {
     #[test]
     fn an_old_release_file_is_refused() {
         let late = suites_at(
-            &MemoryDocuments::archive(),
+            &MemoryDocuments::with_test_archive(),
             SecurityArchive::Known(SECURITY.to_owned()),
             NOW + 30 * 24 * 3600,
         );
@@ -527,7 +529,7 @@ mod tests {
     #[test]
     fn without_network_an_old_release_file_is_used_and_its_age_said() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        let mut memory = MemoryDocuments::archive();
+        let mut memory = MemoryDocuments::with_test_archive();
         memory.kept_since = Some(at(NOW));
         let security = || SecurityArchive::Known(SECURITY.to_owned());
         let notes = Notes::default();
@@ -556,7 +558,7 @@ mod tests {
 
     #[test]
     fn a_guessed_security_archive_may_be_missing_a_known_one_may_not() {
-        let memory = MemoryDocuments::archive();
+        let memory = MemoryDocuments::with_test_archive();
         let none = "https://deb.example.org/none".to_owned();
         assert_eq!(
             suites_at(&memory, SecurityArchive::Guessed(none.clone()), NOW)

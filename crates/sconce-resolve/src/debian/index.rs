@@ -86,13 +86,13 @@ pub struct Provider<'a> {
 impl<'a> DebianIndex<'a> {
     /// Adds the text of one suite's index; packages of other architectures than `architecture`
     /// and `all` are left out.
-    pub fn add(
+    pub fn add_suite(
         &mut self,
         suite: usize,
         text: &'a str,
         architecture: &str,
     ) -> Result<(), IndexError> {
-        for (number, paragraph) in control::paragraphs(text).enumerate() {
+        for (number, paragraph) in control::split_paragraphs(text).enumerate() {
             let package = parse_paragraph(suite, number + 1, paragraph)?;
             if package.architecture == architecture || package.architecture == "all" {
                 self.insert(package)?;
@@ -144,14 +144,14 @@ impl<'a> DebianIndex<'a> {
     }
 
     /// Every name, in no order.
-    pub fn names(&self) -> impl Iterator<Item = &'a str> + '_ {
+    pub fn package_names(&self) -> impl Iterator<Item = &'a str> + '_ {
         self.by_name.keys().copied()
     }
 
     /// The highest version of `name`; of equal ones the first suite's.
     #[must_use]
-    pub fn newest(&self, name: &str) -> Option<usize> {
-        self.versions(name).iter().copied().reduce(|best, next| {
+    pub fn find_newest(&self, name: &str) -> Option<usize> {
+        self.versions_of(name).iter().copied().reduce(|best, next| {
             let order = version::compare(self.packages[next].version, self.packages[best].version);
             if order.is_gt() { next } else { best }
         })
@@ -159,8 +159,8 @@ impl<'a> DebianIndex<'a> {
 
     /// Exactly this version of `name`, of the first suite that has it.
     #[must_use]
-    pub fn exactly(&self, name: &str, version: &str) -> Option<usize> {
-        self.versions(name)
+    pub fn find_version(&self, name: &str, version: &str) -> Option<usize> {
+        self.versions_of(name)
             .iter()
             .copied()
             .find(|number| self.packages[*number].version == version)
@@ -168,13 +168,13 @@ impl<'a> DebianIndex<'a> {
 
     /// Every version of `name`, in the suites' order.
     #[must_use]
-    pub fn versions(&self, name: &str) -> &[usize] {
+    pub fn versions_of(&self, name: &str) -> &[usize] {
         self.by_name.get(name).map_or(&[], Vec::as_slice)
     }
 
     /// Packages, of any version, that say they provide `name`.
     #[must_use]
-    pub fn providers(&self, name: &str) -> &[Provider<'a>] {
+    pub fn providers_of(&self, name: &str) -> &[Provider<'a>] {
         self.providers.get(name).map_or(&[], Vec::as_slice)
     }
 }
@@ -202,7 +202,7 @@ fn parse_paragraph(
         provides: "",
     };
     let (mut size, mut source) = ("", "");
-    for (field, value) in control::fields(text) {
+    for (field, value) in control::parse_fields(text) {
         match field {
             "Package" => package.name = value,
             "Version" => package.version = value,
@@ -287,9 +287,9 @@ mod tests {
     #[test]
     fn reads_real_paragraphs() {
         let mut index = DebianIndex::default();
-        index.add(0, REAL, "amd64").unwrap();
+        index.add_suite(0, REAL, "amd64").unwrap();
         assert_eq!(index.len(), 2);
-        let python = index.package(index.newest("python3.13-minimal").unwrap());
+        let python = index.package(index.find_newest("python3.13-minimal").unwrap());
         assert_eq!(python.version, "3.13.5-2+deb13u5");
         assert_eq!(python.size, 2_224_552);
         assert_eq!(
@@ -298,8 +298,8 @@ mod tests {
         );
         assert_eq!(python.pre_depends, "libc6 (>= 2.38)");
         assert!(python.sha256.starts_with("c1fda9e7"));
-        assert_eq!(index.providers("awk").len(), 1);
-        let mawk = index.package(index.newest("mawk").unwrap());
+        assert_eq!(index.providers_of("awk").len(), 1);
+        let mawk = index.package(index.find_newest("mawk").unwrap());
         assert_eq!((mawk.source, mawk.priority), ("mawk", 0));
     }
 
@@ -308,7 +308,7 @@ mod tests {
         let read = |source: &str| {
             let text = paragraph("gcc", "4:14.2.0-1", "amd64", "p") + source;
             let mut index = DebianIndex::default();
-            index.add(0, &text, "amd64").ok()?;
+            index.add_suite(0, &text, "amd64").ok()?;
             let package = index.package(0);
             Some((package.source.to_owned(), package.source_version.to_owned()))
         };
@@ -336,11 +336,11 @@ mod tests {
         let release = paragraph("a", "1.0-1", "amd64", "pool/a1.deb");
         let security = paragraph("a", "1.0-1+deb13u1", "amd64", "pool/a2.deb");
         let mut index = DebianIndex::default();
-        index.add(0, &release, "amd64").unwrap();
-        index.add(1, &security, "amd64").unwrap();
-        assert_eq!(index.package(index.newest("a").unwrap()).suite, 1);
-        assert_eq!(index.exactly("a", "1.0-1"), Some(0));
-        assert_eq!(index.newest("b"), None);
+        index.add_suite(0, &release, "amd64").unwrap();
+        index.add_suite(1, &security, "amd64").unwrap();
+        assert_eq!(index.package(index.find_newest("a").unwrap()).suite, 1);
+        assert_eq!(index.find_version("a", "1.0-1"), Some(0));
+        assert_eq!(index.find_newest("b"), None);
     }
 
     #[test]
@@ -351,8 +351,8 @@ mod tests {
         ]
         .join("\n");
         let mut index = DebianIndex::default();
-        index.add(0, &text, "amd64").unwrap();
-        assert_eq!(index.names().collect::<Vec<_>>(), ["b"]);
+        index.add_suite(0, &text, "amd64").unwrap();
+        assert_eq!(index.package_names().collect::<Vec<_>>(), ["b"]);
     }
 
     #[test]
@@ -370,7 +370,7 @@ mod tests {
             let mut index = DebianIndex::default();
             assert!(
                 index
-                    .add(0, &paragraph("a", "1", "all", path), "amd64")
+                    .add_suite(0, &paragraph("a", "1", "all", path), "amd64")
                     .is_err(),
                 "{path}"
             );
@@ -384,7 +384,7 @@ mod tests {
             "garbage".to_owned(),
         ] {
             assert!(
-                DebianIndex::default().add(0, &text, "amd64").is_err(),
+                DebianIndex::default().add_suite(0, &text, "amd64").is_err(),
                 "{text}"
             );
         }
@@ -393,7 +393,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(text in "(Package|Size|SHA256|: |\n|\n\n|\\PC){0,40}") {
-            let _ = DebianIndex::default().add(0, &text, "amd64");
+            let _ = DebianIndex::default().add_suite(0, &text, "amd64");
         }
     }
 }

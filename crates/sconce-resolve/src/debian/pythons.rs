@@ -5,8 +5,8 @@ use super::relation;
 
 /// The versions that a release has (`3.11`, `3.13`), lowest first.
 #[must_use]
-pub fn versions(index: &DebianIndex<'_>) -> Vec<String> {
-    let mut minors: Vec<u32> = index.names().filter_map(minor).collect();
+pub fn list_python_versions(index: &DebianIndex<'_>) -> Vec<String> {
+    let mut minors: Vec<u32> = index.package_names().filter_map(minor).collect();
     minors.sort_unstable();
     minors
         .into_iter()
@@ -17,7 +17,7 @@ pub fn versions(index: &DebianIndex<'_>) -> Vec<String> {
 /// The version that `python3` stands for.
 #[must_use]
 pub fn default_version(index: &DebianIndex<'_>) -> Option<String> {
-    let python3 = index.package(index.newest("python3")?);
+    let python3 = index.package(index.find_newest("python3")?);
     let groups = relation::parse_field(python3.depends).ok()?;
     let minor = groups
         .iter()
@@ -54,8 +54,8 @@ mod tests {
         ]
         .concat();
         let mut index = DebianIndex::default();
-        index.add(0, &text, "amd64").unwrap();
-        assert_eq!(versions(&index), ["3.9", "3.13"]);
+        index.add_suite(0, &text, "amd64").unwrap();
+        assert_eq!(list_python_versions(&index), ["3.9", "3.13"]);
         assert_eq!(default_version(&index).as_deref(), Some("3.13"));
         assert_eq!(default_version(&DebianIndex::default()), None);
     }

@@ -111,7 +111,7 @@ impl SuiteRelease {
     /// Reads the text of a release file whose signature has been checked.
     pub fn parse(text: &str) -> Result<Self, ReleaseError> {
         let field = |wanted: &str| {
-            control::fields(text)
+            control::parse_fields(text)
                 .find(|(name, _)| *name == wanted)
                 .map(|(_, value)| value)
         };
@@ -148,7 +148,7 @@ impl SuiteRelease {
     }
 
     /// Whether this is the suite `codename`, and to be believed at the time `now`.
-    pub fn check(&self, codename: &str, now: SystemTime) -> Result<(), ReleaseError> {
+    pub fn validate_suite(&self, codename: &str, now: SystemTime) -> Result<(), ReleaseError> {
         if self.codename != codename {
             return Err(ReleaseError::OtherSuite {
                 wanted: codename.to_owned(),
@@ -169,7 +169,7 @@ impl SuiteRelease {
     }
 
     /// The file at this path.
-    pub fn file(&self, path: &str) -> Result<&ReleaseFile, ReleaseError> {
+    pub fn require_file(&self, path: &str) -> Result<&ReleaseFile, ReleaseError> {
         self.files
             .iter()
             .find(|file| file.path == path)
@@ -286,11 +286,14 @@ mod tests {
         assert_eq!(release.valid_until, Some(at(MADE + WEEK)));
         assert!(release.by_hash);
         assert_eq!(
-            release.file("main/binary-amd64/Packages.xz").unwrap().size,
+            release
+                .require_file("main/binary-amd64/Packages.xz")
+                .unwrap()
+                .size,
             325_224
         );
         assert!(matches!(
-            release.file("main/binary-m68k/Packages.xz"),
+            release.require_file("main/binary-m68k/Packages.xz"),
             Err(ReleaseError::NoIndex { .. })
         ));
     }
@@ -298,7 +301,7 @@ mod tests {
     #[test]
     fn is_believed_for_its_suite_and_in_its_time_only() {
         let release = SuiteRelease::parse(REAL).unwrap();
-        let check = |name, seconds| release.check(name, at(seconds));
+        let check = |name, seconds| release.validate_suite(name, at(seconds));
         assert!(check("trixie-security", MADE).is_ok());
         assert!(check("trixie-security", MADE + WEEK).is_ok());
         assert!(check("trixie-security", MADE - 3600).is_ok());

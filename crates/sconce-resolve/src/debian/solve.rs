@@ -81,7 +81,7 @@ impl sconce_schema::Hint for SolveError {
 /// The packages that are needed so that every one of `requests` is there, sorted by name.
 /// `keep` holds versions, by name, that are taken before newer ones where the index still has
 /// them; when they stand in each other's way the newest are taken.
-pub fn solve(
+pub fn solve_dependencies(
     index: &DebianIndex<'_>,
     requests: &[String],
     keep: &BTreeMap<String, String>,
@@ -179,8 +179,8 @@ impl<'i, 'a: 'i> Search<'i, 'a> {
 
     fn run(mut self, requests: &[Relation<'i>]) -> Result<Vec<usize>, SolveError> {
         for request in requests {
-            if self.index.versions(request.name).is_empty()
-                && self.index.providers(request.name).is_empty()
+            if self.index.versions_of(request.name).is_empty()
+                && self.index.providers_of(request.name).is_empty()
             {
                 return Err(SolveError::NoSuchPackage {
                     name: request.name.to_owned(),
@@ -371,11 +371,15 @@ impl<'i, 'a: 'i> Search<'i, 'a> {
                 .get(relation.name)
                 .is_some_and(|number| relation.accepts(self.index.package(*number).version));
             by_name
-                || self.index.providers(relation.name).iter().any(|provider| {
-                    let package = self.index.package(provider.package);
-                    self.by_name.get(package.name) == Some(&provider.package)
-                        && accepts_provided(relation, provider.version)
-                })
+                || self
+                    .index
+                    .providers_of(relation.name)
+                    .iter()
+                    .any(|provider| {
+                        let package = self.index.package(provider.package);
+                        self.by_name.get(package.name) == Some(&provider.package)
+                            && accepts_provided(relation, provider.version)
+                    })
         })
     }
 
@@ -391,7 +395,7 @@ impl<'i, 'a: 'i> Search<'i, 'a> {
             );
             let mut providers: Vec<usize> = self
                 .index
-                .providers(relation.name)
+                .providers_of(relation.name)
                 .iter()
                 .filter(|provider| accepts_provided(relation, provider.version))
                 .map(|provider| provider.package)
@@ -411,8 +415,8 @@ impl<'i, 'a: 'i> Search<'i, 'a> {
     fn candidate(&self, name: &str) -> Option<usize> {
         self.keep
             .get(name)
-            .and_then(|version| self.index.exactly(name, version))
-            .or_else(|| self.index.newest(name))
+            .and_then(|version| self.index.find_version(name, version))
+            .or_else(|| self.index.find_newest(name))
     }
 
     /// Why a group has no option at all.
@@ -492,7 +496,7 @@ fn show_group(group: &[Relation<'_>]) -> String {
 fn near(name: &str, index: &DebianIndex<'_>) -> Vec<String> {
     let allowed = (name.len() / 4).max(1);
     let mut scored: Vec<(usize, &str)> = index
-        .names()
+        .package_names()
         .filter_map(|other| {
             if other.len().abs_diff(name.len()) <= allowed {
                 let distance = strsim::osa_distance(name, other);

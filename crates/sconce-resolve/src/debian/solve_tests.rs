@@ -24,13 +24,13 @@ fn solve_keeping(
 ) -> Result<Vec<String>, SolveError> {
     let text = index_text(lines);
     let mut index = DebianIndex::default();
-    index.add(0, &text, "amd64").unwrap();
+    index.add_suite(0, &text, "amd64").unwrap();
     let requests: Vec<String> = requests.iter().map(|r| (*r).to_owned()).collect();
     let keep = keep
         .iter()
         .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
         .collect();
-    let packages = solve(&index, &requests, &keep)?;
+    let packages = solve_dependencies(&index, &requests, &keep)?;
     Ok(packages
         .into_iter()
         .map(|number| index.package(number))

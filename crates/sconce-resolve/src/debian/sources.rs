@@ -59,7 +59,7 @@ pub enum SecurityArchive {
 impl SecurityArchive {
     /// The base address.
     #[must_use]
-    pub fn uri(&self) -> &str {
+    pub fn base_uri(&self) -> &str {
         match self {
             Self::Known(uri) | Self::Guessed(uri) => uri,
         }
@@ -117,9 +117,9 @@ fn parse_deb822(text: &str, sources: &mut Vec<AptSource>) {
         .map(|line| if line.trim().is_empty() { "" } else { line })
         .collect();
     let text = text.join("\n");
-    for paragraph in control::paragraphs(&text) {
+    for paragraph in control::split_paragraphs(&text) {
         let words = |wanted: &str| -> Vec<String> {
-            control::fields(paragraph)
+            control::parse_fields(paragraph)
                 .filter(|(name, _)| name.eq_ignore_ascii_case(wanted))
                 .flat_map(|(_, value)| value.split_whitespace().map(str::to_owned))
                 .collect()
@@ -131,7 +131,7 @@ fn parse_deb822(text: &str, sources: &mut Vec<AptSource>) {
         if disabled || !words("Types").iter().any(|t| t == "deb") {
             continue;
         }
-        let signed_by = control::fields(paragraph)
+        let signed_by = control::parse_fields(paragraph)
             .find(|(name, _)| name.eq_ignore_ascii_case("Signed-By"))
             .map(|(_, value)| signed_by(value));
         for uri in words("URIs") {
@@ -236,7 +236,10 @@ const SUITES: [&str; 13] = [
 
 /// Finds the archives. What the caller decided comes first; else the sources whose suites are
 /// Debian's. Which release they name does not matter: one archive holds all of them.
-pub fn find(files: &[AptFile], given: &MirrorOverride) -> Result<MirrorPair, NoMirrorError> {
+pub fn select_mirrors(
+    files: &[AptFile],
+    given: &MirrorOverride,
+) -> Result<MirrorPair, NoMirrorError> {
     let sources = parse(files);
     let best = |wanted: fn(&AptSource) -> Option<u32>| {
         // Of equal ones the first, as apt's order is the person's order.
@@ -333,7 +336,7 @@ mod tests {
     }
 
     fn find_in(files: &[AptFile]) -> Result<MirrorPair, NoMirrorError> {
-        find(files, &MirrorOverride::default())
+        select_mirrors(files, &MirrorOverride::default())
     }
 
     #[test]
@@ -360,7 +363,7 @@ deb http://mirror.example/debian-security/ bookworm-security main
         let mirrors = find_in(&[file("/etc/apt/sources.list", text)]).unwrap();
         assert_eq!(mirrors.main, "http://mirror.example/debian");
         assert_eq!(
-            mirrors.security.uri(),
+            mirrors.security.base_uri(),
             "http://mirror.example/debian-security"
         );
         assert_eq!(mirrors.signed_by, None);
@@ -391,7 +394,7 @@ deb http://mirror.example/debian-security/ bookworm-security main
         .unwrap();
         assert_eq!(mirrors.main, "https://near.example/debian");
         assert_eq!(
-            mirrors.security.uri(),
+            mirrors.security.base_uri(),
             "https://near.example/debian-security"
         );
     }
@@ -435,7 +438,7 @@ deb http://mirror.example/debian-security/ bookworm-security main
             main: Some("https://m.example/debian/".into()),
             security: None,
         };
-        let mirrors = find(&files, &given).unwrap();
+        let mirrors = select_mirrors(&files, &given).unwrap();
         assert_eq!(mirrors.main, "https://m.example/debian");
         assert_eq!(
             mirrors.security,
@@ -447,7 +450,7 @@ deb http://mirror.example/debian-security/ bookworm-security main
             ..given
         };
         assert_eq!(
-            find(&[], &given).unwrap().security,
+            select_mirrors(&[], &given).unwrap().security,
             SecurityArchive::Known("https://s.example/x".into())
         );
     }

@@ -18,7 +18,7 @@ pub fn compare(left: &str, right: &str) -> Ordering {
 
 /// The upstream part: without epoch and revision (`1:2.41-12+deb13u1` gives `2.41`).
 #[must_use]
-pub fn upstream(version: &str) -> &str {
+pub fn upstream_version(version: &str) -> &str {
     split_revision(split_epoch(version).1).0
 }
 
@@ -128,8 +128,8 @@ mod tests {
 
     #[test]
     fn upstream_has_neither_epoch_nor_revision() {
-        assert_eq!(upstream("1:2.41-12+deb13u1"), "2.41");
-        assert_eq!(upstream("2.36"), "2.36");
+        assert_eq!(upstream_version("1:2.41-12+deb13u1"), "2.41");
+        assert_eq!(upstream_version("2.36"), "2.36");
     }
 
     proptest! {

@@ -13,7 +13,7 @@ use tracing::{debug, info};
 use super::index_settings::IndexSettings;
 use super::pylock::{self, PylockError};
 use super::says_disk_full;
-use sconce_base::text::redact;
+use sconce_base::text::redact_url_credentials;
 use sconce_formats::tags::WheelTarget;
 
 /// What is wanted. All three may be given; together they are one set.
@@ -221,7 +221,7 @@ const PLATFORMS: [u32; 12] = [17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40];
 
 impl UvCompile<'_> {
     /// Resolves to one wheel for each package, sorted by name.
-    pub fn run(&self, requirements: &Requirements) -> Result<Vec<Wheel>, CompileError> {
+    pub fn resolve_wheels(&self, requirements: &Requirements) -> Result<Vec<Wheel>, CompileError> {
         if requirements.is_empty() {
             return Ok(Vec::new());
         }
@@ -251,7 +251,7 @@ impl UvCompile<'_> {
         let output = self.call(requirements, &lock).map_err(failed)?;
         debug!(status = %output.status, "uv ended");
         if !output.status.success() {
-            let stderr = redact(String::from_utf8_lossy(&output.stderr).trim_end());
+            let stderr = redact_url_credentials(String::from_utf8_lossy(&output.stderr).trim_end());
             if says_disk_full(&stderr) {
                 let cache = self.cache_folder();
                 return Err(CompileError::DiskFull { cache, stderr });
@@ -285,17 +285,17 @@ impl UvCompile<'_> {
             .args(["--python-platform", &self.platform()])
             .arg("--output-file")
             .arg(lock)
-            .args(self.index.arguments())
+            .args(self.index.uv_args())
             .current_dir(self.folder)
             .env_clear()
             .envs(self.environment)
             .env(CACHE, self.cache_folder())
-            .envs(self.index.variables(self.pip_index, self.environment))
+            .envs(self.index.uv_variables(self.pip_index, self.environment))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         if self.index.is_empty() {
-            command.args(self.pip_index.arguments());
+            command.args(self.pip_index.uv_args());
         }
         command.args(
             [&requirements.file, &requirements.pyproject]

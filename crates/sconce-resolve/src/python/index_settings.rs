@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::compile::names_indexes;
-use sconce_base::text::redact;
+use sconce_base::text::redact_url_credentials;
 
 /// Settings of indexes, as pip has them.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -30,9 +30,16 @@ pub struct IndexSettings {
 impl fmt::Debug for IndexSettings {
     // The addresses can hold passwords.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let clean = |urls: &[String]| urls.iter().map(|url| redact(url)).collect::<Vec<_>>();
+        let clean = |urls: &[String]| {
+            urls.iter()
+                .map(|url| redact_url_credentials(url))
+                .collect::<Vec<_>>()
+        };
         f.debug_struct("IndexSettings")
-            .field("index_url", &self.index_url.as_deref().map(redact))
+            .field(
+                "index_url",
+                &self.index_url.as_deref().map(redact_url_credentials),
+            )
             .field("extra_index_urls", &clean(&self.extra_index_urls))
             .field("find_links", &clean(&self.find_links))
             .field("no_index", &self.no_index)
@@ -50,7 +57,7 @@ impl IndexSettings {
     }
 
     /// What has to be said on uv's command line: there is no variable for it.
-    pub(super) fn arguments(&self) -> Vec<&'static str> {
+    pub(super) fn uv_args(&self) -> Vec<&'static str> {
         if self.no_index {
             vec!["--no-index"]
         } else {
@@ -73,7 +80,7 @@ impl IndexSettings {
 
     /// The variables to set for uv besides `environment`. These settings, the spec's, come
     /// before what the environment says; `pip`'s only count when neither says anything.
-    pub(super) fn variables(
+    pub(super) fn uv_variables(
         &self,
         pip: &Self,
         environment: &BTreeMap<OsString, OsString>,
@@ -163,15 +170,15 @@ mod tests {
         let own = environment(&[("UV_INDEX_URL", "https://uv.example")]);
         let is = |value: &str| OsString::from(value);
         assert_eq!(
-            spec.variables(&pip, &own),
+            spec.uv_variables(&pip, &own),
             [
                 ("UV_INDEX_URL", is("")),
                 ("UV_DEFAULT_INDEX", is("https://spec.example"))
             ]
         );
-        assert_eq!(none.variables(&pip, &own), []);
+        assert_eq!(none.uv_variables(&pip, &own), []);
         assert_eq!(
-            none.variables(&pip, &environment(&[])),
+            none.uv_variables(&pip, &environment(&[])),
             [("UV_DEFAULT_INDEX", is("https://pip.example"))]
         );
     }
@@ -193,7 +200,7 @@ mod tests {
             trusted_hosts: vec!["e.example".into()],
         };
         let variables: BTreeMap<_, _> = settings
-            .variables(&IndexSettings::default(), &environment(&[]))
+            .uv_variables(&IndexSettings::default(), &environment(&[]))
             .into_iter()
             .collect();
         let text = |name: &str| variables[name].to_str().unwrap().to_owned();
@@ -205,7 +212,7 @@ mod tests {
         );
         assert_eq!(text("UV_INSECURE_HOST"), "e.example");
         assert_eq!(text("SSL_CERT_FILE"), "/ca.pem");
-        assert_eq!(settings.arguments(), ["--no-index"]);
+        assert_eq!(settings.uv_args(), ["--no-index"]);
     }
 
     #[test]
@@ -215,7 +222,7 @@ mod tests {
             ..IndexSettings::default()
         };
         let own = environment(&[("SSL_CERT_FILE", "/own.pem")]);
-        assert_eq!(IndexSettings::default().variables(&pip, &own), []);
+        assert_eq!(IndexSettings::default().uv_variables(&pip, &own), []);
     }
 
     #[test]

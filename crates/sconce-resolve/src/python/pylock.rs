@@ -8,7 +8,7 @@ use sconce_schema::{Hint, Sha256, exit};
 use serde::Deserialize;
 
 use sconce_base::text::without_credentials;
-use sconce_formats::normalize;
+use sconce_formats::normalize_project_name;
 use sconce_formats::tags::{WheelName, WheelTarget};
 
 /// Why a `pylock.toml` cannot be used.
@@ -154,7 +154,7 @@ fn choose(package: &Package, target: WheelTarget, folder: &Path) -> Result<Wheel
         Some(version) => format!("{} {version}", package.name),
         None => package.name.clone(),
     };
-    if normalize(&package.name).as_deref() != Some(&package.name) {
+    if normalize_project_name(&package.name).as_deref() != Some(&package.name) {
         return Err(unsound(
             package,
             "not a normalised project name",
@@ -186,16 +186,16 @@ fn choose(package: &Package, target: WheelTarget, folder: &Path) -> Result<Wheel
     }
     let best = names
         .iter()
-        .filter_map(|(name, file, entry)| Some((name.fit(target)?, name, *file, *entry)))
+        .filter_map(|(name, file, entry)| Some((name.tag_priority(target)?, name, *file, *entry)))
         .max_by_key(|(fit, ..)| *fit);
     let Some((_, name, file, entry)) = best else {
-        let tags: Vec<String> = names.iter().map(|(name, ..)| name.tags()).collect();
+        let tags: Vec<String> = names.iter().map(|(name, ..)| name.tag_string()).collect();
         return Err(PylockError::NoWheel {
             package: label,
             found: tags.join(", "),
         });
     };
-    if normalize(name.project).as_deref() != Some(&package.name) {
+    if normalize_project_name(name.project).as_deref() != Some(&package.name) {
         return Err(unsound(package, "the wheel is another project's", file));
     }
     let digest = entry
@@ -485,7 +485,7 @@ mod tests {
         #[test]
         fn no_text_panics(url in "\\PC{0,30}", name in "\\PC{0,8}") {
             let _ = without_credentials(&url);
-            let _ = normalize(&name);
+            let _ = normalize_project_name(&name);
             let _ = decode_percent(&url);
             let _ = read(&url);
         }

@@ -11,7 +11,7 @@ use sconce_schema::{Hint, Progress, Sha256, exit};
 use sconce_store::{Store, StoreError, TreeBuildError, TreeBuildOptions};
 use tracing::info;
 
-use crate::documents::sha256;
+use crate::documents::compute_sha256;
 use sconce_formats::tags::CpuArchitecture;
 
 /// The oldest uv that is used: from 0.7 on `uv pip compile` writes `pylock.toml`, takes the
@@ -127,7 +127,7 @@ impl Hint for UvError {
 
 /// Finds uv, or brings it into the store. `environment` is the caller's whole environment, which
 /// pip needs for its own settings.
-pub fn find(
+pub fn find_or_fetch(
     source: &UvSource,
     store: &Store,
     environment: &BTreeMap<OsString, OsString>,
@@ -151,7 +151,7 @@ pub fn find(
         }
     }
     // uv runs here, whatever machine the lock is for.
-    let pinned = CpuArchitecture::host().and_then(|machine| {
+    let pinned = CpuArchitecture::current_host().and_then(|machine| {
         let (_, digest) = PINNED_WHEELS.iter().find(|(m, _)| *m == machine)?;
         Some((machine, digest.parse::<Sha256>().ok()?))
     });
@@ -159,7 +159,7 @@ pub fn find(
         return Err(UvError::Nowhere { found_uv });
     };
     let key = format!("{PINNED}-{}-{wanted}", machine.name());
-    if let Some(folder) = store.tree("uv", &key) {
+    if let Some(folder) = store.find_tree("uv", &key) {
         info!(version = %PINNED, "uv: the one in the store");
         return Ok(folder.join("uv"));
     }
@@ -256,7 +256,7 @@ fn bring(
         stderr: "it left no file".to_owned(),
     })?;
     // pip checked it too; but what is run was checked here.
-    let found = sha256(&fs::read(&wheel).map_err(disk("read", &wheel))?);
+    let found = compute_sha256(&fs::read(&wheel).map_err(disk("read", &wheel))?);
     if found != wanted {
         return Err(UvError::Digest { found, wanted });
     }
@@ -316,7 +316,9 @@ fn succeeded(what: &'static str, output: &Output, folder: &Path) -> Result<(), U
     if output.status.success() {
         return Ok(());
     }
-    let stderr = sconce_base::text::redact(String::from_utf8_lossy(&output.stderr).trim_end());
+    let stderr = sconce_base::text::redact_url_credentials(
+        String::from_utf8_lossy(&output.stderr).trim_end(),
+    );
     if super::says_disk_full(&stderr) {
         let full = std::io::ErrorKind::StorageFull.into();
         return Err(disk("write to", folder)(full));
@@ -341,7 +343,7 @@ mod tests {
     fn find_with(folder: &Path, source: &UvSource) -> Result<PathBuf, UvError> {
         let store = Store::open(&folder.join("store")).unwrap();
         let environment = BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]);
-        find(source, &store, &environment, &NoProgress)
+        find_or_fetch(source, &store, &environment, &NoProgress)
     }
 
     #[test]
@@ -456,7 +458,7 @@ mod tests {
             }
             let store = Store::open(&at("store")).unwrap();
             let environment = BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]);
-            find(&source, &store, &environment, &waits).unwrap_err();
+            find_or_fetch(&source, &store, &environment, &waits).unwrap_err();
         });
         let said = waits.said.into_inner().unwrap();
         let [wait, over] = said.as_slice() else {

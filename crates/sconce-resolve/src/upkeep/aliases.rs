@@ -21,7 +21,7 @@ fn upstream(finding: &Vulnerability) -> BTreeSet<&str> {
 /// Findings of one subject (its number stands before each) that share an id or an alias, or are
 /// about one and the same upstream vulnerability, become one. A distribution's advisory that
 /// bundles several becomes another name of each, where each was found by itself.
-pub(super) fn merged(found: Vec<(usize, Vulnerability)>) -> Vec<Vulnerability> {
+pub(super) fn merge_aliases(found: Vec<(usize, Vulnerability)>) -> Vec<Vulnerability> {
     let mut groups = Groups::default();
     for (at, (subject, finding)) in found.iter().enumerate() {
         groups.parent.push(at);
@@ -118,7 +118,7 @@ fn both(mut one: Vulnerability, other: Vulnerability) -> Vulnerability {
     one.severity.extend(other.severity);
     one.summary = one.summary.or(other.summary);
     one.fixed = match (one.fixed, other.fixed) {
-        (Some(a), Some(b)) => match ecosystem.compare(&a, &b) {
+        (Some(a), Some(b)) => match ecosystem.compare_versions(&a, &b) {
             Some(order) if order.is_lt() => Some(b),
             _ => Some(a),
         },
@@ -175,7 +175,7 @@ mod tests {
                 f.fixed.unwrap_or_default()
             )
         };
-        merged(found).into_iter().map(one).collect()
+        merge_aliases(found).into_iter().map(one).collect()
     }
 
     #[test]
@@ -244,7 +244,10 @@ mod tests {
                 finding(&format!("X-{n}"), &[&format!("X-{}", n + 1)], None),
             )
         };
-        assert_eq!(merged((0..50_000).map(link).collect()).len(), 1);
-        assert_eq!(merged((0..50_000).rev().map(link).collect()).len(), 1);
+        assert_eq!(merge_aliases((0..50_000).map(link).collect()).len(), 1);
+        assert_eq!(
+            merge_aliases((0..50_000).rev().map(link).collect()).len(),
+            1
+        );
     }
 }

@@ -7,11 +7,11 @@ use sconce_schema::{Hint, exit};
 use serde::Serialize;
 
 use super::aliases;
-use super::judge::{AdvisoryMatch, judge};
+use super::judge::{AdvisoryMatch, match_advisory};
 use super::osv::{Affected, OsvEntry, OsvSeverity};
 use super::versions::Ecosystem;
-use sconce_base::text::printable;
-use sconce_formats::normalize;
+use sconce_base::text::to_printable;
+use sconce_formats::normalize_project_name;
 
 /// Debian's releases by codename, as databases number them.
 const DEBIAN: [(&str, &str); 2] = [("bookworm", "12"), ("trixie", "13")];
@@ -193,7 +193,7 @@ impl LockAuditor {
     }
 
     /// Takes an entry of the database.
-    pub fn take(&mut self, entry: &OsvEntry) {
+    pub fn add_entry(&mut self, entry: &OsvEntry) {
         if entry.withdrawn.is_some() {
             return;
         }
@@ -204,7 +204,7 @@ impl LockAuditor {
                 let package = affected.package.as_ref()?;
                 let ecosystem = self.ecosystem(&package.ecosystem)?;
                 let name = match ecosystem {
-                    Ecosystem::Python => normalize(&package.name)?,
+                    Ecosystem::Python => normalize_project_name(&package.name)?,
                     Ecosystem::Debian => package.name.clone(),
                 };
                 Some((ecosystem, affected, name))
@@ -221,7 +221,7 @@ impl LockAuditor {
                 continue;
             };
             for &number in numbers {
-                let verdict = judge(affected, ecosystem, &self.subjects[number].version);
+                let verdict = match_advisory(affected, ecosystem, &self.subjects[number].version);
                 let (so_far, severity) = verdicts
                     .entry(number)
                     .or_insert((AdvisoryMatch::Clear, Vec::new()));
@@ -272,7 +272,7 @@ impl LockAuditor {
                 self.done.unclear.push(UndecidedEntry {
                     subject,
                     id: word(&entry.id),
-                    why: printable(&why, SUMMARY_CHARACTERS),
+                    why: to_printable(&why, SUMMARY_CHARACTERS),
                 });
                 return;
             }
@@ -321,7 +321,7 @@ impl LockAuditor {
             return Err(AuditError::TooMany { limit: MOST_FOUND });
         }
         // Only now is it known which ids are one vulnerability.
-        let mut findings = aliases::merged(std::mem::take(&mut self.found));
+        let mut findings = aliases::merge_aliases(std::mem::take(&mut self.found));
         let all = findings.len();
         findings.retain(|one| !self.ignores(&one.id, &one.aliases, &one.upstream));
         self.done.ignored += all - findings.len();
@@ -357,7 +357,7 @@ fn subjects(lock: &Lock) -> Result<Vec<AuditedPackage>, AuditError> {
         .iter()
         .map(|wheel| AuditedPackage {
             ecosystem: Ecosystem::Python,
-            name: normalize(&wheel.name).unwrap_or_else(|| wheel.name.clone()),
+            name: normalize_project_name(&wheel.name).unwrap_or_else(|| wheel.name.clone()),
             version: wheel.version.clone(),
             packages: vec![wheel.name.clone()],
         })
@@ -387,7 +387,8 @@ fn subjects(lock: &Lock) -> Result<Vec<AuditedPackage>, AuditError> {
 fn worse(one: AdvisoryMatch, other: AdvisoryMatch, ecosystem: Ecosystem) -> AdvisoryMatch {
     match (one, other) {
         (AdvisoryMatch::Affected { fixed: a }, AdvisoryMatch::Affected { fixed: b }) => {
-            let lower = |a: &String, b: &String| ecosystem.compare(a, b).is_none_or(|o| o.is_le());
+            let lower =
+                |a: &String, b: &String| ecosystem.compare_versions(a, b).is_none_or(|o| o.is_le());
             let fixed = match (a, b) {
                 (Some(a), Some(b)) => Some(if lower(&a, &b) { a } else { b }),
                 (a, b) => a.or(b),
@@ -420,7 +421,7 @@ fn shown(severity: &OsvSeverity) -> OsvSeverity {
 }
 
 fn word(text: &str) -> String {
-    printable(text, WORD_CHARACTERS)
+    to_printable(text, WORD_CHARACTERS)
 }
 
 /// The entry's own line, or the first one of its story.
@@ -428,7 +429,7 @@ fn summary(entry: &OsvEntry) -> Option<String> {
     let texts = [&entry.summary, &entry.details];
     let mut lines = texts.into_iter().flatten().flat_map(|text| text.lines());
     let line = lines.find(|line| !line.trim().is_empty())?;
-    Some(printable(line.trim(), SUMMARY_CHARACTERS))
+    Some(to_printable(line.trim(), SUMMARY_CHARACTERS))
 }
 
 #[cfg(test)]

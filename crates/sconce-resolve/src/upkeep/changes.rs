@@ -56,7 +56,7 @@ impl LockChanges {
 
     /// How many are security updates.
     #[must_use]
-    pub fn security(&self) -> usize {
+    pub fn security_update_count(&self) -> usize {
         let is = |change: &&LockChange| change.security == Some(true);
         self.0.iter().filter(is).count()
     }
@@ -66,10 +66,10 @@ impl LockChanges {
 type LockedPackage<'l> = (&'l str, &'l sconce_schema::Sha256);
 
 /// Compares the lock that is there with one that takes the newest of everything. `security` is
-/// [`crate::Resolved::security`] of the latter. Where a package was found, and how large it is,
+/// [`crate::Resolved::security_update_count`] of the latter. Where a package was found, and how large it is,
 /// is no difference.
 #[must_use]
-pub fn changes(
+pub fn diff_locks(
     present: &Lock,
     newest: &Lock,
     security: Option<&BTreeMap<String, String>>,
@@ -140,11 +140,13 @@ fn compare(
 /// A version that is none (a lock may have been edited) is still another one: the new one counts
 /// as newer.
 fn order(ecosystem: Ecosystem, old: &str, new: &str) -> Ordering {
-    ecosystem.compare(old, new).unwrap_or(if old == new {
-        Ordering::Equal
-    } else {
-        Ordering::Less
-    })
+    ecosystem
+        .compare_versions(old, new)
+        .unwrap_or(if old == new {
+            Ordering::Equal
+        } else {
+            Ordering::Less
+        })
 }
 
 /// Also where the newest version is the release's own: a point release takes in what the security
@@ -197,7 +199,7 @@ mod tests {
             ],
         );
         let secure = BTreeMap::from([("openssl".to_owned(), "3.5.1-1+deb13u2".to_owned())]);
-        let found = changes(&present, &newest, Some(&secure));
+        let found = diff_locks(&present, &newest, Some(&secure));
         assert_eq!(
             kinds(&found),
             [
@@ -211,12 +213,15 @@ mod tests {
             ]
         );
         assert_eq!(
-            (found.count(LockChangeKind::Newer), found.security()),
+            (
+                found.count(LockChangeKind::Newer),
+                found.security_update_count()
+            ),
             (3, 1)
         );
         assert_eq!(found.0[6].locked.as_deref(), Some("5.40.1-6"));
         assert_eq!(found.0[6].newest, None);
-        assert!(changes(&present, &present, Some(&secure)).0.is_empty());
+        assert!(diff_locks(&present, &present, Some(&secure)).0.is_empty());
     }
 
     #[test]
@@ -227,7 +232,7 @@ mod tests {
                 lock(&[], &[deb("openssl", locked)]),
                 lock(&[], &[deb("openssl", newest)]),
             );
-            changes(&present, &new, Some(&secure)).0[0].security
+            diff_locks(&present, &new, Some(&secure)).0[0].security
         };
         assert_eq!(security("1-1", "1-1+deb13u1", "1-1+deb13u2"), Some(true));
         assert_eq!(
@@ -240,7 +245,7 @@ mod tests {
     #[test]
     fn without_a_security_archive_nothing_is_claimed() {
         let (present, newest) = (lock(&[], &[deb("a", "1")]), lock(&[], &[deb("a", "2")]));
-        assert_eq!(changes(&present, &newest, None).0[0].security, None);
+        assert_eq!(diff_locks(&present, &newest, None).0[0].security, None);
     }
 
     #[test]
@@ -251,7 +256,7 @@ mod tests {
         other.wheels[0].size = None;
         other.debs[0].url = "https://mirror.example.org/b".into();
         other.debs[0].source = Some("c".into());
-        assert!(changes(&present, &other, None).0.is_empty());
+        assert!(diff_locks(&present, &other, None).0.is_empty());
     }
 
     #[test]
@@ -261,7 +266,7 @@ mod tests {
             lock(&[wheel("a", "1")], &[]),
         );
         assert_eq!(
-            changes(&present, &newest, None).0[0].kind,
+            diff_locks(&present, &newest, None).0[0].kind,
             LockChangeKind::Newer
         );
     }

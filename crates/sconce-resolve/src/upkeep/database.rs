@@ -17,7 +17,7 @@ use serde::de::{Deserializer as _, Error as _, SeqAccess, Visitor};
 
 use super::osv::OsvEntry;
 use crate::debian::release::days_since_1970;
-use sconce_base::text::printable;
+use sconce_base::text::to_printable;
 
 /// What a database may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,7 +174,7 @@ impl Hint for DatabaseError {
 /// # Errors
 /// [`DatabaseError`] at the first entry that is none: an audit that passes over some says "clear"
 /// without knowing it.
-pub fn read(
+pub fn read_database(
     path: &Path,
     limits: DatabaseLimits,
     each: &mut dyn FnMut(&OsvEntry),
@@ -251,7 +251,7 @@ fn folder(path: &Path, depth: u32, reader: &mut Reader<'_>) -> Result<(), Databa
 ///
 /// # Errors
 /// [`ContentError`].
-pub fn archive(
+pub fn read_archive(
     bytes: impl Read + Seek,
     limits: DatabaseLimits,
     each: &mut dyn FnMut(&OsvEntry),
@@ -267,7 +267,7 @@ pub fn archive(
 ///
 /// # Errors
 /// [`ContentError`].
-pub fn stream(
+pub fn read_json(
     text: impl BufRead,
     limits: DatabaseLimits,
     each: &mut dyn FnMut(&OsvEntry),
@@ -322,7 +322,7 @@ impl<'a> Reader<'a> {
             if !name.ends_with(".json") {
                 continue;
             }
-            let name = printable(&name, 200);
+            let name = to_printable(&name, 200);
             let method = listed.compression_method();
             let entry = zip
                 .get_entry(listed.wayfinder())

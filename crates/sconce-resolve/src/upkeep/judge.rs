@@ -18,7 +18,11 @@ pub(super) enum AdvisoryMatch {
 
 /// Judges `version` by one of an entry's `affected` objects, whose package is already known to be
 /// the right one.
-pub(super) fn judge(affected: &Affected, ecosystem: Ecosystem, version: &str) -> AdvisoryMatch {
+pub(super) fn match_advisory(
+    affected: &Affected,
+    ecosystem: Ecosystem,
+    version: &str,
+) -> AdvisoryMatch {
     let is = |named: &String| {
         named == version || ecosystem.compare_with_advisory(version, named) == Some(Ordering::Equal)
     };
@@ -103,7 +107,7 @@ fn includes(range: &OsvRange, ecosystem: Ecosystem, version: &str) -> Result<boo
     // Each was compared with `version` above, so each is a version.
     events.sort_by(|(a, a_at, _), (b, b_at, _)| {
         let order = match (a, b) {
-            (Some(a), Some(b)) => ecosystem.compare(a, b).unwrap_or(Ordering::Equal),
+            (Some(a), Some(b)) => ecosystem.compare_versions(a, b).unwrap_or(Ordering::Equal),
             (a, b) => a.is_some().cmp(&b.is_some()),
         };
         order.then(a_at.cmp(b_at))
@@ -131,7 +135,7 @@ fn lowest_fix(affected: &Affected, ecosystem: Ecosystem, version: &str) -> Optio
             let order = ecosystem.compare_with_advisory(version, fixed);
             order.is_some_and(Ordering::is_lt)
         })
-        .min_by(|a, b| ecosystem.compare(a, b).unwrap_or(Ordering::Equal))
+        .min_by(|a, b| ecosystem.compare_versions(a, b).unwrap_or(Ordering::Equal))
         .map(str::to_owned)
 }
 
@@ -152,7 +156,7 @@ mod tests {
 
     /// `!` for affected without a fix, the fix where there is one, `-` for clear, `?` for unclear.
     fn said(affected: &Affected, ecosystem: Ecosystem, version: &str) -> String {
-        match judge(affected, ecosystem, version) {
+        match match_advisory(affected, ecosystem, version) {
             AdvisoryMatch::Clear => "-".into(),
             AdvisoryMatch::Affected { fixed } => fixed.unwrap_or_else(|| "!".into()),
             AdvisoryMatch::Unclear { .. } => "?".into(),
@@ -308,7 +312,7 @@ mod tests {
             let turn = seed as usize % events.len();
             events.rotate_left(turn);
             let entry = range(&events.join(","));
-            let found = judge(&entry, Ecosystem::Python, &at.to_string());
+            let found = match_advisory(&entry, Ecosystem::Python, &at.to_string());
             prop_assert_eq!(matches!(found, AdvisoryMatch::Affected { fixed: Some(_) }), inside);
         }
     }

@@ -11,4 +11,4 @@ mod testing;
 pub mod versions;
 
 pub use audit::{AuditReport, LockAuditor};
-pub use changes::{LockChanges, changes};
+pub use changes::{LockChanges, diff_locks};

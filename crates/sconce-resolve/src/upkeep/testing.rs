@@ -45,5 +45,5 @@ pub(super) fn lock(wheels: &[Wheel], debs: &[Deb]) -> Lock {
 }
 
 fn digest(name: &str, version: &str) -> Sha256 {
-    crate::documents::sha256(format!("{name} {version}").as_bytes())
+    crate::documents::compute_sha256(format!("{name} {version}").as_bytes())
 }

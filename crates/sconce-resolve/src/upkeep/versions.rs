@@ -20,7 +20,7 @@ pub enum Ecosystem {
 impl Ecosystem {
     /// Compares two versions; `None` where one of them is none in this ecosystem.
     #[must_use]
-    pub fn compare(self, left: &str, right: &str) -> Option<Ordering> {
+    pub fn compare_versions(self, left: &str, right: &str) -> Option<Ordering> {
         match self {
             Self::Python => Some(python(left)?.cmp(&python(right)?)),
             Self::Debian if is_debian(left) && is_debian(right) => {
@@ -30,7 +30,7 @@ impl Ecosystem {
         }
     }
 
-    /// As [`Ecosystem::compare`], of a locked version with one that an advisory names. A local
+    /// As [`Ecosystem::compare_versions`], of a locked version with one that an advisory names. A local
     /// version such as `2.8.0+cu126` counts as `2.8.0` unless the advisory names a local version
     /// too, as in PEP 440's `==`: else it would lie above "the last affected is 2.8.0".
     #[must_use]
@@ -44,7 +44,7 @@ impl Ecosystem {
                     locked.without_local().cmp(&named)
                 })
             }
-            Self::Debian => self.compare(locked, named),
+            Self::Debian => self.compare_versions(locked, named),
         }
     }
 }
@@ -96,12 +96,12 @@ mod tests {
             "1!0.1",
         ];
         for pair in sorted.windows(2) {
-            let order = Ecosystem::Python.compare(pair[0], pair[1]);
+            let order = Ecosystem::Python.compare_versions(pair[0], pair[1]);
             assert_eq!(order, Some(Ordering::Less), "{pair:?}");
         }
         for (a, b) in [("1.0", "1"), ("1.0-1", "1.post1"), ("V1.0-ALPHA", "1a0")] {
             assert_eq!(
-                Ecosystem::Python.compare(a, b),
+                Ecosystem::Python.compare_versions(a, b),
                 Some(Ordering::Equal),
                 "{a}"
             );
@@ -112,10 +112,18 @@ mod tests {
     fn what_is_no_version_is_not_compared() {
         let huge = "9".repeat(30);
         for text in ["", "2004d", "1.0.*", "<unfixed>", "1 0", &huge] {
-            assert_eq!(Ecosystem::Python.compare("1", text), None, "{text}");
+            assert_eq!(
+                Ecosystem::Python.compare_versions("1", text),
+                None,
+                "{text}"
+            );
         }
         for text in ["", "<unfixed>", "unfixed", "1 0", "1_0"] {
-            assert_eq!(Ecosystem::Debian.compare("1", text), None, "{text}");
+            assert_eq!(
+                Ecosystem::Debian.compare_versions("1", text),
+                None,
+                "{text}"
+            );
         }
     }
 
@@ -135,7 +143,7 @@ mod tests {
             b in "[0-9]{1,2}(\\.[0-9]){0,2}(a|b|rc|\\.post|\\.dev)?[0-9]?(\\+[a-z0-9]{1,2})?",
             c in "[0-9]{1,2}(\\.[0-9]){0,2}(a|b|rc|\\.post|\\.dev)?[0-9]?(\\+[a-z0-9]{1,2})?",
         ) {
-            let compare = |a: &str, b: &str| Ecosystem::Python.compare(a, b).unwrap();
+            let compare = |a: &str, b: &str| Ecosystem::Python.compare_versions(a, b).unwrap();
             prop_assert_eq!(compare(&a, &b), compare(&b, &a).reverse());
             if compare(&a, &b).is_le() && compare(&b, &c).is_le() {
                 prop_assert!(compare(&a, &c).is_le());
@@ -145,7 +153,7 @@ mod tests {
         #[test]
         fn no_text_panics(a in "\\PC{0,30}", b in "[0-9a-z.+!~:-]{0,30}") {
             for ecosystem in [Ecosystem::Python, Ecosystem::Debian] {
-                let _ = ecosystem.compare(&a, &b);
+                let _ = ecosystem.compare_versions(&a, &b);
                 let _ = ecosystem.compare_with_advisory(&b, &a);
             }
         }

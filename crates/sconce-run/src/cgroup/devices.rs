@@ -51,7 +51,7 @@ const HARMLESS: [DeviceRule; 8] = [
 
 /// The harmless devices and `nodes`. What is neither a character nor a block device is left out:
 /// it is no matter of the device controller.
-pub(super) fn rules(nodes: &[DeviceNode]) -> Vec<DeviceRule> {
+pub(super) fn build_rules(nodes: &[DeviceNode]) -> Vec<DeviceRule> {
     let given = nodes.iter().filter_map(|node| {
         let kind = match node.r#type.as_str() {
             // `u` is how mknod(1) names a character device without a buffer.
@@ -69,7 +69,7 @@ pub(super) fn rules(nodes: &[DeviceNode]) -> Vec<DeviceRule> {
 }
 
 /// The same for runtime-spec (config-linux.md, "Allowed Device list"): nothing, but for these.
-pub(super) fn oci(rules: &[DeviceRule]) -> serde_json::Value {
+pub(super) fn oci_device_list(rules: &[DeviceRule]) -> serde_json::Value {
     use serde_json::json;
     let nothing = json!({ "allow": false, "access": "rwm" });
     let allowed = rules.iter().map(|rule| {
@@ -103,7 +103,7 @@ impl fmt::Display for DeviceRule {
 }
 
 /// Says that the kernel did not take the rules for a run's folder.
-pub(super) fn unenforced(folder: &Path, error: &io::Error) -> UnenforcedLimit {
+pub(super) fn unenforced_devices(folder: &Path, error: &io::Error) -> UnenforcedLimit {
     UnenforcedLimit {
         what: "devices".to_owned(),
         why: format!(
@@ -152,7 +152,7 @@ const fn instruction(code: u8, to: u8, from: u8, offset: i16, immediate: i32) ->
 }
 
 /// The program that allows what `rules` allow.
-pub(super) fn program(rules: &[DeviceRule]) -> Vec<EbpfInstruction> {
+pub(super) fn build_filter_program(rules: &[DeviceRule]) -> Vec<EbpfInstruction> {
     const ANSWER: u8 = 0;
     const CONTEXT: u8 = 1;
     const ACCESS: u8 = 2;
@@ -274,7 +274,7 @@ mod tests {
             node("b", 8, 1),
             node("p", 0, 0),
         ];
-        let program = program(&rules(&nodes));
+        let program = build_filter_program(&build_rules(&nodes));
         for (kind, major, minor, allowed) in [
             (Character, 1, 3, true),
             (Character, 136, 0, true),
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn numbers_beyond_the_kernels_allow_nothing() {
-        let program = program(&rules(&[
+        let program = build_filter_program(&build_rules(&[
             node("c", u32::MAX, 7),
             node("c", 7, u32::MAX),
             node("c", 7, 8),
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn v1_is_told_the_same() {
-        let lines: Vec<_> = rules(&[node("b", 8, 1), node("p", 0, 0)])
+        let lines: Vec<_> = build_rules(&[node("b", 8, 1), node("p", 0, 0)])
             .iter()
             .map(DeviceRule::to_string)
             .collect();

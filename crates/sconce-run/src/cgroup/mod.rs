@@ -13,7 +13,7 @@ mod v2;
 #[cfg(test)]
 mod test;
 
-pub(crate) use over::sweep;
+pub(crate) use over::remove_stale_cgroups;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -141,7 +141,9 @@ impl Placement {
             return placement;
         };
         // The caller's own cgroup may lack what the top has.
-        let top = cgroups.v2().map(|v2| v2.mount.join("cgroup.controllers"));
+        let top = cgroups
+            .v2_hierarchy()
+            .map(|v2| v2.mount.join("cgroup.controllers"));
         let top = top
             .and_then(|file| files.read(&file).ok())
             .unwrap_or_default();
@@ -151,7 +153,7 @@ impl Placement {
         };
         let limited = asked.limited().map(|(controller, _)| controller);
         if let Some(v2) = cgroups
-            .v2()
+            .v2_hierarchy()
             .filter(|_| ACCOUNTED.into_iter().chain(limited).any(is_v2))
         {
             match v2::choose(files, v2, &asked, &is_v2) {
@@ -166,7 +168,7 @@ impl Placement {
     }
 
     /// The folders that [`Cgroup::create`] will make, to be removed whatever happens.
-    pub(crate) fn folders(&self) -> impl Iterator<Item = &Path> {
+    pub(crate) fn cgroup_dirs(&self) -> impl Iterator<Item = &Path> {
         let v2 = self.v2.iter().map(|folder| folder.path.as_path());
         self.v1.iter().map(|folder| folder.path.as_path()).chain(v2)
     }
@@ -209,8 +211,8 @@ fn v1_name(controller: &str) -> &str {
 
 /// The hierarchy that has a controller, by its name in v2.
 fn of_controller<'a>(cgroups: &'a Cgroups, controller: &str) -> Option<&'a Hierarchy> {
-    let v1 = || cgroups.controller(v1_name(controller));
-    cgroups.controller(controller).or_else(v1)
+    let v1 = || cgroups.find_hierarchy(v1_name(controller));
+    cgroups.find_hierarchy(controller).or_else(v1)
 }
 
 /// Page sizes as the hugetlb controller names them: all that x86-64, Arm and POWER have
@@ -300,7 +302,7 @@ pub(crate) struct CgroupJoin {
 
 impl<'a> Cgroup<'a> {
     /// Makes the folders and sets the limits. What turns out not to work is added to
-    /// [`Cgroup::unenforced`].
+    /// [`Cgroup::unenforced_limits`].
     pub(crate) fn create(
         files: &'a dyn CgroupFs,
         mut placement: Placement,
@@ -316,7 +318,7 @@ impl<'a> Cgroup<'a> {
     }
 
     /// Limits that cannot be enforced here.
-    pub(crate) fn unenforced(&self) -> &[UnenforcedLimit] {
+    pub(crate) fn unenforced_limits(&self) -> &[UnenforcedLimit] {
         &self.placement.unenforced
     }
 
@@ -324,7 +326,7 @@ impl<'a> Cgroup<'a> {
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn join(&self) -> io::Result<CgroupJoin> {
+    pub(crate) fn open_join_handles(&self) -> io::Result<CgroupJoin> {
         let open =
             |path: &Path, flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
         Ok(CgroupJoin {
@@ -342,7 +344,7 @@ impl<'a> Cgroup<'a> {
     }
 
     /// The folders, as the sampler wants them.
-    pub(crate) fn sampled(&self) -> RunCgroups {
+    pub(crate) fn to_run_cgroups(&self) -> RunCgroups {
         let has = |controller: &str| {
             self.placement
                 .v1
@@ -390,7 +392,7 @@ impl<'a> Cgroup<'a> {
     /// The folder that could not be removed, and why.
     pub(crate) fn remove(&self) -> Result<(), (PathBuf, io::Error)> {
         self.placement
-            .folders()
+            .cgroup_dirs()
             .try_for_each(|folder| remove_all(self.files, folder))
     }
 }
@@ -439,7 +441,7 @@ pub(crate) fn remove_all(files: &dyn CgroupFs, folder: &Path) -> Result<(), (Pat
 pub(crate) fn oci_devices(request: &RunRequest) -> serde_json::Value {
     let nodes = request.edits.iter().flat_map(|edits| &edits.device_nodes);
     let nodes: Vec<DeviceNode> = nodes.cloned().collect();
-    devices::oci(&devices::rules(&nodes))
+    devices::oci_device_list(&devices::build_rules(&nodes))
 }
 
 /// The value of `key` in a file of `key value` lines.

@@ -25,7 +25,11 @@ const TRIES: u32 = 8;
 ///
 /// # Errors
 /// The kernel's.
-pub(super) fn make(files: &dyn CgroupFs, folder: &Path, held: &mut Vec<OwnedFd>) -> io::Result<()> {
+pub(super) fn create_locked_dir(
+    files: &dyn CgroupFs,
+    folder: &Path,
+    held: &mut Vec<OwnedFd>,
+) -> io::Result<()> {
     for _ in 0..TRIES {
         files.make(folder)?;
         let hold = files.hold(folder);
@@ -49,7 +53,7 @@ pub(super) fn make(files: &dyn CgroupFs, folder: &Path, held: &mut Vec<OwnedFd>)
 
 /// Removes the folders of runs that are over from `parents`, the folders of runs in each hierarchy: those
 /// of this user in which nothing lives.
-pub(crate) fn sweep(files: &dyn CgroupFs, parents: &[PathBuf]) {
+pub(crate) fn remove_stale_cgroups(files: &dyn CgroupFs, parents: &[PathBuf]) {
     sweep_older(files, parents, YOUNG);
 }
 
@@ -108,7 +112,7 @@ mod tests {
         let parents: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
         let at = |parent: usize, name: &str| parents[parent].path().join(name);
         let mut held = Vec::new();
-        make(&KernelCgroupFs, &at(0, "alive"), &mut held).unwrap();
+        create_locked_dir(&KernelCgroupFs, &at(0, "alive"), &mut held).unwrap();
         // Made by an engine, and of a run that lives.
         std::fs::create_dir(at(1, "alive")).unwrap();
         for folder in [at(0, "over"), at(1, "over"), at(1, "over/engine")] {
@@ -119,7 +123,7 @@ mod tests {
         std::fs::write(at(0, "full/file"), "").unwrap();
         let all: Vec<_> = parents.iter().map(|dir| dir.path().to_owned()).collect();
         // Whoever made them a moment ago may be an older Sconce, which locks none.
-        sweep(&KernelCgroupFs, &all);
+        remove_stale_cgroups(&KernelCgroupFs, &all);
         assert!(at(0, "over").exists());
         sweep_older(&KernelCgroupFs, &all, Duration::ZERO);
         assert!(at(0, "alive").exists() && at(1, "alive").exists() && at(0, "full").exists());
@@ -161,7 +165,7 @@ mod tests {
         for number in 0..500 {
             let folder = parent.path().join(number.to_string());
             let mut held = Vec::new();
-            make(&KernelCgroupFs, &folder, &mut held).unwrap();
+            create_locked_dir(&KernelCgroupFs, &folder, &mut held).unwrap();
             assert!(folder.exists());
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);

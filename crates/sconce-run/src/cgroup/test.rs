@@ -199,7 +199,7 @@ impl CgroupFs for Fake {
 
 const ALL: RunLimits = RunLimits {
     cpus: Some(Millicores(2500)),
-    memory: Some(Bytes::gib(4)),
+    memory: Some(Bytes::from_gib(4)),
     pids: Some(100),
     shm: None,
     cpuset: None,
@@ -258,7 +258,11 @@ fn create<'a>(fake: &'a Fake, cgroups: &Cgroups, asked: CgroupRequest<'_>) -> Cg
 }
 
 fn names(cgroup: &Cgroup<'_>) -> Vec<String> {
-    cgroup.unenforced().iter().map(|u| u.what.clone()).collect()
+    cgroup
+        .unenforced_limits()
+        .iter()
+        .map(|u| u.what.clone())
+        .collect()
 }
 
 #[test]
@@ -298,7 +302,7 @@ fn v1_limits_stand_below_the_callers_own_cgroups() {
         "{allowed}"
     );
     assert_eq!(names(&cgroup), ["pids"], "there is no pids controller");
-    let RunCgroups::V1(folders) = cgroup.sampled() else {
+    let RunCgroups::V1(folders) = cgroup.to_run_cgroups() else {
         panic!()
     };
     assert_eq!(folders.cpu, folders.cpuacct);
@@ -320,13 +324,13 @@ fn v1_gives_a_plain_user_nothing_and_says_so() {
     let cgroup = create(&fake, &v1_tree(), asked(&ALL, false));
     assert_eq!(names(&cgroup), ["memory", "cpus", "pids"]);
     assert!(
-        cgroup.unenforced()[0]
+        cgroup.unenforced_limits()[0]
             .hint
             .as_ref()
             .unwrap()
             .contains("cgroup v2")
     );
-    assert_eq!(cgroup.sampled(), RunCgroups::None);
+    assert_eq!(cgroup.to_run_cgroups(), RunCgroups::None);
     let nothing = RunLimits::default();
     assert_eq!(
         names(&create(&fake, &v1_tree(), asked(&nothing, false))),
@@ -345,7 +349,7 @@ fn v2_root_goes_to_the_top() {
     let cgroup = create(&fake, &v2_tree("/cg/session"), asked(&ALL, true));
     assert_eq!(names(&cgroup), Vec::<String>::new());
     let folder = "/cg/sconce/digits-1";
-    assert_eq!(cgroup.sampled(), RunCgroups::V2(folder.into()));
+    assert_eq!(cgroup.to_run_cgroups(), RunCgroups::V2(folder.into()));
     assert_eq!(fake.get(&format!("{folder}/cpu.max")), "250000 100000");
     assert_eq!(fake.get(&format!("{folder}/memory.max")), "4294967296");
     assert_eq!(fake.get(&format!("{folder}/memory.swap.max")), "0");
@@ -416,7 +420,7 @@ fn v2_user_beginning_a_run_in_the_background_steps_aside_with_who_waits_for_it()
     assert_eq!(names(&cgroup), Vec::<String>::new());
     // Its own unit's folder and not one beside it, which systemd would know nothing of.
     let folder = format!("{scope}/sconce/digits-1");
-    assert_eq!(cgroup.sampled(), RunCgroups::V2(folder.into()));
+    assert_eq!(cgroup.to_run_cgroups(), RunCgroups::V2(folder.into()));
     let aside = fake.get(&format!("{scope}/sconce-itself/cgroup.procs"));
     let mut aside: Vec<&str> = aside.lines().collect();
     aside.sort_unstable_by_key(|pid| *pid != "41");
@@ -453,7 +457,7 @@ fn v2_user_without_delegation_is_told_how_to_get_it() {
     let cgroup = create(&fake, &v2_tree(session), asked(&ALL, false));
     assert_eq!(names(&cgroup), ["cpus", "memory", "pids"]);
     assert!(
-        cgroup.unenforced()[0]
+        cgroup.unenforced_limits()[0]
             .hint
             .as_ref()
             .unwrap()
@@ -480,7 +484,10 @@ fn kills_are_the_runs_own_only_when_its_limit_was_hit() {
     let events = "/cg/sconce/digits-1/memory.events";
     for (text, expected) in [
         ("low 0\noom 0\noom_kill 0\n", None),
-        ("low 0\noom 3\noom_kill 2\n", Some((Some(Bytes::gib(4)), 2))),
+        (
+            "low 0\noom 3\noom_kill 2\n",
+            Some((Some(Bytes::from_gib(4)), 2)),
+        ),
         ("low 0\noom 0\noom_kill 1\n", Some((None, 1))),
         ("nonsense", None),
     ] {
@@ -511,12 +518,12 @@ fn v2_what_is_not_delegated_is_said_and_the_rest_is_limited() {
     let limits = RunLimits {
         cpuset: "0-1".parse().ok(),
         io_weight: Some(50),
-        hugepages: Some(Bytes::mib(4)),
+        hugepages: Some(Bytes::from_mib(4)),
         ..ALL
     };
     let cgroup = create(&fake, &v2_tree(scope), asked(&limits, false));
     assert_eq!(names(&cgroup), ["hugepages", "cpuset", "io-weight"]);
-    let said = cgroup.unenforced();
+    let said = cgroup.unenforced_limits();
     assert!(said[0].why.contains("no `hugetlb`"), "{said:?}");
     assert!(said[1].hint.as_ref().unwrap().contains("Delegate=cpuset"));
     let memory = format!("{scope}/sconce/digits-1/memory.max");

@@ -116,7 +116,7 @@ pub(super) fn create(files: &dyn CgroupFs, placement: &mut Placement, asked: &Cg
             let name = v1_name(controller);
             folder.controllers.iter().any(|c| c == name)
         };
-        if let Err(error) = over::make(files, &folder.path, &mut held) {
+        if let Err(error) = over::create_locked_dir(files, &folder.path, &mut held) {
             let concerned = asked.limited().filter(|(controller, _)| has(controller));
             failed.extend(concerned.map(|(_, what)| cannot_make(what, &folder.path, &error)));
             return false;
@@ -149,7 +149,7 @@ pub(super) fn create(files: &dyn CgroupFs, placement: &mut Placement, asked: &Cg
         if let (true, Some(nodes)) = (has("devices"), asked.devices)
             && let Err(error) = restrict_devices(files, folder, nodes)
         {
-            failed.push(devices::unenforced(&folder.path, &error));
+            failed.push(devices::unenforced_devices(&folder.path, &error));
         }
         true
     });
@@ -236,7 +236,7 @@ fn restrict_devices(
 ) -> io::Result<()> {
     files.write(&folder.path.join("devices.deny"), "a")?;
     let allow = folder.path.join("devices.allow");
-    for rule in devices::rules(nodes) {
+    for rule in devices::build_rules(nodes) {
         files.write(&allow, &rule.to_string())?;
     }
     Ok(())

@@ -160,7 +160,7 @@ pub(super) fn create(files: &dyn CgroupFs, placement: &mut Placement, asked: &Cg
         .limited()
         .filter(|(controller, what)| !v1_has(controller) && !said(what))
         .collect();
-    if let Err(error) = over::make(files, &folder.path, &mut placement.held) {
+    if let Err(error) = over::create_locked_dir(files, &folder.path, &mut placement.held) {
         let failed: Vec<_> = concerned
             .iter()
             .map(|(_, what)| refused(what, &error))
@@ -186,12 +186,12 @@ pub(super) fn create(files: &dyn CgroupFs, placement: &mut Placement, asked: &Cg
         failed.push(refused("memory-swap", &error));
     }
     if let Some(nodes) = asked.devices.filter(|_| !v1_has("devices")) {
-        let program = devices::program(&devices::rules(nodes));
+        let program = devices::build_filter_program(&devices::build_rules(nodes));
         let filtered = files.filter_devices(&folder.path, &program);
         failed.extend(
             filtered
                 .err()
-                .map(|e| devices::unenforced(&folder.path, &e)),
+                .map(|e| devices::unenforced_devices(&folder.path, &e)),
         );
     }
     placement.unenforced.extend(failed);

@@ -25,14 +25,14 @@ const SAID: usize = 2000;
 impl DockerClient {
     /// The client, to be told what to do. Its environment is empty, so that no variable of the caller
     /// changes what it does.
-    pub(super) fn command(&self, words: &[&str]) -> Command {
+    pub(super) fn build_command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.env_clear().args(self.first()).args(words);
+        command.env_clear().args(self.global_args()).args(words);
         command
     }
 
     /// What comes before its verb.
-    pub(super) fn first(&self) -> [&OsStr; 4] {
+    pub(super) fn global_args(&self) -> [&OsStr; 4] {
         ["--config", NO_SETTINGS, "-H", &self.host].map(OsStr::new)
     }
 
@@ -41,22 +41,22 @@ impl DockerClient {
     }
 
     /// Asks, and gives what was answered.
-    pub(super) fn answer(&self, words: &[&str]) -> Result<String, RunError> {
-        let mut command = self.command(words);
+    pub(super) fn run_command(&self, words: &[&str]) -> Result<String, RunError> {
+        let mut command = self.build_command(words);
         // Out of reach of the terminal's signals, which are the command's.
         command.stdin(Stdio::null()).process_group(0);
         let output = command.output().map_err(cannot_start)?;
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-            false => Err(failed(&output)),
+            false => Err(error_from_output(&output)),
         }
     }
 
     /// How the container `name` is.
-    pub(super) fn state(&self, name: &str) -> Result<ContainerState, RunError> {
+    pub(super) fn container_state(&self, name: &str) -> Result<ContainerState, RunError> {
         let words = ["container", "inspect", "--format", "{{json .State}}", name];
-        let text = self.answer(&words)?;
-        serde_json::from_str(&text).map_err(|error| engine(Some(error.to_string())))
+        let text = self.run_command(&words)?;
+        serde_json::from_str(&text).map_err(|error| engine_error(Some(error.to_string())))
     }
 }
 
@@ -100,7 +100,7 @@ struct Info {
     pids_limit: bool,
 }
 
-pub(super) fn ask(program: PathBuf, environment: &Env) -> Result<DockerClient, RunError> {
+pub(super) fn connect(program: PathBuf, environment: &Env) -> Result<DockerClient, RunError> {
     // Which daemon the caller means: DOCKER_HOST, DOCKER_CONTEXT, or what `docker context use` says.
     let format = "{{.Endpoints.docker.Host}}";
     let asked = Command::new(&program)
@@ -114,7 +114,7 @@ pub(super) fn ask(program: PathBuf, environment: &Env) -> Result<DockerClient, R
             source: Some(source),
         })?;
     if !asked.status.success() {
-        return Err(failed(&asked));
+        return Err(error_from_output(&asked));
     }
     let host = String::from_utf8_lossy(&asked.stdout).trim().to_owned();
     if !host.starts_with("unix:///") {
@@ -133,7 +133,7 @@ pub(super) fn ask(program: PathBuf, environment: &Env) -> Result<DockerClient, R
         },
     };
     let output = docker
-        .command(&["info", "--format", "{{json .}}"])
+        .build_command(&["info", "--format", "{{json .}}"])
         .stdin(Stdio::null())
         .output()
         .map_err(cannot_start)?;
@@ -211,9 +211,9 @@ fn numbers(version: &str) -> Option<(u32, u32)> {
     (version.len() <= 64).then_some(numbers)
 }
 
-pub(super) fn has(docker: &DockerClient, image: &str) -> Result<bool, RunError> {
+pub(super) fn has_image(docker: &DockerClient, image: &str) -> Result<bool, RunError> {
     let words = ["image", "inspect", "--format", "{{.Id}}", image];
-    let output = docker.command(&words).stdin(Stdio::null()).output();
+    let output = docker.build_command(&words).stdin(Stdio::null()).output();
     Ok(output.map_err(cannot_start)?.status.success())
 }
 
@@ -224,8 +224,8 @@ pub struct ImageLoad {
     stdin: Option<ChildStdin>,
 }
 
-pub(super) fn load(docker: &DockerClient) -> Result<ImageLoad, RunError> {
-    let mut command = docker.command(&["load", "--quiet"]);
+pub(super) fn start_image_load(docker: &DockerClient) -> Result<ImageLoad, RunError> {
+    let mut command = docker.build_command(&["load", "--quiet"]);
     command.stdin(Stdio::piped()).stdout(Stdio::null());
     let mut child = command
         .stderr(Stdio::piped())
@@ -253,17 +253,17 @@ impl ImageLoad {
     ///
     /// # Errors
     /// [`RunError::Engine`] with the client's own words.
-    pub fn end(mut self) -> Result<(), RunError> {
+    pub fn wait_until_loaded(mut self) -> Result<(), RunError> {
         drop(self.stdin.take());
         let output = self.child.wait_with_output().map_err(cannot_start)?;
         match output.status.success() {
             true => Ok(()),
-            false => Err(failed(&output)),
+            false => Err(error_from_output(&output)),
         }
     }
 }
 
-pub(super) fn engine(said: Option<String>) -> RunError {
+pub(super) fn engine_error(said: Option<String>) -> RunError {
     RunError::Engine {
         name: "docker".to_owned(),
         said,
@@ -271,13 +271,13 @@ pub(super) fn engine(said: Option<String>) -> RunError {
 }
 
 pub(super) fn cannot_start(source: io::Error) -> RunError {
-    engine(Some(source.to_string()))
+    engine_error(Some(source.to_string()))
 }
 
 /// What a client that failed said of it.
-pub(super) fn failed(output: &Output) -> RunError {
+pub(super) fn error_from_output(output: &Output) -> RunError {
     let said = said(&output.stderr);
-    engine((!said.is_empty()).then_some(said))
+    engine_error((!said.is_empty()).then_some(said))
 }
 
 fn said(bytes: &[u8]) -> String {

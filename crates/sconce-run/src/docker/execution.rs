@@ -16,7 +16,7 @@ use sconce_schema::runtime::RuntimeSummary;
 
 use super::client::{self, ContainerState};
 use super::remover::ContainerCleanup;
-use super::seen::{target, unseen};
+use super::seen::{sample_scope, unreadable_cgroup};
 use super::{DockerClient, DockerContainer, line};
 use crate::error::RunError;
 use crate::executor::{Execution, Executor, Job, RunEnd, RunEvent};
@@ -49,7 +49,7 @@ impl Executor for DockerContainer {
     }
 
     fn check(&self, request: &RunRequest, options: &RunOptions<'_>) -> Result<(), RunError> {
-        line::check(request, options.keep.is_some())
+        line::validate_request(request, options.keep.is_some())
     }
 
     fn prepare<'a>(&'a self, job: Job<'a, '_>) -> Result<Box<dyn Execution + 'a>, RunError> {
@@ -91,9 +91,9 @@ impl<'a> DockerExecution<'a> {
             logs,
         } = job;
         let DockerContainer { docker, image } = container;
-        let name = line::name(request);
+        let name = line::container_name(request);
         let remover = ContainerCleanup::start(docker, &name)?;
-        let mut unenforced = line::unenforced(request, docker.can);
+        let mut unenforced = line::unenforced_limits(request, docker.can);
         let (id, warnings) = create(docker, request, image, options, &scratch.folder)?;
         unenforced.extend(warnings);
         Ok(Self {
@@ -113,10 +113,12 @@ impl<'a> DockerExecution<'a> {
     /// Starts the client, and with it the command.
     fn start_client(&mut self) -> Result<(), RunError> {
         let keys = ["start", "--attach", "--interactive", "--detach-keys"];
-        let mut command = self.docker.command(&keys);
+        let mut command = self.docker.build_command(&keys);
         command.args([DETACH_KEYS, &self.name]);
         if let Some(output) = self.output.take() {
-            let copy = output.try_clone().map_err(RunError::setup("make a pipe"))?;
+            let copy = output
+                .try_clone()
+                .map_err(RunError::at_step("make a pipe"))?;
             command.stdin(Stdio::null()).stdout(copy).stderr(output);
         }
         // The terminal's size and settings are found by it alone.
@@ -134,7 +136,7 @@ impl<'a> DockerExecution<'a> {
             Err(errno) => {
                 let _ = process.kill();
                 let _ = process.wait();
-                Err(RunError::setup("watch docker's client")(errno.into()))
+                Err(RunError::at_step("watch docker's client")(errno.into()))
             }
         }
     }
@@ -154,7 +156,7 @@ impl<'a> DockerExecution<'a> {
     fn wait_until_started(&mut self) -> Result<ContainerState, RunError> {
         loop {
             let has_ended = self.has_client_ended()?;
-            let state = self.docker.state(&self.name)?;
+            let state = self.docker.container_state(&self.name)?;
             if state.was_started() || has_ended {
                 return Ok(state);
             }
@@ -166,7 +168,7 @@ impl<'a> DockerExecution<'a> {
     fn signal(&self, signal: i32) {
         let _ = self
             .docker
-            .answer(&["kill", "--signal", &signal.to_string(), &self.name]);
+            .run_command(&["kill", "--signal", &signal.to_string(), &self.name]);
     }
 
     /// How it ended, in the daemon's words.
@@ -176,7 +178,7 @@ impl<'a> DockerExecution<'a> {
             host: self.docker.host.clone(),
             said: "it went away while the run went on".to_owned(),
         };
-        let state = self.docker.state(&self.name).map_err(gone)?;
+        let state = self.docker.container_state(&self.name).map_err(gone)?;
         if state.running {
             return Err(RunError::DockerClient);
         }
@@ -207,11 +209,11 @@ impl Execution for DockerExecution<'_> {
         let is_logged = self.output.is_some();
         self.start_client()?;
         let state = self.wait_until_started()?;
-        let target = target(&state, &self.id);
+        let target = sample_scope(&state, &self.id);
         let mut events = Vec::new();
         // One that has ended meanwhile has no figures either, which its report says by itself.
-        if target.is_none() && self.docker.state(&self.name)?.running {
-            events.push(RunEvent::NotEnforced(unseen()));
+        if target.is_none() && self.docker.container_state(&self.name)?.running {
+            events.push(RunEvent::NotEnforced(unreadable_cgroup()));
         }
         events.push(RunEvent::Started(target.unwrap_or_default()));
         // One that was not started is told by its end, to whoever waits for it.
@@ -284,10 +286,13 @@ fn create(
     scratch: &Path,
 ) -> Result<(String, Vec<UnenforcedLimit>), RunError> {
     let (variables, filter) = (scratch.join("environment"), scratch.join("seccomp.json"));
-    let env = prepare::environment(request, options);
-    write_private(&variables, &line::variables(&env)?)?;
-    write_private(&filter, crate::seccomp::oci().to_string().as_bytes())?;
-    let words = line::create(&line::CreateArgs {
+    let env = prepare::build_env(request, options);
+    write_private(&variables, &line::render_env_file(&env)?)?;
+    write_private(
+        &filter,
+        crate::seccomp::build_oci_filter().to_string().as_bytes(),
+    )?;
+    let words = line::build_create_args(&line::CreateArgs {
         request,
         image,
         can: docker.can,
@@ -296,7 +301,7 @@ fn create(
         filter: &filter,
     })?;
     let output = docker
-        .command(&[])
+        .build_command(&[])
         .args(words)
         .stdin(Stdio::null())
         .output();
@@ -304,7 +309,7 @@ fn create(
     let _ = std::fs::remove_file(&variables);
     let output = output.map_err(client::cannot_start)?;
     if !output.status.success() {
-        return Err(client::failed(&output));
+        return Err(client::error_from_output(&output));
     }
     let id = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -318,7 +323,9 @@ fn output_of_command(
 ) -> Result<Option<OwnedFd>, RunError> {
     match &options.control {
         Some(control) if control.log_command => {
-            let pipe = logs.add("run").map_err(RunError::setup("make a pipe"))?;
+            let pipe = logs
+                .add_service("run")
+                .map_err(RunError::at_step("make a pipe"))?;
             Ok(Some(pipe))
         }
         _ => Ok(None),
@@ -344,7 +351,7 @@ fn not_started(request: &RunRequest, state: ContainerState) -> RunError {
             path: PathBuf::from(command),
             source: rustix::io::Errno::ACCESS.into(),
         },
-        _ => client::engine((!state.error.is_empty()).then_some(state.error)),
+        _ => client::engine_error((!state.error.is_empty()).then_some(state.error)),
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) struct CreateArgs<'a> {
 }
 
 /// The container's name.
-pub(super) fn name(request: &RunRequest) -> String {
+pub(super) fn container_name(request: &RunRequest) -> String {
     format!("sconce-{}", request.id)
 }
 
@@ -47,7 +47,7 @@ fn uid(request: &RunRequest) -> u32 {
 ///
 /// # Errors
 /// [`RunError::Request`].
-pub(super) fn check(request: &RunRequest, kept: bool) -> Result<(), RunError> {
+pub(super) fn validate_request(request: &RunRequest, kept: bool) -> Result<(), RunError> {
     let ports = request.network == NetworkMode::None && !request.ports.is_empty();
     let cannot = [
         ("services", !request.services.is_empty()),
@@ -72,7 +72,7 @@ fn wrong(what: &'static str) -> RunError {
 ///
 /// # Errors
 /// [`RunError::Request`] for what Docker cannot be told.
-pub(super) fn create(asked: &CreateArgs<'_>) -> Result<Vec<OsString>, RunError> {
+pub(super) fn build_create_args(asked: &CreateArgs<'_>) -> Result<Vec<OsString>, RunError> {
     let request = asked.request;
     let mut line = Line(Vec::new());
     line.words("create --interactive --pull never --log-driver none --no-healthcheck");
@@ -82,7 +82,7 @@ pub(super) fn create(asked: &CreateArgs<'_>) -> Result<Vec<OsString>, RunError> 
     if request.terminal {
         line.words("--tty");
     }
-    line.pair("--name", name(request));
+    line.pair("--name", container_name(request));
     line.pair("--label", format!("sconce.run={}", request.id));
     line.pair("--hostname", &request.id);
     line.pair("--user", format!("{0}:{0}", uid(request)));
@@ -220,7 +220,7 @@ fn bind(source: &Path, target: &Path, read_only: bool) -> Result<String, RunErro
 ///
 /// # Errors
 /// [`RunError::Request`] for those that such a file cannot hold.
-pub(super) fn variables(env: &[OsString]) -> Result<Vec<u8>, RunError> {
+pub(super) fn render_env_file(env: &[OsString]) -> Result<Vec<u8>, RunError> {
     let mut text = Vec::new();
     for variable in env {
         let bytes = variable.as_bytes();
@@ -242,7 +242,7 @@ pub(super) fn variables(env: &[OsString]) -> Result<Vec<u8>, RunError> {
 }
 
 /// What of a request Docker has no flag for, or its daemon says it cannot do here.
-pub(super) fn unenforced(request: &RunRequest, can: Can) -> Vec<UnenforcedLimit> {
+pub(super) fn unenforced_limits(request: &RunRequest, can: Can) -> Vec<UnenforcedLimit> {
     let limits = &request.limits;
     let mut list = Vec::new();
     let mut say = |what: &str, why: String| {

@@ -31,20 +31,20 @@ fn words(request: &RunRequest, can: Can) -> Vec<String> {
         variables: Path::new("/s/environment"),
         filter: Path::new("/s/seccomp.json"),
     };
-    let words = create(&asked).unwrap().into_iter();
+    let words = build_create_args(&asked).unwrap().into_iter();
     words.map(|word| word.into_string().unwrap()).collect()
 }
 
 fn all_limits() -> RunLimits {
     RunLimits {
         cpus: Some(Millicores(1500)),
-        memory: Some(Bytes::gib(1)),
+        memory: Some(Bytes::from_gib(1)),
         shm: None,
         pids: Some(64),
         cpuset: Some("0-1".parse::<NumberSet>().unwrap()),
-        memory_swap: Some(Bytes::gib(2)),
+        memory_swap: Some(Bytes::from_gib(2)),
         io_weight: Some(300),
-        hugepages: Some(Bytes::gib(1)),
+        hugepages: Some(Bytes::from_gib(1)),
         nofile: Some(256),
         memlock: Some(LockedMemory::Unlimited),
     }
@@ -110,7 +110,7 @@ fn what_the_daemon_cannot_do_is_said_and_not_asked() {
         assert!(!line.contains(flag), "{flag}: {line}");
     }
     assert!(line.contains("--blkio-weight=10"), "{line}");
-    let said = unenforced(&request, none);
+    let said = unenforced_limits(&request, none);
     let said: Vec<&str> = said.iter().map(|one| one.what.as_str()).collect();
     let all = [
         "cpus",
@@ -164,10 +164,10 @@ fn root_ports_terminal_and_mounts() {
         assert!(line.iter().any(|one| one == word), "{word}: {line:?}");
     }
     let owner = std::fs::metadata(folder.path()).unwrap().uid();
-    let said = unenforced(&request, docker().can);
+    let said = unenforced_limits(&request, docker().can);
     assert_eq!(said.len(), usize::from(owner != 0), "{said:?}");
     request.user = ContainerUser::Plain;
-    let said = unenforced(&request, docker().can);
+    let said = unenforced_limits(&request, docker().can);
     assert_eq!(said.len(), usize::from(owner != 1000), "{said:?}");
 }
 
@@ -206,7 +206,7 @@ fn cards_are_sconces_own_edits() {
     assert!(line.contains(&format!("{bind}.570,readonly")), "{line}");
     assert!(line.contains(&format!("{bind}.1,readonly")), "{line}");
     assert!(!line.contains("/proc"), "{line}");
-    let said = unenforced(&request, docker().can);
+    let said = unenforced_limits(&request, docker().can);
     assert_eq!(said[0].what, "/proc/driver/nvidia/params");
 }
 
@@ -222,7 +222,7 @@ fn what_would_be_read_otherwise_is_refused() {
             "{path}"
         );
     }
-    let read = |text: &str| variables(&[OsString::from(text)]);
+    let read = |text: &str| render_env_file(&[OsString::from(text)]);
     for text in [
         "A=1\nLD_PRELOAD=/x",
         "#A=1",
@@ -234,7 +234,7 @@ fn what_would_be_read_otherwise_is_refused() {
     ] {
         assert!(read(text).is_err(), "{text:?}");
     }
-    assert!(variables(&[OsString::from("HF_TOKEN=hf_secret # x")]).is_ok());
+    assert!(render_env_file(&[OsString::from("HF_TOKEN=hf_secret # x")]).is_ok());
     let mut request = request();
     request
         .env
@@ -246,19 +246,19 @@ fn what_would_be_read_otherwise_is_refused() {
 #[test]
 fn what_cannot_be_handed_over_is_refused() {
     let mut request = request();
-    assert!(check(&request, false).is_ok());
-    assert!(check(&request, true).is_err());
+    assert!(validate_request(&request, false).is_ok());
+    assert!(validate_request(&request, true).is_err());
     request.ports = vec![PublishedPort {
         host_ip: "127.0.0.1".parse().unwrap(),
         host: 1,
         container: 1,
     }];
-    let error = check(&request, false).unwrap_err();
+    let error = validate_request(&request, false).unwrap_err();
     assert!(
         error.to_string().contains("docker cannot hold ports"),
         "{error}"
     );
     request.root = RunRoot::Host;
     request.ports.clear();
-    assert!(check(&request, false).is_err());
+    assert!(validate_request(&request, false).is_err());
 }

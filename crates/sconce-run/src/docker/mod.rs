@@ -52,8 +52,8 @@ impl DockerClient {
     /// # Errors
     /// [`RunError::DockerElsewhere`], [`RunError::DockerSilent`], [`RunError::DockerClosed`],
     /// [`RunError::EngineTooOld`], [`RunError::EngineUnknown`], [`RunError::DockerUsers`].
-    pub fn ask(program: PathBuf, environment: &Env) -> Result<Self, RunError> {
-        client::ask(program, environment)
+    pub fn connect(program: PathBuf, environment: &Env) -> Result<Self, RunError> {
+        client::connect(program, environment)
     }
 
     /// The daemon's version.
@@ -66,16 +66,16 @@ impl DockerClient {
     ///
     /// # Errors
     /// [`RunError::Engine`] where the client cannot be started.
-    pub fn has(&self, image: &str) -> Result<bool, RunError> {
-        client::has(self, image)
+    pub fn has_image(&self, image: &str) -> Result<bool, RunError> {
+        client::has_image(self, image)
     }
 
     /// Begins `docker load`: what is written to its standard input is the archive.
     ///
     /// # Errors
     /// [`RunError::Engine`] where the client cannot be started.
-    pub fn load(&self) -> Result<ImageLoad, RunError> {
-        client::load(self)
+    pub fn start_image_load(&self) -> Result<ImageLoad, RunError> {
+        client::start_image_load(self)
     }
 }
 

@@ -22,7 +22,7 @@ impl<'a> ContainerCleanup<'a> {
             .env_clear()
             .args(["-c", script, "sconce-remover"])
             .arg(docker.program())
-            .args(docker.first())
+            .args(docker.global_args())
             .args(["rm", "--force", "--volumes", name])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -30,7 +30,7 @@ impl<'a> ContainerCleanup<'a> {
             // Out of reach of the terminal's signals.
             .process_group(0)
             .spawn()
-            .map_err(RunError::setup("start what removes the container"))?;
+            .map_err(RunError::at_step("start what removes the container"))?;
         Ok(Self {
             docker,
             name: name.to_owned(),
@@ -43,7 +43,7 @@ impl Drop for ContainerCleanup<'_> {
     fn drop(&mut self) {
         let removed = self
             .docker
-            .answer(&["rm", "--force", "--volumes", &self.name]);
+            .run_command(&["rm", "--force", "--volumes", &self.name]);
         // Where that failed, the shell tries once more.
         if let (Ok(_), Some(mut stdin)) = (removed, self.shell.stdin.take()) {
             let _ = stdin.write_all(b"done\n");

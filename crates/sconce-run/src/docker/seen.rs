@@ -6,7 +6,7 @@ use sconce_schema::event::UnenforcedLimit;
 use super::client::ContainerState;
 
 /// The container's processes as this machine sees them; `None` where it does not.
-pub(super) fn target(state: &ContainerState, id: &str) -> Option<SampleScope> {
+pub(super) fn sample_scope(state: &ContainerState, id: &str) -> Option<SampleScope> {
     // 0 where it has ended already.
     let pid = (state.pid != 0).then_some(state.pid)?;
     let found = folders(&Cgroups::of_process(&Roots::default(), pid)?, id);
@@ -18,7 +18,7 @@ pub(super) fn target(state: &ContainerState, id: &str) -> Option<SampleScope> {
     })
 }
 
-pub(super) fn unseen() -> UnenforcedLimit {
+pub(super) fn unreadable_cgroup() -> UnenforcedLimit {
     UnenforcedLimit {
         what: "accounting".to_owned(),
         why:
@@ -47,7 +47,7 @@ fn folders(cgroups: &Cgroups, id: &str) -> RunCgroups {
         cpuacct: v1("cpuacct"),
         blkio: v1("blkio"),
     };
-    match cgroups.v2().and_then(own) {
+    match cgroups.v2_hierarchy().and_then(own) {
         _ if folders != V1Directories::default() => RunCgroups::V1(folders),
         Some(folder) => RunCgroups::V2(folder),
         None => RunCgroups::None,

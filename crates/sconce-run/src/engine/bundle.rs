@@ -20,7 +20,7 @@ use crate::seccomp;
 const SPEC: &str = "1.0.2";
 
 /// Writes config.json, and gives the engine's command line.
-pub(super) fn write(asked: &EngineContext<'_>) -> Result<Start, RunError> {
+pub(super) fn write_config(asked: &EngineContext<'_>) -> Result<Start, RunError> {
     let config = config(asked)?.to_string();
     write_private(&asked.scratch.join("config.json"), config.as_bytes())?;
     let mut command: Vec<OsString> = vec![asked.engine.program.clone().into()];
@@ -72,7 +72,7 @@ fn config(asked: &EngineContext<'_>) -> Result<Value, RunError> {
     let (uid, gid) = asked.user();
     let capabilities = asked.capabilities();
     let mut namespaces = vec![json!({ "type": "mount" })];
-    let mut linux = json!({ "seccomp": seccomp::oci() });
+    let mut linux = json!({ "seccomp": seccomp::build_oci_filter() });
     // Of the one user that there is in the engine's namespace, another name.
     if !asked.root && uid != 0 {
         namespaces.push(json!({ "type": "user" }));
@@ -134,7 +134,7 @@ mod tests {
             for user in [ContainerUser::Plain, ContainerUser::Root] {
                 for root in [true, false] {
                     let made = EngineFixture::new(runtime, user, root);
-                    let start = write(&made.asked()).unwrap();
+                    let start = write_config(&made.engine_context()).unwrap();
                     let path = made.folder.path().join("config.json");
                     let mode = path.metadata().unwrap().permissions().mode();
                     assert_eq!(mode & 0o777, 0o600, "variables may be secrets");
@@ -187,7 +187,7 @@ mod tests {
             ),
         ] {
             let made = EngineFixture::new(runtime, user, root);
-            let mut config = config(&made.asked()).unwrap();
+            let mut config = config(&made.engine_context()).unwrap();
             // Which calls those are differs by architecture; `seccomp.rs` has them.
             config["linux"]["seccomp"]["syscalls"] = Value::Null;
             config["linux"]["seccomp"]["architectures"] = Value::Null;
@@ -201,7 +201,7 @@ mod tests {
     fn words_that_json_cannot_say_are_refused() {
         let mut made = EngineFixture::new(Runtime::Runc, ContainerUser::Plain, true);
         made.command.push(OsString::from_vec(vec![0xff]));
-        let error = write(&made.asked()).err().unwrap();
+        let error = write_config(&made.engine_context()).err().unwrap();
         assert!(error.to_string().contains("no UTF-8"), "{error}");
     }
 }

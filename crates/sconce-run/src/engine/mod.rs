@@ -58,7 +58,7 @@ impl ContainerEngine {
     ///
     /// # Errors
     /// [`RunError::EngineUnknown`] when it does not say one, [`RunError::EngineTooOld`].
-    pub fn ask(runtime: Runtime, program: PathBuf) -> Result<Self, RunError> {
+    pub fn from_program(runtime: Runtime, program: PathBuf) -> Result<Self, RunError> {
         let unknown = |source| RunError::EngineUnknown {
             program: program.clone(),
             source,
@@ -138,7 +138,7 @@ pub(crate) struct EngineContext<'a> {
 
 /// The hierarchy of v1 that holds devices, on a machine that has one.
 fn v1_devices(cgroups: &Cgroups) -> Option<&Hierarchy> {
-    cgroups.controller("devices").filter(|all| !all.v2)
+    cgroups.find_hierarchy("devices").filter(|all| !all.v2)
 }
 
 /// Whether an engine holds a run to its devices. On v2 Sconce's own filter does as well, for it is
@@ -174,7 +174,7 @@ impl EngineContext<'_> {
                 (devices, parent.join(&self.request.id))
             }
             (None, Some(v2)) if self.engine.runtime != Runtime::Crun => {
-                (cgroups.v2()?, v2.join(crate::cgroup::ENGINE))
+                (cgroups.v2_hierarchy()?, v2.join(crate::cgroup::ENGINE))
             }
             _ => return None,
         };
@@ -199,7 +199,7 @@ impl EngineContext<'_> {
 ///
 /// # Errors
 /// [`RunError::Request`].
-pub(crate) fn check(
+pub(crate) fn validate_request(
     engine: &ContainerEngine,
     request: &RunRequest,
     kept: bool,
@@ -236,12 +236,12 @@ pub(crate) fn is_covered(path: &Path) -> bool {
 ///
 /// # Errors
 /// [`RunError::State`], and [`RunError::Request`] for what the engine cannot be told.
-pub(crate) fn hold(
+pub(crate) fn prepare_engine(
     asked: &EngineContext<'_>,
 ) -> Result<(DelegatedRuntime, Vec<UnenforcedLimit>), RunError> {
     let started = match asked.engine.runtime {
-        Runtime::Podman => podman::write(asked)?,
-        _ => bundle::write(asked)?,
+        Runtime::Podman => podman::write_config(asked)?,
+        _ => bundle::write_config(asked)?,
     };
     let held = DelegatedRuntime {
         name: asked.engine.runtime.name().to_owned(),

@@ -32,11 +32,11 @@ const MASKED: &str = "mask=/proc/dynamic_debug:/proc/latency_stats:/sys/devices/
 const RUNC: [&str; 2] = ["/usr/sbin/runc", "/usr/bin/runc"];
 
 /// Writes the settings, the environment and the filter, and gives podman's command line.
-pub(super) fn write(asked: &EngineContext<'_>) -> Result<Start, RunError> {
+pub(super) fn write_config(asked: &EngineContext<'_>) -> Result<Start, RunError> {
     let folder = |name: &str| asked.scratch.join(name);
     let (settings, filter) = (folder("containers.conf"), folder("seccomp.json"));
     write_private(&settings, SETTINGS.as_bytes())?;
-    write_private(&filter, seccomp::oci().to_string().as_bytes())?;
+    write_private(&filter, seccomp::build_oci_filter().to_string().as_bytes())?;
     let variables = folder("environment");
     write_private(&variables, &environment(asked)?)?;
 
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     fn line(made: &EngineFixture) -> String {
-        let words = write(&made.asked()).unwrap().command;
+        let words = write_config(&made.engine_context()).unwrap().command;
         let words: Vec<_> = words.iter().map(|word| word.to_str().unwrap()).collect();
         words.join(" ")
     }
@@ -234,7 +234,7 @@ mod tests {
         ));
         assert_eq!(inside.matches("--cap-add CAP_").count(), 10, "{inside}");
         let made = EngineFixture::new(Runtime::Podman, ContainerUser::Plain, false);
-        let start = write(&made.asked()).unwrap();
+        let start = write_config(&made.engine_context()).unwrap();
         assert!(start.command.contains(&"0:0".into()));
         let told = |word: &OsString| word.as_bytes().starts_with(b"_CONTAINERS_");
         assert_eq!(start.env.iter().filter(|word| told(word)).count(), 2);
@@ -244,11 +244,11 @@ mod tests {
     fn what_podman_would_read_otherwise_is_refused() {
         let mut made = EngineFixture::new(Runtime::Podman, ContainerUser::Plain, true);
         made.env.push("A=1\nLD_PRELOAD=/x".into());
-        let error = write(&made.asked()).err().unwrap();
+        let error = write_config(&made.engine_context()).err().unwrap();
         assert!(error.to_string().contains("more than one line"), "{error}");
         let mut made = EngineFixture::new(Runtime::Podman, ContainerUser::Plain, true);
         made.mounts[2].source = "/proc/a,target=/etc".into();
-        let error = write(&made.asked()).err().unwrap();
+        let error = write_config(&made.engine_context()).err().unwrap();
         assert!(error.to_string().contains("comma"), "{error}");
     }
 }

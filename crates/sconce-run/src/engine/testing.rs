@@ -71,7 +71,7 @@ impl EngineFixture {
         }
     }
 
-    pub(super) fn asked(&self) -> EngineContext<'_> {
+    pub(super) fn engine_context(&self) -> EngineContext<'_> {
         let (uid, kept) = match self.request.user {
             ContainerUser::Plain => (1000, 0),
             ContainerUser::Root => (0, capabilities::ROOT_INSIDE.bits()),

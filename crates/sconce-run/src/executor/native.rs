@@ -54,7 +54,7 @@ impl Executor for ContainerEngine {
     }
 
     fn check(&self, request: &RunRequest, options: &RunOptions<'_>) -> Result<(), RunError> {
-        engine::check(self, request, options.keep.is_some())?;
+        engine::validate_request(self, request, options.keep.is_some())?;
         check_user_namespaces(request, options)
     }
 
@@ -142,7 +142,7 @@ impl<'a> NativeExecution<'a> {
             logs,
         } = job;
         check_service_ports(request)?;
-        let listening = PortListeners::on(&published(request))?;
+        let listening = PortListeners::bind_all(&published(request))?;
         let is_root = prepare::is_machine_root();
         let devices: Vec<DeviceNode> = request
             .edits
@@ -155,8 +155,8 @@ impl<'a> NativeExecution<'a> {
             id: &request.id,
             limits: &request.limits,
             disks_weighed: request.limits.io_weight.is_some() && {
-                let top = cgroups.and_then(Cgroups::v2);
-                disks::weighed(&Roots::default(), top.map(|v2| v2.mount.as_path()))
+                let top = cgroups.and_then(Cgroups::v2_hierarchy);
+                disks::detect_io_weight_support(&Roots::default(), top.map(|v2| v2.mount.as_path()))
             },
             devices: (is_contained(request) && is_root && !engine_holds_devices)
                 .then_some(devices.as_slice()),
@@ -164,11 +164,12 @@ impl<'a> NativeExecution<'a> {
             waiting: options.waiting,
         };
         let placement = Placement::choose(&cgroup::KernelCgroupFs, cgroups, asked);
-        for folder in placement.folders() {
+        for folder in placement.cgroup_dirs() {
             debug!(folder = %folder.display(), "a cgroup of the run");
         }
         let v2 = placement.v2_folder();
-        let prepared = prepare::prepare(request, options, engine, &scratch.folder, is_root, v2)?;
+        let prepared =
+            prepare::prepare_run(request, options, engine, &scratch.folder, is_root, v2)?;
         let mut plan = prepared.plan;
         let container = plan.container.as_ref();
         for mount in container.iter().flat_map(|container| &container.mounts) {
@@ -180,17 +181,18 @@ impl<'a> NativeExecution<'a> {
         let has_shared_folder = container.is_some_and(|container| container.shared.is_some());
         // The inner ones first.
         let noted = engine_cgroup.iter().map(PathBuf::as_path);
-        let noted = scratch.note_cgroups(noted.chain(placement.folders()));
+        let noted = scratch.note_cgroups(noted.chain(placement.cgroup_dirs()));
         noted.map_err(|source| RunError::State {
             path: scratch.folder.clone(),
             source,
         })?;
         let parents = parents_of_cgroups(engine_cgroup.as_deref(), &placement);
-        let (control, control_inside) = socket::pair().map_err(RunError::setup("make a socket"))?;
+        let (control, control_inside) =
+            socket::pair().map_err(RunError::at_step("make a socket"))?;
         let mut inherited: Vec<BorrowedFd<'_>> = prepared.owners.iter().map(AsFd::as_fd).collect();
         let sockets = match listening.is_empty() {
             true => None,
-            false => Some(socket::pair().map_err(RunError::setup("make a socket"))?),
+            false => Some(socket::pair().map_err(RunError::at_step("make a socket"))?),
         };
         if let Some((_, inside)) = &sockets {
             plan.sockets = Some(inside.as_raw_fd());
@@ -199,7 +201,9 @@ impl<'a> NativeExecution<'a> {
         let mut outputs = Vec::new();
         if let Some(control) = &options.control {
             let mut pipe = |name: &str| {
-                let writer = logs.add(name).map_err(RunError::setup("make a pipe"))?;
+                let writer = logs
+                    .add_service(name)
+                    .map_err(RunError::at_step("make a pipe"))?;
                 let number = writer.as_raw_fd();
                 outputs.push(writer);
                 Ok::<_, RunError>(Some(number))
@@ -212,8 +216,8 @@ impl<'a> NativeExecution<'a> {
             }
         }
         inherited.extend(outputs.iter().map(AsFd::as_fd));
-        let plan_file = anonymous_file(&plan).map_err(RunError::setup("write the plan"))?;
-        let launched = launch::launch(
+        let plan_file = anonymous_file(&plan).map_err(RunError::at_step("write the plan"))?;
+        let launched = launch::spawn_init(
             &options.program,
             prepared.namespaces,
             plan_file.as_fd(),
@@ -228,7 +232,7 @@ impl<'a> NativeExecution<'a> {
         drop(outputs);
         // Init mounts while the cgroups are made.
         let cgroup = Cgroup::create(&cgroup::KernelCgroupFs, placement, asked);
-        cgroup::sweep(&cgroup::KernelCgroupFs, &parents);
+        cgroup::remove_stale_cgroups(&cgroup::KernelCgroupFs, &parents);
         let mut execution = Self {
             options,
             first,
@@ -256,7 +260,7 @@ impl<'a> NativeExecution<'a> {
                 Ok(forwarder) => execution.forwarder = Some(forwarder),
                 Err(error) => {
                     execution.end(true);
-                    return Err(RunError::setup("carry ports")(error));
+                    return Err(RunError::at_step("carry ports")(error));
                 }
             }
         }
@@ -264,7 +268,8 @@ impl<'a> NativeExecution<'a> {
     }
 
     fn receive_report(&self) -> Result<Option<(InitReport, socket::SocketMessage)>, RunError> {
-        protocol::receive(&self.control).map_err(RunError::setup("understand the container's init"))
+        protocol::receive_value(&self.control)
+            .map_err(RunError::at_step("understand the container's init"))
     }
 
     fn describe_failure(&self, failure: InitFailure) -> RunError {
@@ -276,7 +281,7 @@ impl<'a> NativeExecution<'a> {
             } if self.has_user_namespace && doing == launch::MAP_IDS => {
                 RunError::UserNamespaces(UsernsObstacle::AppArmor)
             }
-            failure => RunError::inside(failure),
+            failure => RunError::from_init_failure(failure),
         }
     }
 
@@ -318,7 +323,7 @@ impl<'a> NativeExecution<'a> {
         SampleScope {
             root_pid: command,
             reaper: Some(init),
-            cgroups: self.cgroup.sampled(),
+            cgroups: self.cgroup.to_run_cgroups(),
             // Without a container /dev/shm is the whole machine's.
             shm: self
                 .is_contained
@@ -358,15 +363,15 @@ impl Execution for NativeExecution<'_> {
         if self.has_own_network {
             self.start_way_out(watcher);
         }
-        let mut all: Vec<UnenforcedLimit> = self.cgroup.unenforced().to_vec();
+        let mut all: Vec<UnenforcedLimit> = self.cgroup.unenforced_limits().to_vec();
         all.append(&mut self.unenforced);
         all.append(&mut notices);
         Ok(all)
     }
 
     fn start(&mut self) -> Result<Vec<RunEvent>, RunError> {
-        let join = self.cgroup.join();
-        let join = join.map_err(RunError::setup("open the cgroup"))?;
+        let join = self.cgroup.open_join_handles();
+        let join = join.map_err(RunError::at_step("open the cgroup"))?;
         let fds: Vec<_> = join
             .tasks
             .iter()
@@ -380,9 +385,10 @@ impl Execution for NativeExecution<'_> {
         // The command's first look at its terminal shows the true size.
         if let Some(master) = self.terminal.take() {
             self.has_own_session = true;
-            self.relay = Some(Relay::start(master).map_err(RunError::setup("join the terminals"))?);
+            self.relay =
+                Some(Relay::start(master).map_err(RunError::at_step("join the terminals"))?);
         }
-        protocol::send(&self.control, &go, &fds).map_err(|_| self.lost())?;
+        protocol::send_value(&self.control, &go, &fds).map_err(|_| self.lost())?;
         Ok(Vec::new())
     }
 
@@ -431,7 +437,7 @@ impl Execution for NativeExecution<'_> {
     }
 
     fn deliver(&mut self, order: &SupervisorRequest, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-        protocol::send(&self.control, order, fds)
+        protocol::send_value(&self.control, order, fds)
     }
 
     fn copy_terminal_size(&self) {
@@ -465,7 +471,7 @@ fn parents_of_cgroups(engine_cgroup: Option<&Path>, placement: &Placement) -> Ve
     let mut parents: Vec<_> = engine_cgroup
         .into_iter()
         .filter(|folder| !folder.ends_with(cgroup::ENGINE))
-        .chain(placement.folders())
+        .chain(placement.cgroup_dirs())
         .filter_map(|folder| folder.parent().map(Path::to_owned))
         .collect();
     parents.dedup();
@@ -485,7 +491,7 @@ fn describe_clone_error(error: io::Error, has_user_namespace: bool) -> RunError 
         Some(libc::EINVAL) if has_user_namespace => {
             RunError::UserNamespaces(UsernsObstacle::NotBuilt)
         }
-        _ => RunError::setup("start the first process")(error),
+        _ => RunError::at_step("start the first process")(error),
     }
 }
 

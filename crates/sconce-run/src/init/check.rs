@@ -9,12 +9,12 @@ use std::time::Duration;
 const LONGEST: Duration = Duration::from_secs(3_600);
 
 /// Whether something listens on this port of the loopback address.
-pub(super) fn port(port: u16) -> bool {
+pub(super) fn is_port_open(port: u16) -> bool {
     connect(port).is_some()
 }
 
 /// Whether `GET` of a path is answered with a status of 200 to 399.
-pub(super) fn http(port: u16, path: &str) -> bool {
+pub(super) fn is_http_ok(port: u16, path: &str) -> bool {
     connect(port).is_some_and(|stream| answers(stream, port, path).unwrap_or(false))
 }
 
@@ -95,10 +95,10 @@ mod tests {
             }
         });
         assert_eq!(
-            answers.map(|_| http(number, "/api")),
+            answers.map(|_| is_http_ok(number, "/api")),
             [true, false, false, false]
         );
         served.join().unwrap();
-        assert!(!port(number), "nobody listens any more");
+        assert!(!is_port_open(number), "nobody listens any more");
     }
 }

@@ -101,7 +101,7 @@ impl InheritedCgroupJoin {
 }
 
 /// Starts a process as a child of init.
-pub(super) fn start(
+pub(super) fn start_process(
     job: &ProcessSpec<'_>,
     control: &OwnedFd,
     join: &InheritedCgroupJoin,
@@ -123,7 +123,7 @@ pub(super) fn start(
             cloned = unsafe { clone::fork(0, None) };
         }
     }
-    match cloned.map_err(InitFailure::step("start the command"))? {
+    match cloned.map_err(InitFailure::at_step("start the command"))? {
         CloneResult::Parent { pid, .. } => Pid::from_raw(pid).ok_or_else(|| InitFailure::Step {
             doing: "start the command".to_owned(),
             errno: libc::ESRCH,
@@ -144,7 +144,7 @@ pub(super) fn start(
                 StartNotification::Nobody => None,
             };
             if let Some(report) = report {
-                let _ = protocol::send(control, &report, &[]);
+                let _ = protocol::send_value(control, &report, &[]);
             }
             if let Some(fails) = job.fails {
                 let _ = rustix::io::write(fails, b"!");
@@ -160,44 +160,47 @@ fn become_it(
     join: &InheritedCgroupJoin,
     late: Option<BorrowedFd<'_>>,
 ) -> Result<std::convert::Infallible, InitFailure> {
-    enter_cgroups(join, late).map_err(InitFailure::step("join the cgroup"))?;
+    enter_cgroups(join, late).map_err(InitFailure::at_step("join the cgroup"))?;
     // A cgroup's folder is a folder of the machine: `..` of it would lead out (CVE-2024-21626).
     join.close();
     if job.new_session {
-        rustix::process::setsid().map_err(InitFailure::step("begin a session"))?;
+        rustix::process::setsid().map_err(InitFailure::at_step("begin a session"))?;
     }
-    take(job.streams).map_err(InitFailure::step("take the streams"))?;
+    take(job.streams).map_err(InitFailure::at_step("take the streams"))?;
     // As long as there are the capabilities to raise a limit.
     job.own
-        .set()
-        .map_err(InitFailure::step("set the command's own limits"))?;
+        .apply_to_process()
+        .map_err(InitFailure::at_step("set the command's own limits"))?;
     if let Some(credentials) = job.credentials {
-        give_up(credentials).map_err(InitFailure::step("become the run's user"))?;
+        give_up(credentials).map_err(InitFailure::at_step("become the run's user"))?;
         rustix::process::umask(Mode::from_raw_mode(0o022));
     }
     let sealed = job.credentials.is_some();
     let command = match job.what {
         ProcessTask::Program(command) => command,
-        ProcessTask::Port(port) => clone::exit_now(u8::from(!super::check::port(port))),
-        ProcessTask::Http(port, path) => clone::exit_now(u8::from(!super::check::http(port, path))),
+        ProcessTask::Port(port) => clone::exit_now(u8::from(!super::check::is_port_open(port))),
+        ProcessTask::Http(port, path) => {
+            clone::exit_now(u8::from(!super::check::is_http_ok(port, path)))
+        }
     };
     enter_folder(job.workdir, sealed).map_err(|error| InitFailure::Workdir {
         path: job.workdir.to_owned(),
         errno: errno(error),
     })?;
-    let program = Program::new(command, job.env).map_err(InitFailure::step("read the command"))?;
+    let program =
+        Program::new(command, job.env).map_err(InitFailure::at_step("read the command"))?;
     signals::reset_for_command();
     if let StartNotification::Command = job.told {
-        protocol::send(control, &InitReport::Executing, &[])
-            .map_err(InitFailure::step("report"))?;
+        protocol::send_value(control, &InitReport::Executing, &[])
+            .map_err(InitFailure::at_step("report"))?;
     }
-    exec::close_on_exec_from(3).map_err(InitFailure::step("close descriptors"))?;
+    exec::close_on_exec_from(3).map_err(InitFailure::at_step("close descriptors"))?;
     if sealed {
-        rustix::thread::set_no_new_privs(true).map_err(InitFailure::step("set no_new_privs"))?;
+        rustix::thread::set_no_new_privs(true).map_err(InitFailure::at_step("set no_new_privs"))?;
         // Kernels before 6.12 cannot; docs/security.md says so.
         let _ = crate::sys::landlock::keep_to_own_sockets();
-        crate::sys::seccomp::install(&seccomp::filter())
-            .map_err(InitFailure::step("filter system calls"))?;
+        crate::sys::seccomp::install_filter(&seccomp::build_filter())
+            .map_err(InitFailure::at_step("filter system calls"))?;
     }
     Err(program.execute())
 }
@@ -218,7 +221,7 @@ fn take(streams: StdioSetup<'_>) -> rustix::io::Result<()> {
     use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
     match streams {
         StdioSetup::Inherited => Ok(()),
-        StdioSetup::Terminal(terminal) => crate::pty::adopt(terminal),
+        StdioSetup::Terminal(terminal) => crate::pty::set_controlling_terminal(terminal),
         StdioSetup::Three([input, output, error]) => {
             dup2_stdin(input)?;
             dup2_stdout(output)?;
@@ -264,14 +267,14 @@ fn enter_cgroups(
 /// Changes to the run's user, and drops every capability that it does not keep.
 fn give_up(to: &Credentials) -> rustix::io::Result<()> {
     let kept = CapabilitySet::from_bits_retain(to.capabilities);
-    capabilities::bound(kept)?;
+    capabilities::restrict_bounding_set(kept)?;
     if to.change {
         let (uid, gid) = (Uid::from_raw(to.uid), Gid::from_raw(to.gid));
         rustix::thread::set_thread_groups(&[])?;
         rustix::thread::set_thread_res_gid(gid, gid, gid)?;
         rustix::thread::set_thread_res_uid(uid, uid, uid)?;
     }
-    capabilities::reduce(kept)
+    capabilities::drop_all_except(kept)
 }
 
 /// A command, ready to be executed.
@@ -338,8 +341,11 @@ impl Program {
         let Ok(program) = CString::new(path.as_os_str().as_bytes()) else {
             return libc::EINVAL;
         };
-        let (argv, envp) = (exec::pointers(&self.argv), exec::pointers(&self.envp));
-        // SAFETY: both were made by `exec::pointers` from strings that this value holds.
+        let (argv, envp) = (
+            exec::null_terminated_pointers(&self.argv),
+            exec::null_terminated_pointers(&self.envp),
+        );
+        // SAFETY: both were made by `exec::null_terminated_pointers` from strings that this value holds.
         #[expect(unsafe_code, reason = "exec takes arrays of C strings")]
         let error = unsafe { exec::execve(&program, &argv, &envp) };
         errno(error)

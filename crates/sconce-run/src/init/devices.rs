@@ -30,10 +30,10 @@ const LINKS: [(&str, &str); 5] = [
 
 /// Looks whether the machine's devices are what their names say: an engine that opens a file in /dev/null's place
 /// loses what the command writes.
-pub(super) fn check() -> Result<(), InitFailure> {
+pub(super) fn validate_host_devices() -> Result<(), InitFailure> {
     for (name, major, minor) in DEVICES {
         let path = format!("/dev/{name}");
-        let there = rustix::fs::stat(&path).map_err(InitFailure::step(name))?;
+        let there = rustix::fs::stat(&path).map_err(InitFailure::at_step(name))?;
         let is_device = FileType::from_raw_mode(there.st_mode) == FileType::CharacterDevice;
         // Some machines have urandom's node for both (random(4)).
         let is_urandom = name == "random" && there.st_rdev == makedev(1, 9);
@@ -49,18 +49,18 @@ pub(super) fn check() -> Result<(), InitFailure> {
 }
 
 /// Fills `dev` below the working directory.
-pub(super) fn populate(plan: &ContainerConfig) -> Result<(), InitFailure> {
+pub(super) fn populate_dev(plan: &ContainerConfig) -> Result<(), InitFailure> {
     let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
     mount(c"tmpfs", c"dev", c"tmpfs", flags, c"mode=755,size=64k")
-        .map_err(InitFailure::step("mount /dev"))?;
+        .map_err(InitFailure::at_step("mount /dev"))?;
     for (name, ..) in DEVICES {
-        device(name).map_err(InitFailure::step(name))?;
+        device(name).map_err(InitFailure::at_step(name))?;
     }
     for (target, link) in LINKS {
-        rustix::fs::symlink(target, link).map_err(InitFailure::step(link))?;
+        rustix::fs::symlink(target, link).map_err(InitFailure::at_step(link))?;
     }
     let folder = |path: &str| rustix::fs::mkdir(path, Mode::from_raw_mode(0o755));
-    folder("dev/pts").map_err(InitFailure::step("make /dev/pts"))?;
+    folder("dev/pts").map_err(InitFailure::at_step("make /dev/pts"))?;
     // Group 5 is `tty` on every Linux; a user namespace of one user has no such group.
     let options = if plan.credentials.change {
         c"newinstance,ptmxmode=0666,mode=0620,gid=5"
@@ -68,10 +68,10 @@ pub(super) fn populate(plan: &ContainerConfig) -> Result<(), InitFailure> {
         c"newinstance,ptmxmode=0666,mode=0620"
     };
     mount(c"devpts", c"dev/pts", c"devpts", flags, options)
-        .map_err(InitFailure::step("mount /dev/pts"))?;
-    folder("dev/shm").map_err(InitFailure::step("make /dev/shm"))?;
+        .map_err(InitFailure::at_step("mount /dev/pts"))?;
+    folder("dev/shm").map_err(InitFailure::at_step("make /dev/shm"))?;
     let options = std::ffi::CString::new(format!("mode=1777,size={}", plan.shm_bytes))
-        .map_err(InitFailure::step("mount /dev/shm"))?;
+        .map_err(InitFailure::at_step("mount /dev/shm"))?;
     mount(
         c"tmpfs",
         c"dev/shm",
@@ -79,7 +79,7 @@ pub(super) fn populate(plan: &ContainerConfig) -> Result<(), InitFailure> {
         flags | MountFlags::NODEV,
         &*options,
     )
-    .map_err(InitFailure::step("mount /dev/shm"))
+    .map_err(InitFailure::at_step("mount /dev/shm"))
 }
 
 /// The machine's own node, bound: a user namespace cannot make device nodes.

@@ -5,7 +5,7 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, wait};
 use sconce_schema::event::ExitStatus;
 
 /// Reaps one child that has ended; tells which and how.
-pub(super) fn reap() -> Option<(Pid, ExitStatus)> {
+pub(super) fn reap_child() -> Option<(Pid, ExitStatus)> {
     loop {
         let (pid, status) = wait(WaitOptions::NOHANG).ok()??;
         if let Some(exit) = how(status) {
@@ -24,7 +24,7 @@ fn how(status: rustix::process::WaitStatus) -> Option<ExitStatus> {
 
 /// Passes a signal on.
 #[expect(unsafe_code, reason = "rustix names signals, and ours come as numbers")]
-pub(super) fn signal(command: Pid, signal: i32) {
+pub(super) fn send_signal(command: Pid, signal: i32) {
     // SAFETY: kill takes any numbers; the pid is that of a child that was not yet reaped, so that
     // no other process can have it.
     unsafe { libc::kill(command.as_raw_nonzero().get(), signal) };

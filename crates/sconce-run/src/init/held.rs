@@ -27,30 +27,31 @@ const MOST_WORDS: u64 = 4096;
 
 /// Builds the root, looks for the command in it, and hides cgroups from the engine. Gives the shared
 /// folder.
-pub(super) fn prepare(
+pub(super) fn prepare_root(
     plan: &InitConfig,
     container: &ContainerConfig,
     engine: &DelegatedRuntime,
     owners: &[OwnedFd],
     notices: &mut Vec<UnenforcedLimit>,
 ) -> Result<Option<OwnedFd>, InitFailure> {
-    let (root, shared) = rootfs::build(container, owners, notices)?;
+    let (root, shared) = rootfs::build_root(container, owners, notices)?;
     find(root.as_fd(), plan)?;
-    rustix::process::chdir(c"/").map_err(InitFailure::step("enter the root"))?;
+    rustix::process::chdir(c"/").map_err(InitFailure::at_step("enter the root"))?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     // For everything that is started from here; no engine knows of it. Kernels before 6.12 cannot.
     let _ = crate::sys::landlock::keep_to_own_sockets();
     // Engines look their own processes up there, by the numbers that these have here.
     mount(c"proc", c"/proc", c"proc", NOTHING_RUNS, None)
-        .map_err(InitFailure::step(rootfs::MOUNT_PROC))?;
+        .map_err(InitFailure::at_step(rootfs::MOUNT_PROC))?;
     if let Some((folder, name)) = &engine.short {
         rustix::fs::mkdir(folder, Mode::from_raw_mode(0o700))
             .and_then(|()| mount_bind(folder, name))
-            .map_err(InitFailure::step("give the engine a folder"))?;
+            .map_err(InitFailure::at_step("give the engine a folder"))?;
     }
-    show(&engine.shown, &container.scratch).map_err(InitFailure::step("hide cgroups"))?;
-    keep_owners(plan, container)
-        .map_err(InitFailure::step("keep the owners of the caller's streams"))?;
+    show(&engine.shown, &container.scratch).map_err(InitFailure::at_step("hide cgroups"))?;
+    keep_owners(plan, container).map_err(InitFailure::at_step(
+        "keep the owners of the caller's streams",
+    ))?;
     Ok(shared)
 }
 
@@ -67,7 +68,7 @@ fn keep_owners(plan: &InitConfig, container: &ContainerConfig) -> rustix::io::Re
         return Ok(());
     }
     // Root's programs get back whatever the bounding set has.
-    capabilities::bound(!CapabilitySet::CHOWN)
+    capabilities::restrict_bounding_set(!CapabilitySet::CHOWN)
 }
 
 /// Leaves in sight what of the cgroup file systems an engine is to see. All of this is in the run's
@@ -105,7 +106,7 @@ fn find(root: BorrowedFd<'_>, plan: &InitConfig) -> Result<(), InitFailure> {
         path: plan.workdir.clone(),
         errno: errno(error),
     };
-    let folder = targets::open(root, &plan.workdir).map_err(workdir)?;
+    let folder = targets::open_in_root(root, &plan.workdir).map_err(workdir)?;
     if !FileType::from_raw_mode(fstat(&folder).map_err(workdir)?.st_mode).is_dir() {
         return Err(workdir(Errno::NOTDIR));
     }
@@ -146,7 +147,7 @@ fn find(root: BorrowedFd<'_>, plan: &InitConfig) -> Result<(), InitFailure> {
 
 /// Whether a file could be executed, as far as its bytes and its mode tell.
 fn executable(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<()> {
-    let file = targets::open(root, path)?;
+    let file = targets::open_in_root(root, path)?;
     let mode = Mode::from_raw_mode(fstat(&file)?.st_mode);
     let kind = FileType::from_raw_mode(fstat(&file)?.st_mode);
     if !kind.is_file() || !mode.intersects(Mode::XUSR | Mode::XGRP | Mode::XOTH) {
@@ -171,7 +172,7 @@ fn executable(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<()> {
             let interpreter = words.find(|word| !word.is_empty()).ok_or(Errno::NOEXEC)?;
             let interpreter = Path::new(std::ffi::OsStr::from_bytes(interpreter));
             // There, and not there: as the kernel has it for a script without its interpreter.
-            match targets::open(root, interpreter) {
+            match targets::open_in_root(root, interpreter) {
                 Err(Errno::NOENT) => Err(Errno::NOEXEC),
                 other => other.map(drop),
             }

@@ -49,7 +49,7 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
     match run(plan, &control) {
         Ok(()) => exit::OK,
         Err(failure) => {
-            let _ = protocol::send(&control, &InitReport::Failed(failure), &[]);
+            let _ = protocol::send_value(&control, &InitReport::Failed(failure), &[]);
             exit::RUN
         }
     }
@@ -77,17 +77,17 @@ fn inherited(number: RawFd) -> Option<OwnedFd> {
 fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), InitFailure> {
     // Same user as the command, in a user namespace: keep it out of this memory.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
-        .map_err(InitFailure::step("hide init's memory"))?;
-    let children = signals::children_ended().map_err(InitFailure::step("watch for children"))?;
+        .map_err(InitFailure::at_step("hide init's memory"))?;
+    let children = signals::children_ended().map_err(InitFailure::at_step("watch for children"))?;
     let plan = read_plan(plan)?;
     let sockets = plan.sockets.and_then(inherited);
     // Init too: the command inherits it.
-    let mut notices = plan.place.take();
+    let mut notices = plan.place.apply_to_process();
     let mut shared = None;
     let terminal = match &plan.container {
         Some(container) => {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
-                .map_err(InitFailure::step("follow the supervisor"))?;
+                .map_err(InitFailure::at_step("follow the supervisor"))?;
             // Open until everything is mounted, and no longer.
             let owners: Vec<_> = container
                 .owners
@@ -95,8 +95,10 @@ fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), InitFailure> {
                 .filter_map(|fd| inherited(*fd))
                 .collect();
             shared = match &container.held {
-                None => rootfs::enter(container, &owners, &mut notices)?,
-                Some(engine) => held::prepare(&plan, container, engine, &owners, &mut notices)?,
+                None => rootfs::enter_root(container, &owners, &mut notices)?,
+                Some(engine) => {
+                    held::prepare_root(&plan, container, engine, &owners, &mut notices)?
+                }
             };
             drop(owners);
             // An engine's own terminal is the caller's; the command's is the engine's to make.
@@ -105,36 +107,36 @@ fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), InitFailure> {
         }
         None => {
             rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-                .map_err(InitFailure::step("become the reaper of orphans"))?;
+                .map_err(InitFailure::at_step("become the reaper of orphans"))?;
             crate::pty::open_if(plan.terminal, None)?
         }
     };
     let mut handed: Vec<_> = terminal.iter().map(|t| t.master.as_fd()).collect();
     handed.extend(shared.iter().map(AsFd::as_fd));
-    let gone = InitFailure::step::<std::io::Error>("speak to the supervisor");
-    protocol::send(control, &InitReport::Prepared(notices), &handed).map_err(gone)?;
+    let gone = InitFailure::at_step::<std::io::Error>("speak to the supervisor");
+    protocol::send_value(control, &InitReport::Prepared(notices), &handed).map_err(gone)?;
     drop(shared);
     let Some(join) = await_go(control)? else {
         return Ok(());
     };
     let output = plan.output.and_then(inherited);
     let starter = ProcessStarter {
-        outputs: running::outputs(&plan),
+        outputs: running::inherit_service_outputs(&plan),
         plan: &plan,
         control,
         join,
     };
     if output.is_some() || plan.command.is_empty() {
         // Whoever started Sconce may wait until nobody has its terminal or pipe open any more.
-        command::let_go().map_err(InitFailure::step("let the caller's streams go"))?;
+        command::let_go().map_err(InitFailure::at_step("let the caller's streams go"))?;
     }
     let slave = terminal.as_ref().map(|t| t.slave.as_fd());
-    let running = InitLoop::begin(&starter, slave, output.as_ref().map(AsFd::as_fd))?;
+    let running = InitLoop::start_command(&starter, slave, output.as_ref().map(AsFd::as_fd))?;
     drop((terminal, output));
     let reach = match plan.container {
         Some(_) => {
-            capabilities::reduce(still_needed(&plan))
-                .map_err(InitFailure::step("drop init's capabilities"))?;
+            capabilities::drop_all_except(still_needed(&plan))
+                .map_err(InitFailure::at_step("drop init's capabilities"))?;
             end::KillScope::Namespace
         }
         None => end::KillScope::Children,
@@ -145,7 +147,7 @@ fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), InitFailure> {
         held::has_begun(engine, exit)?;
     }
     if let Some(exit) = exit {
-        let _ = protocol::send(
+        let _ = protocol::send_value(
             control,
             &InitReport::Exited(exit, usage::of_children()),
             &[],
@@ -170,14 +172,15 @@ fn read_plan(plan: OwnedFd) -> Result<InitConfig, InitFailure> {
     let mut text = Vec::new();
     File::from(plan)
         .read_to_end(&mut text)
-        .map_err(InitFailure::step("read the plan"))?;
+        .map_err(InitFailure::at_step("read the plan"))?;
     serde_json::from_slice(&text)
-        .map_err(|error| InitFailure::step("read the plan")(std::io::Error::from(error)))
+        .map_err(|error| InitFailure::at_step("read the plan")(std::io::Error::from(error)))
 }
 
 /// Waits for the word to start; `None` when the supervisor is gone or wants no start.
 fn await_go(control: &OwnedFd) -> Result<Option<command::InheritedCgroupJoin>, InitFailure> {
-    let Ok(Some((SupervisorRequest::Go { tasks, folder }, message))) = protocol::receive(control)
+    let Ok(Some((SupervisorRequest::Go { tasks, folder }, message))) =
+        protocol::receive_value(control)
     else {
         return Ok(None);
     };
@@ -194,7 +197,7 @@ fn await_go(control: &OwnedFd) -> Result<Option<command::InheritedCgroupJoin>, I
 
 /// Answers one request for a socket of this network. False when nobody asks any more.
 fn serve_socket(sockets: &OwnedFd) -> bool {
-    let Ok(Some(_)) = socket::receive(sockets) else {
+    let Ok(Some(_)) = socket::receive_message(sockets) else {
         return false;
     };
     let made = rustix::net::socket_with(
@@ -204,7 +207,7 @@ fn serve_socket(sockets: &OwnedFd) -> bool {
         None,
     );
     match made {
-        Ok(made) => socket::send(sockets, b"s", &[made.as_fd()]).is_ok(),
-        Err(_) => socket::send(sockets, b"-", &[]).is_ok(),
+        Ok(made) => socket::send_message(sockets, b"s", &[made.as_fd()]).is_ok(),
+        Err(_) => socket::send_message(sockets, b"-", &[]).is_ok(),
     }
 }

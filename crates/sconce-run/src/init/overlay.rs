@@ -22,7 +22,7 @@ use crate::protocol::{InitFailure, errno};
 ///
 /// Before Linux 6.6 a file system in memory has no attributes for a plain user. Overlayfs does
 /// without, but for one thing: a folder of the image that was removed cannot be made anew (EIO).
-pub(super) fn lay(
+pub(super) fn mount_overlay(
     plan: &ContainerConfig,
     notices: &mut Vec<UnenforcedLimit>,
 ) -> Result<MemoryUpperDir, InitFailure> {
@@ -34,23 +34,23 @@ pub(super) fn lay(
         })?);
     }
     let writable =
-        Writable::open(&plan.scratch).map_err(InitFailure::step("open the writable layer"))?;
-    let memory =
-        own_layer::mount_memory(plan).map_err(InitFailure::step("mount the run's own memory"))?;
+        Writable::open(&plan.scratch).map_err(InitFailure::at_step("open the writable layer"))?;
+    let memory = own_layer::mount_memory(plan)
+        .map_err(InitFailure::at_step("mount the run's own memory"))?;
     if plan.kept {
         // What a build step wrote is told from what was there by its writable layer alone.
-        own_layer::fill(&writable.upper, plan)
+        own_layer::populate_layer(&writable.upper, plan)
     } else {
-        own_layer::fill(&memory.layer, plan)
+        own_layer::populate_layer(&memory.layer, plan)
             .inspect(|()| own_layer::add_places(&memory, &layers, plan))
     }
-    .map_err(InitFailure::step("make what every container has"))?;
+    .map_err(InitFailure::at_step("make what every container has"))?;
     if !plan.kept {
         layers.push(
             memory
                 .layer
                 .try_clone()
-                .map_err(InitFailure::step("open a layer"))?,
+                .map_err(InitFailure::at_step("open a layer"))?,
         );
     }
     let Err(refused) = mount_over(plan, &layers, &writable) else {

@@ -51,13 +51,13 @@ pub(super) fn mount_memory(plan: &ContainerConfig) -> Result<MemoryUpperDir> {
 }
 
 /// Fills the layer, or, for a run whose writable layer is kept, that one.
-pub(super) fn fill(layer: &OwnedFd, plan: &ContainerConfig) -> Result<()> {
+pub(super) fn populate_layer(layer: &OwnedFd, plan: &ContainerConfig) -> Result<()> {
     for name in ["proc", "sys", "dev"] {
         make(layer, name, 0o755)?;
     }
     make(layer, "tmp", 0o1777)?;
     let etc = make(layer, "etc", 0o755)?;
-    for (name, text) in crate::names::files(plan.network, &plan.hostname) {
+    for (name, text) in crate::names::render_files(plan.network, &plan.hostname) {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         let file = openat(&etc, name, flags, Mode::from_raw_mode(0o644))?;
         write_all(&file, &text)?;

@@ -52,21 +52,21 @@ const READ_ONLY: [&str; 5] = [
 ];
 
 /// Builds the root and enters it; gives the shared folder. Wishes that could not be granted are added to `notices`.
-pub(super) fn enter(
+pub(super) fn enter_root(
     plan: &ContainerConfig,
     owners: &[OwnedFd],
     notices: &mut Vec<UnenforcedLimit>,
 ) -> Result<Option<OwnedFd>, InitFailure> {
-    let (_, shared) = build(plan, owners, notices)?;
+    let (_, shared) = build_root(plan, owners, notices)?;
     // The old root goes below the new one, and from there away.
-    rustix::process::pivot_root(c".", c".").map_err(InitFailure::step("change the root"))?;
-    unmount(c".", UnmountFlags::DETACH).map_err(InitFailure::step("leave the old root"))?;
-    rustix::process::chdir(c"/").map_err(InitFailure::step("enter the root"))?;
+    rustix::process::pivot_root(c".", c".").map_err(InitFailure::at_step("change the root"))?;
+    unmount(c".", UnmountFlags::DETACH).map_err(InitFailure::at_step("leave the old root"))?;
+    rustix::process::chdir(c"/").map_err(InitFailure::at_step("enter the root"))?;
     Ok(shared)
 }
 
 /// Builds the root; afterwards it is the working directory. Gives it, and the shared folder.
-pub(super) fn build(
+pub(super) fn build_root(
     plan: &ContainerConfig,
     owners: &[OwnedFd],
     notices: &mut Vec<UnenforcedLimit>,
@@ -74,13 +74,13 @@ pub(super) fn build(
     // Modes are meant as they are written here; the command gets the usual mask again.
     rustix::process::umask(Mode::empty());
     rustix::system::sethostname(plan.hostname.as_bytes())
-        .map_err(InitFailure::step("set the host name"))?;
+        .map_err(InitFailure::at_step("set the host name"))?;
     if plan.network != NetworkMode::Host {
-        super::devices::loopback_up().map_err(InitFailure::step("bring the loopback up"))?;
+        super::devices::loopback_up().map_err(InitFailure::at_step("bring the loopback up"))?;
     }
     let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
-    mount_change(c"/", private).map_err(InitFailure::step("make mounts private"))?;
-    super::devices::check()?;
+    mount_change(c"/", private).map_err(InitFailure::at_step("make mounts private"))?;
+    super::devices::validate_host_devices()?;
     let left = plan.held.as_ref().is_some_and(|held| held.mounts_system);
     let covered = |mount: &&InitMount| left && crate::engine::is_covered(&mount.target);
     let wanted = plan.mounts.iter().filter(|mount| !covered(mount));
@@ -91,11 +91,11 @@ pub(super) fn build(
             Ok((wanted, open(wanted, owners, notices)?))
         })
         .collect::<Result<_, InitFailure>>()?;
-    let memory = overlay::lay(plan, notices)?;
+    let memory = overlay::mount_overlay(plan, notices)?;
     let root_path = plan.scratch.join("root");
-    rustix::process::chdir(&root_path).map_err(InitFailure::step("enter the new root"))?;
+    rustix::process::chdir(&root_path).map_err(InitFailure::at_step("enter the new root"))?;
     let root = rustix::fs::open(c".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-        .map_err(InitFailure::step("open the new root"))?;
+        .map_err(InitFailure::at_step("open the new root"))?;
     if !left {
         system_folders(plan)?;
     }
@@ -115,7 +115,7 @@ pub(super) fn build(
         move_to(root.as_fd(), &tree, target, MountPointKind::Folder).map_err(failed)?;
     }
     for (target, path) in &plan.links {
-        targets::link(root.as_fd(), target, path).map_err(|error| InitFailure::Target {
+        targets::create_link(root.as_fd(), target, path).map_err(|error| InitFailure::Target {
             path: path.clone(),
             errno: errno(error),
         })?;
@@ -126,7 +126,8 @@ pub(super) fn build(
 /// /proc, /sys and /dev. The folders themselves are in the run's own layer, made by Sconce, so that
 /// these names are what they seem, whatever the image has there.
 fn system_folders(plan: &ContainerConfig) -> Result<(), InitFailure> {
-    mount(c"proc", c"proc", c"proc", NOTHING_RUNS, None).map_err(InitFailure::step(MOUNT_PROC))?;
+    mount(c"proc", c"proc", c"proc", NOTHING_RUNS, None)
+        .map_err(InitFailure::at_step(MOUNT_PROC))?;
     match mount(
         c"sysfs",
         c"sys",
@@ -139,16 +140,16 @@ fn system_folders(plan: &ContainerConfig) -> Result<(), InitFailure> {
         Err(Errno::PERM) => read_only_copy(c"/sys", c"sys"),
         other => other,
     }
-    .map_err(InitFailure::step("mount /sys"))?;
-    super::devices::populate(plan)?;
+    .map_err(InitFailure::at_step("mount /sys"))?;
+    super::devices::populate_dev(plan)?;
     for path in MASKED {
-        mask(path).map_err(InitFailure::step(path))?;
+        mask(path).map_err(InitFailure::at_step(path))?;
     }
     for path in READ_ONLY {
-        let path = CString::new(path).map_err(InitFailure::step(path))?;
+        let path = CString::new(path).map_err(InitFailure::at_step(path))?;
         match read_only_copy(&path, &path) {
             Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(InitFailure::step("make /proc/sys read-only")(error)),
+            Err(error) => return Err(InitFailure::at_step("make /proc/sys read-only")(error)),
         }
     }
     Ok(())
@@ -242,7 +243,7 @@ fn move_to(
     target: &Path,
     kind: MountPointKind,
 ) -> rustix::io::Result<()> {
-    let place = targets::place(root, target, kind)?;
+    let place = targets::ensure_mount_point(root, target, kind)?;
     let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(tree, c"", &place, c"", both)
 }

@@ -55,7 +55,7 @@ impl ProcessStarter<'_> {
                 told: StartNotification::Command,
                 fails,
             };
-            return command::start(&job, self.control, &self.join);
+            return command::start_process(&job, self.control, &self.join);
         }
         let job = ProcessSpec {
             what: ProcessTask::Program(&self.plan.command),
@@ -68,7 +68,7 @@ impl ProcessStarter<'_> {
             told: StartNotification::Command,
             fails,
         };
-        command::start(&job, self.control, &self.join)
+        command::start_process(&job, self.control, &self.join)
     }
 
     fn service(&self, number: usize) -> Option<(&InitService, StdioSetup<'_>)> {
@@ -111,7 +111,7 @@ impl ProcessStarter<'_> {
             told: StartNotification::Other(ProcessKey::Command(asked.number)),
             fails: None,
         };
-        let pid = command::start(&job, self.control, &self.join)?;
+        let pid = command::start_process(&job, self.control, &self.join)?;
         Ok((pid, terminal.map(|terminal| terminal.master)))
     }
 }
@@ -131,7 +131,7 @@ impl ServiceActions for &ProcessStarter<'_> {
             told: StartNotification::Other(ProcessKey::Service(number)),
             fails: Some(write.as_fd()),
         };
-        let pid = command::start(&job, self.control, &self.join).ok()?;
+        let pid = command::start_process(&job, self.control, &self.join).ok()?;
         drop(write);
         Some(match has_failed(&read) {
             true => StartOutcome::Ending(pid),
@@ -161,7 +161,7 @@ impl ServiceActions for &ProcessStarter<'_> {
             told: StartNotification::Nobody,
             fails: None,
         };
-        command::start(&job, self.control, &self.join).ok()
+        command::start_process(&job, self.control, &self.join).ok()
     }
 
     fn signal(&mut self, leader: Pid, signal: i32) {
@@ -173,7 +173,7 @@ impl ServiceActions for &ProcessStarter<'_> {
     }
 
     fn tell(&mut self, change: ServiceChange) {
-        let _ = protocol::send(self.control, &InitReport::Service(change), &[]);
+        let _ = protocol::send_value(self.control, &InitReport::Service(change), &[]);
     }
 }
 
@@ -204,7 +204,7 @@ enum Turn {
 
 impl<'a> InitLoop<'a> {
     /// Starts the command, where there is one; the services are started in the first turn.
-    pub(super) fn begin(
+    pub(super) fn start_command(
         starter: &'a ProcessStarter<'a>,
         terminal: Option<BorrowedFd<'_>>,
         output: Option<BorrowedFd<'_>>,
@@ -213,8 +213,8 @@ impl<'a> InitLoop<'a> {
         let now = Instant::now();
         let mut executing = None;
         let command = if plan.command.is_empty() {
-            protocol::send(starter.control, &InitReport::Serving, &[]).map_err(
-                InitFailure::step::<std::io::Error>("speak to the supervisor"),
+            protocol::send_value(starter.control, &InitReport::Serving, &[]).map_err(
+                InitFailure::at_step::<std::io::Error>("speak to the supervisor"),
             )?;
             None
         } else {
@@ -224,7 +224,9 @@ impl<'a> InitLoop<'a> {
                 .unwrap_or(StdioSetup::Inherited);
             // Without a terminal that shows its end, whoever started it is told of its beginning.
             let pipe = output.map(|_| rustix::pipe::pipe_with(PipeFlags::CLOEXEC));
-            let pipe = pipe.transpose().map_err(InitFailure::step("make a pipe"))?;
+            let pipe = pipe
+                .transpose()
+                .map_err(InitFailure::at_step("make a pipe"))?;
             let fails = pipe.as_ref().map(|(_, write)| write.as_fd());
             let command = starter.command(streams, fails)?;
             executing = pipe.map(|(read, _)| read);
@@ -253,7 +255,7 @@ impl<'a> InitLoop<'a> {
         loop {
             self.reap();
             if self.ended.is_some() {
-                self.services.stop(None);
+                self.services.stop_all(None);
             }
             self.services.advance(Instant::now(), &mut hands);
             if self.kill_at.is_some_and(|at| at <= Instant::now()) {
@@ -296,29 +298,34 @@ impl<'a> InitLoop<'a> {
         if let Some(read) = self.executing.take()
             && !has_failed(&read)
         {
-            let _ = protocol::send(self.starter.control, &InitReport::Executed, &[]);
+            let _ = protocol::send_value(self.starter.control, &InitReport::Executed, &[]);
         }
     }
 
     /// Takes every child that has ended.
     fn reap(&mut self) {
         let mut hands = self.starter;
-        while let Some((pid, exit)) = end::reap() {
+        while let Some((pid, exit)) = end::reap_child() {
             if Some(pid) == self.command {
                 self.ended = Some(exit);
                 self.kill_at = None;
             } else if let Some(number) = self.others.remove(&pid.as_raw_nonzero().get()) {
                 let ended = InitReport::CommandEnded(number, exit);
-                let _ = protocol::send(self.starter.control, &ended, &[]);
+                let _ = protocol::send_value(self.starter.control, &ended, &[]);
             } else {
-                (self.services).exited(pid, exit, Instant::now(), &mut hands);
+                (self.services).handle_exit(pid, exit, Instant::now(), &mut hands);
             }
         }
     }
 
     /// Until something happens or is due.
     fn wait(&mut self, children: &OwnedFd, sockets: &mut Option<OwnedFd>) -> Turn {
-        let due = self.services.due().into_iter().chain(self.kill_at).min();
+        let due = self
+            .services
+            .next_deadline()
+            .into_iter()
+            .chain(self.kill_at)
+            .min();
         let timeout = due.map(|due| {
             let left = due.saturating_duration_since(Instant::now());
             Timespec {
@@ -353,7 +360,7 @@ impl<'a> InitLoop<'a> {
         if !ready[1] {
             return Turn::On;
         }
-        match protocol::receive::<SupervisorRequest>(control) {
+        match protocol::receive_value::<SupervisorRequest>(control) {
             Ok(Some((order, message))) => self.obey(order, message.fds),
             Ok(None) | Err(_) => Turn::Alone,
         }
@@ -365,18 +372,18 @@ impl<'a> InitLoop<'a> {
             SupervisorRequest::Kill => return Turn::Kill,
             SupervisorRequest::Signal(signal) if self.command.is_some() => self.signal(signal),
             SupervisorRequest::Signal(libc::SIGUSR1 | libc::SIGUSR2) => {}
-            SupervisorRequest::Signal(_) => self.services.stop(None),
+            SupervisorRequest::Signal(_) => self.services.stop_all(None),
             SupervisorRequest::Stop { grace } => match self.command {
                 Some(_) => {
                     self.signal(libc::SIGTERM);
                     // Services follow when the command has ended.
                     self.kill_at = Some(Instant::now() + grace.unwrap_or(Duration::from_secs(10)));
                 }
-                None => self.services.stop(grace),
+                None => self.services.stop_all(grace),
             },
-            SupervisorRequest::Restart(service) => {
-                self.services.restart(service, &mut { self.starter })
-            }
+            SupervisorRequest::Restart(service) => self
+                .services
+                .restart_service(service, &mut { self.starter }),
             SupervisorRequest::Command(asked) => self.start(&asked, fds),
             SupervisorRequest::SignalCommand(number, signal) => {
                 let asked = (self.others.iter()).find(|(_, asked)| **asked == number);
@@ -401,13 +408,13 @@ impl<'a> InitLoop<'a> {
             ),
         };
         let terminal: Vec<_> = terminal.iter().map(AsFd::as_fd).collect();
-        let _ = protocol::send(self.starter.control, &report, &terminal);
+        let _ = protocol::send_value(self.starter.control, &report, &terminal);
     }
 
     /// Signals the command, as long as it has not ended.
     fn signal(&self, signal: i32) {
         if let (Some(command), None) = (self.command, self.ended) {
-            end::signal(command, signal);
+            end::send_signal(command, signal);
         }
     }
 }
@@ -426,7 +433,7 @@ fn has_failed(read: &OwnedFd) -> bool {
 
 /// Takes over the descriptors that services write to, and gives them to the services' users, who
 /// may open them again by name (`/dev/stdout`).
-pub(super) fn outputs(plan: &InitConfig) -> Vec<Option<OwnedFd>> {
+pub(super) fn inherit_service_outputs(plan: &InitConfig) -> Vec<Option<OwnedFd>> {
     let take = |service: &InitService| {
         let fd = service.output.and_then(super::inherited)?;
         if let Some(credentials) = service.credentials.filter(|c| c.change) {

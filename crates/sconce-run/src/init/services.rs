@@ -144,7 +144,7 @@ impl ServiceSupervisor {
     }
 
     /// When [`ServiceSupervisor::advance`] has something to do next, where nothing else happens before.
-    pub(super) fn due(&self) -> Option<Instant> {
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
         let times = self.all.iter().flat_map(|entry| {
             let checking = entry.checking.map(|(_, until)| until);
             let next = entry.next_check.filter(|_| entry.checking.is_none());
@@ -154,7 +154,7 @@ impl ServiceSupervisor {
     }
 
     /// Asks all to end, those that others wait for last.
-    pub(super) fn stop(&mut self, grace: Option<Duration>) {
+    pub(super) fn stop_all(&mut self, grace: Option<Duration>) {
         self.grace = grace.or(self.grace);
         for entry in &mut self.all {
             entry.wanted = DesiredState::Down;
@@ -162,7 +162,7 @@ impl ServiceSupervisor {
     }
 
     /// Stops one and starts it again, also one that is over.
-    pub(super) fn restart(&mut self, service: usize, hands: &mut impl ServiceActions) {
+    pub(super) fn restart_service(&mut self, service: usize, hands: &mut impl ServiceActions) {
         let Some(entry) = self.all.get_mut(service) else {
             return;
         };
@@ -312,7 +312,7 @@ impl ServiceSupervisor {
     }
 
     /// A process has ended. False when it was neither a service's nor a check's.
-    pub(super) fn exited(
+    pub(super) fn handle_exit(
         &mut self,
         pid: Pid,
         exit: ExitStatus,
@@ -423,7 +423,7 @@ impl ServiceSupervisor {
         }
         // One that never came up only ran on because its checks were not counted yet.
         let came_up = !entry.hung || entry.was_healthy;
-        if came_up && now.saturating_duration_since(entry.since) >= restarts.reset() {
+        if came_up && now.saturating_duration_since(entry.since) >= restarts.reset_period() {
             entry.quick = 0;
         }
         entry.quick += 1;
@@ -434,7 +434,7 @@ impl ServiceSupervisor {
             };
             return self.over(service, ServiceState::Failed, exit, Some(why), hands);
         }
-        let delay = restarts.delay(entry.quick);
+        let delay = restarts.delay_after(entry.quick);
         entry.again = Some(now + delay);
         entry.state = ServiceState::Restarting;
         let mut change = entry.change(exit, why);

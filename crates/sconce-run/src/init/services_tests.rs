@@ -80,22 +80,22 @@ fn one_that_dies_at_its_start_is_tried_again_ever_later_and_then_given_up() {
     for (number, delay) in [(0, 1), (1, 2), (2, 4), (3, 4)] {
         services.advance(now, &mut hands);
         assert_eq!(hands.take(), ["start 0", "0 Running"]);
-        assert!(services.exited(pid(100 + number), ExitStatus::Code(1), now, &mut hands));
+        assert!(services.handle_exit(pid(100 + number), ExitStatus::Code(1), now, &mut hands));
         assert_eq!(hands.take(), ["0 Restarting"]);
-        assert_eq!(services.due(), Some(now + seconds(delay)));
+        assert_eq!(services.next_deadline(), Some(now + seconds(delay)));
         services.advance(now + seconds(delay) - Duration::from_millis(1), &mut hands);
         assert_eq!(hands.take(), Vec::<String>::new());
         now += seconds(delay);
     }
     services.advance(now, &mut hands);
-    services.exited(pid(104), ExitStatus::Signal(11), now, &mut hands);
+    services.handle_exit(pid(104), ExitStatus::Signal(11), now, &mut hands);
     assert_eq!(
         hands.take()[2..],
         ["0 Failed: it ended 5 times soon after its start"]
     );
     assert!(services.are_over() && services.any_failed());
     // A person may try once more.
-    services.restart(0, &mut hands);
+    services.restart_service(0, &mut hands);
     services.advance(now, &mut hands);
     assert_eq!(hands.take(), ["0 Waiting", "start 0", "0 Running"]);
 }
@@ -107,13 +107,13 @@ fn one_that_ran_for_long_begins_anew_and_a_missing_program_is_not_tried_again() 
     for number in 0..10 {
         services.advance(now, &mut hands);
         now += seconds(61);
-        services.exited(pid(100 + number), ExitStatus::Code(1), now, &mut hands);
-        assert_eq!(services.due(), Some(now + seconds(1)));
+        services.handle_exit(pid(100 + number), ExitStatus::Code(1), now, &mut hands);
+        assert_eq!(services.next_deadline(), Some(now + seconds(1)));
         now += seconds(1);
     }
     services.advance(now, &mut hands);
     hands.take();
-    services.exited(pid(110), ExitStatus::Code(127), now, &mut hands);
+    services.handle_exit(pid(110), ExitStatus::Code(127), now, &mut hands);
     assert_eq!(hands.take(), ["0 Failed"]);
 }
 
@@ -125,7 +125,7 @@ fn a_missing_program_never_counts_as_running() {
     let mut services = ServiceSupervisor::new(plans, RESTARTS, now);
     services.advance(now, &mut hands);
     assert_eq!(hands.take(), ["start 0", "0 Starting"]);
-    services.exited(pid(100), ExitStatus::Code(127), now, &mut hands);
+    services.handle_exit(pid(100), ExitStatus::Code(127), now, &mut hands);
     services.advance(now, &mut hands);
     assert_eq!(hands.take(), ["0 Failed", "1 Failed: it waits for web"]);
 }
@@ -148,7 +148,7 @@ fn policies_say_what_comes_after_an_end() {
         };
         let mut services = ServiceSupervisor::new(vec![plan], RESTARTS, now);
         services.advance(now, &mut hands);
-        services.exited(pid(100), ExitStatus::Code(exit), now, &mut hands);
+        services.handle_exit(pid(100), ExitStatus::Code(exit), now, &mut hands);
         assert_eq!(services.all[0].state, state, "{restart:?} {exit}");
     }
 }
@@ -163,24 +163,24 @@ fn others_wait_until_it_is_healthy_and_are_stopped_before_it() {
     let mut services = ServiceSupervisor::new(plans, RESTARTS, now);
     services.advance(now, &mut hands);
     assert_eq!(hands.take(), ["start 1", "1 Starting", "check 1"]);
-    services.exited(pid(101), ExitStatus::Code(1), now, &mut hands);
-    assert_eq!(services.due(), Some(now + FIRST_CHECKS));
+    services.handle_exit(pid(101), ExitStatus::Code(1), now, &mut hands);
+    assert_eq!(services.next_deadline(), Some(now + FIRST_CHECKS));
     now += FIRST_CHECKS;
     services.advance(now, &mut hands);
-    services.exited(pid(102), ExitStatus::Code(0), now, &mut hands);
+    services.handle_exit(pid(102), ExitStatus::Code(0), now, &mut hands);
     services.advance(now, &mut hands);
     assert_eq!(
         hands.take(),
         ["check 1", "1 Healthy", "start 0", "0 Running"]
     );
-    services.stop(None);
+    services.stop_all(None);
     services.advance(now, &mut hands);
     assert_eq!(hands.take(), ["signal 103 15", "0 Stopping"]);
-    services.exited(pid(103), ExitStatus::Signal(15), now, &mut hands);
+    services.handle_exit(pid(103), ExitStatus::Signal(15), now, &mut hands);
     services.advance(now, &mut hands);
     assert_eq!(hands.take(), ["0 Ended", "signal 100 15", "1 Stopping"]);
     // It does not heed the signal.
-    assert_eq!(services.due(), Some(now + seconds(3)));
+    assert_eq!(services.next_deadline(), Some(now + seconds(3)));
     services.advance(now + seconds(3), &mut hands);
     assert_eq!(
         hands.take(),
@@ -189,7 +189,7 @@ fn others_wait_until_it_is_healthy_and_are_stopped_before_it() {
             "1 Stopping: it did not end within its grace and was killed"
         ]
     );
-    services.exited(pid(100), ExitStatus::Signal(9), now, &mut hands);
+    services.handle_exit(pid(100), ExitStatus::Signal(9), now, &mut hands);
     assert!(services.are_over() && !services.any_failed());
 }
 
@@ -231,7 +231,7 @@ fn a_check_that_hangs_is_ended_and_counts_after_the_start_period() {
         now += seconds(2);
         services.advance(now, &mut hands);
         assert_eq!(hands.take(), [format!("signal {number} 9")]);
-        services.exited(pid(number), ExitStatus::Signal(9), now, &mut hands);
+        services.handle_exit(pid(number), ExitStatus::Signal(9), now, &mut hands);
         now += FIRST_CHECKS;
         services.advance(now, &mut hands);
         let told = hands.take();
@@ -239,11 +239,11 @@ fn a_check_that_hangs_is_ended_and_counts_after_the_start_period() {
         assert_eq!(told.len(), if number == 102 { 2 } else { 1 }, "{told:?}");
     }
     assert_eq!(services.all[0].state, ServiceState::Unhealthy);
-    services.exited(pid(103), ExitStatus::Code(0), now, &mut hands);
+    services.handle_exit(pid(103), ExitStatus::Code(0), now, &mut hands);
     assert_eq!(hands.take(), ["0 Healthy"]);
-    services.restart(0, &mut hands);
+    services.restart_service(0, &mut hands);
     services.advance(now, &mut hands);
-    services.exited(pid(100), ExitStatus::Code(0), now, &mut hands);
+    services.handle_exit(pid(100), ExitStatus::Code(0), now, &mut hands);
     services.advance(now, &mut hands);
     assert_eq!(
         hands.take(),
@@ -276,10 +276,10 @@ fn checked(start_period_ms: u64) -> InitService {
 
 /// Has the next check end so, when it is due.
 fn next_check(services: &mut ServiceSupervisor, hands: &mut Noted, now: &mut Instant, code: u8) {
-    *now = services.due().unwrap_or(*now).max(*now);
+    *now = services.next_deadline().unwrap_or(*now).max(*now);
     services.advance(*now, hands);
     let (check, _) = services.all[0].checking.expect("a check is due");
-    services.exited(check, ExitStatus::Code(code), *now, hands);
+    services.handle_exit(check, ExitStatus::Code(code), *now, hands);
     services.advance(*now, hands);
 }
 
@@ -310,9 +310,9 @@ fn one_that_hangs_is_stopped_and_started_again_where_that_is_asked_for() {
     services.advance(now, &mut hands);
     assert_eq!(hands.take()[0], "signal 100 9");
     // It counts as failed, whatever its exit code, and waits like one.
-    services.exited(pid(100), ExitStatus::Code(0), now, &mut hands);
+    services.handle_exit(pid(100), ExitStatus::Code(0), now, &mut hands);
     assert_eq!(hands.take(), ["0 Restarting"]);
-    assert_eq!(services.due(), Some(now + seconds(1)));
+    assert_eq!(services.next_deadline(), Some(now + seconds(1)));
     now += seconds(1);
     services.advance(now, &mut hands);
     assert_eq!(hands.take(), ["start 0", "0 Starting", "check 0"]);
@@ -325,8 +325,8 @@ fn one_that_hung_is_not_started_again_once_the_run_is_stopped() {
     for code in [0, 1, 1] {
         next_check(&mut services, &mut hands, &mut now, code);
     }
-    services.stop(None);
-    services.exited(pid(100), ExitStatus::Signal(15), now, &mut hands);
+    services.stop_all(None);
+    services.handle_exit(pid(100), ExitStatus::Signal(15), now, &mut hands);
     services.advance(now, &mut hands);
     assert!(services.are_over() && !services.any_failed());
 }
@@ -343,8 +343,8 @@ fn one_that_never_comes_up_is_given_up_however_long_its_start_may_take() {
             next_check(&mut services, &mut hands, &mut now, 1);
         }
         let process = services.all[0].process.expect("it runs");
-        services.exited(process, ExitStatus::Signal(15), now, &mut hands);
-        now = services.due().unwrap_or(now);
+        services.handle_exit(process, ExitStatus::Signal(15), now, &mut hands);
+        now = services.next_deadline().unwrap_or(now);
     }
     let last = hands.take().pop();
     let why = "0 Failed: it was started 5 times and never healthy";

@@ -22,16 +22,20 @@ pub(super) enum MountPointKind {
 
 /// Opens `path` below `root`, and makes it where it is missing: folders on the way, then an empty
 /// file or folder, each with its parent's owner.
-pub(super) fn place(root: BorrowedFd<'_>, path: &Path, kind: MountPointKind) -> Result<OwnedFd> {
-    let place = match open(root, path) {
+pub(super) fn ensure_mount_point(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    kind: MountPointKind,
+) -> Result<OwnedFd> {
+    let place = match open_in_root(root, path) {
         Err(Errno::NOENT) => {
-            let parent = folder(root, path.parent().unwrap_or(Path::new("/")))?;
+            let parent = ensure_dir(root, path.parent().unwrap_or(Path::new("/")))?;
             let name = path.file_name().ok_or(Errno::INVAL)?;
             match kind {
                 MountPointKind::Folder => make_folder(&parent, name)?,
                 MountPointKind::File => make_file(&parent, name)?,
             }
-            open(root, path)?
+            open_in_root(root, path)?
         }
         other => other?,
     };
@@ -54,22 +58,22 @@ pub(super) fn place(root: BorrowedFd<'_>, path: &Path, kind: MountPointKind) -> 
 }
 
 /// Opens the folder `path` below `root`, and makes it and those on the way where they are missing.
-pub(super) fn folder(root: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd> {
-    match open(root, path) {
+pub(super) fn ensure_dir(root: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd> {
+    match open_in_root(root, path) {
         Err(Errno::NOENT) => {}
         other => return other,
     }
     let mut so_far = PathBuf::from("/");
-    let mut parent = open(root, &so_far)?;
+    let mut parent = open_in_root(root, &so_far)?;
     for part in path.components() {
         let Component::Normal(name) = part else {
             continue;
         };
         so_far.push(name);
-        parent = match open(root, &so_far) {
+        parent = match open_in_root(root, &so_far) {
             Err(Errno::NOENT) => {
                 make_folder(&parent, name)?;
-                open(root, &so_far)?
+                open_in_root(root, &so_far)?
             }
             other => other?,
         };
@@ -78,7 +82,7 @@ pub(super) fn folder(root: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd> {
 }
 
 /// Opens `path` below `root`, links followed within it.
-pub(super) fn open(root: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd> {
+pub(super) fn open_in_root(root: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     // A rename elsewhere while the path is walked makes the kernel ask for another try.
     for _ in 0..32 {
@@ -136,8 +140,8 @@ fn same_owner(parent: &OwnedFd, made: &OwnedFd) -> Result<()> {
 }
 
 /// Makes the link `path` → `target` below `root`; replaces a file or link of that name.
-pub(super) fn link(root: BorrowedFd<'_>, target: &str, path: &Path) -> Result<()> {
-    let parent = folder(root, path.parent().unwrap_or(Path::new("/")))?;
+pub(super) fn create_link(root: BorrowedFd<'_>, target: &str, path: &Path) -> Result<()> {
+    let parent = ensure_dir(root, path.parent().unwrap_or(Path::new("/")))?;
     let name = path.file_name().ok_or(Errno::INVAL)?;
     match rustix::fs::symlinkat(target, &parent, name) {
         Err(Errno::EXIST) => {
@@ -166,19 +170,22 @@ mod tests {
     #[test]
     fn missing_places_are_made() {
         let (folder, root) = root();
-        place(root.as_fd(), Path::new("/a/b/c"), MountPointKind::Folder).unwrap();
-        place(root.as_fd(), Path::new("/a/b/f"), MountPointKind::File).unwrap();
+        ensure_mount_point(root.as_fd(), Path::new("/a/b/c"), MountPointKind::Folder).unwrap();
+        ensure_mount_point(root.as_fd(), Path::new("/a/b/f"), MountPointKind::File).unwrap();
         assert!(folder.path().join("root/a/b/c").is_dir());
         assert!(folder.path().join("root/a/b/f").is_file());
         assert_eq!(
-            place(root.as_fd(), Path::new("/a/b/f"), MountPointKind::Folder).unwrap_err(),
+            ensure_mount_point(root.as_fd(), Path::new("/a/b/f"), MountPointKind::Folder)
+                .unwrap_err(),
             Errno::NOTDIR
         );
         assert_eq!(
-            place(root.as_fd(), Path::new("/a/b"), MountPointKind::File).unwrap_err(),
+            ensure_mount_point(root.as_fd(), Path::new("/a/b"), MountPointKind::File).unwrap_err(),
             Errno::ISDIR
         );
-        assert!(place(root.as_fd(), Path::new("/a/b/f/g"), MountPointKind::File).is_err());
+        assert!(
+            ensure_mount_point(root.as_fd(), Path::new("/a/b/f/g"), MountPointKind::File).is_err()
+        );
     }
 
     #[test]
@@ -194,11 +201,13 @@ mod tests {
             ("absolute/b", MountPointKind::File),
             ("magic/c", MountPointKind::Folder),
         ] {
-            let _ = place(root.as_fd(), &Path::new("/").join(name), kind);
+            let _ = ensure_mount_point(root.as_fd(), &Path::new("/").join(name), kind);
         }
         // A link that leads nowhere inside is an error, not a new file somewhere.
-        assert!(place(root.as_fd(), Path::new("/dangling"), MountPointKind::File).is_err());
-        assert!(link(root.as_fd(), "target", Path::new("/up/link")).is_err());
+        assert!(
+            ensure_mount_point(root.as_fd(), Path::new("/dangling"), MountPointKind::File).is_err()
+        );
+        assert!(create_link(root.as_fd(), "target", Path::new("/up/link")).is_err());
         let outside = std::fs::read_dir(folder.path().join("outside")).unwrap();
         assert_eq!(outside.count(), 0);
         assert!(!Path::new("/nowhere").exists());
@@ -208,7 +217,7 @@ mod tests {
     fn links_replace_files() {
         let (folder, root) = root();
         for target in ["libcuda.so.580", "libcuda.so.1"] {
-            link(root.as_fd(), target, Path::new("/usr/lib/libcuda.so")).unwrap();
+            create_link(root.as_fd(), target, Path::new("/usr/lib/libcuda.so")).unwrap();
         }
         let made = std::fs::read_link(folder.path().join("root/usr/lib/libcuda.so")).unwrap();
         assert_eq!(made, Path::new("libcuda.so.1"));

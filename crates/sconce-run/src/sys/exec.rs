@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Null-terminated array of pointers to `strings`, which must outlive it.
-pub(crate) fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+pub(crate) fn null_terminated_pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings
         .iter()
         .map(|s| s.as_ptr())
@@ -13,7 +13,7 @@ pub(crate) fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
         .collect()
 }
 
-/// Executes `program`; returns only when that failed. `argv` and `envp` come from [`pointers`].
+/// Executes `program`; returns only when that failed. `argv` and `envp` come from [`null_terminated_pointers`].
 ///
 /// # Safety
 /// The pointers in `argv` and `envp` must be valid, and the last of each null.

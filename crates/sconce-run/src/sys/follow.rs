@@ -12,7 +12,7 @@ use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
 /// Has the kernel kill the program when the thread that starts it ends, however that ends
 /// (`PR_SET_PDEATHSIG`, prctl(2)). A program that changes its user loses this.
-pub(crate) fn follow(command: &mut Command) {
+pub(crate) fn kill_with_parent(command: &mut Command) {
     let parent = getpid();
     let follow = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;

@@ -15,8 +15,8 @@ const SEVERAL: libc::c_int = 5;
 /// # Errors
 /// The kernel's: `EINVAL` where it does not know one of the nodes.
 #[expect(unsafe_code, reason = "rustix has no set_mempolicy")]
-pub(crate) fn prefer(nodes: &NumberSet) -> io::Result<()> {
-    let mode = if nodes.count() == 1 { ONE } else { SEVERAL };
+pub(crate) fn prefer_nodes(nodes: &NumberSet) -> io::Result<()> {
+    let mode = if nodes.len() == 1 { ONE } else { SEVERAL };
     // The kernel takes one bit less than it is told.
     let bits = NumberSet::END + 1;
     // SAFETY: the kernel reads that many bits, which the set has, and keeps no pointer to them.
@@ -24,7 +24,7 @@ pub(crate) fn prefer(nodes: &NumberSet) -> io::Result<()> {
         libc::syscall(
             libc::SYS_set_mempolicy,
             mode,
-            nodes.words().as_ptr(),
+            nodes.as_words().as_ptr(),
             u64::from(bits),
         )
     };

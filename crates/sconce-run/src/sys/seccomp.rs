@@ -24,7 +24,7 @@ struct Program {
 /// # Errors
 /// The kernel's: `EINVAL` where the kernel has no seccomp filters or the program is malformed.
 #[expect(unsafe_code, reason = "rustix has no seccomp")]
-pub(crate) fn install(program: &[SeccompInstruction]) -> io::Result<()> {
+pub(crate) fn install_filter(program: &[SeccompInstruction]) -> io::Result<()> {
     let program = Program {
         len: u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
         filter: program.as_ptr(),

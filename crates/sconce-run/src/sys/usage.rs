@@ -26,6 +26,6 @@ pub(crate) fn of_children() -> Option<ResourceUsage> {
         user_us: micros(usage.ru_utime)?,
         system_us: micros(usage.ru_stime)?,
         // The kernel counts it in KiB.
-        max_rss: Bytes::kib(u64::try_from(usage.ru_maxrss).ok()?),
+        max_rss: Bytes::from_kib(u64::try_from(usage.ru_maxrss).ok()?),
     })
 }

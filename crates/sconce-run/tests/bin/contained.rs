@@ -107,7 +107,7 @@ fn main() -> ExitCode {
     let host = HostProfile::read(&Roots::default());
     let engine = option(rest, "--runtime=").map(|name| {
         let program = option(rest, "--program=").map_or_else(|| found(name), PathBuf::from);
-        ContainerEngine::ask(name.parse().expect("a runtime"), program)
+        ContainerEngine::from_program(name.parse().expect("a runtime"), program)
     });
     let engine = match engine.transpose() {
         Ok(engine) => engine,
@@ -160,7 +160,7 @@ fn main() -> ExitCode {
         Ok(outcome) => {
             lines.line(&json!({ "used": outcome.used }));
             assert_eq!(outcome.left_behind, Vec::<PathBuf>::new());
-            outcome.exit.code().into()
+            outcome.exit.exit_code().into()
         }
         Err(error) => failed(&error),
     }

@@ -194,7 +194,7 @@ fn nothing_is_typed_into_the_callers_terminal() {
         }
         if old.trim() == "0" {
             let why = format!("as {:?}: this kernel has no TIOCSTI for anybody", bench.who);
-            sconce_testkit::skip("tiocsti", why);
+            sconce_testkit::report_skip("tiocsti", why);
             continue;
         }
         let probe = bench.folder.path().join("probe-outside");

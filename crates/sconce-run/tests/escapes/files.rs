@@ -126,7 +126,7 @@ fn devices_of_others_cannot_be_opened() {
         .unwrap();
     let readable = made.success() && std::fs::File::open(&zero).is_ok();
     if !readable {
-        sconce_testkit::skip("tmp-nodev", "the temporary folder has no devices");
+        sconce_testkit::report_skip("tmp-nodev", "the temporary folder has no devices");
         return;
     }
     for bench in benches() {
@@ -186,7 +186,7 @@ fn set_user_id_programs_give_nothing() {
         .output()
         .unwrap();
     if outside.stdout != b"0\n" {
-        sconce_testkit::skip("tmp-nosuid", "the temporary folder gives no rights away");
+        sconce_testkit::report_skip("tmp-nosuid", "the temporary folder gives no rights away");
     }
 }
 
@@ -204,7 +204,7 @@ fn root_inside_owns_what_the_folders_owner_owns() {
         .event("unenforced")
         .is_some_and(|said| said.to_string().contains("owner of"))
     {
-        sconce_testkit::skip("idmapped-mounts", "this machine's disk cannot map owners");
+        sconce_testkit::report_skip("idmapped-mounts", "this machine's disk cannot map owners");
         return;
     }
     let made = bench.work().join("file").metadata().unwrap();

@@ -84,7 +84,7 @@ fn abstract_sockets_of_the_machine() {
                     NetworkMode::None | NetworkMode::Own => assert_eq!(lines[0], "111"),
                     NetworkMode::Host if !has_scopes(&bench) => {
                         let why = format!("as {:?}: Linux 6.12 is needed for this wall", bench.who);
-                        sconce_testkit::skip("linux-6.12", why);
+                        sconce_testkit::report_skip("linux-6.12", why);
                     }
                     NetworkMode::Host => assert_eq!(lines[0], "1", "{:?}", bench.who),
                 }

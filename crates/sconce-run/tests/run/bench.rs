@@ -76,7 +76,7 @@ pub(crate) fn benches() -> Vec<Bench> {
 
 /// Whether a runtime is installed; says where it is not.
 pub(crate) fn is_here(runtime: Runtime) -> bool {
-    runtime == Runtime::Sconce || sconce_testkit::has(&[runtime.name()])
+    runtime == Runtime::Sconce || sconce_testkit::has_programs(&[runtime.name()])
 }
 
 /// A bench for root, if that is what we are.
@@ -91,11 +91,11 @@ pub(crate) fn bench(who: Who) -> Option<Bench> {
 
 fn bench_by(who: Who, runtime: Runtime) -> Option<Bench> {
     if who == Who::Root && !am_root() {
-        sconce_testkit::skip("not-root", "the tests are not run by root");
+        sconce_testkit::report_skip("not-root", "the tests are not run by root");
         return None;
     }
     let Some(busybox) = busybox() else {
-        sconce_testkit::skip("busybox-static", "no static busybox on this machine");
+        sconce_testkit::report_skip("busybox-static", "no static busybox on this machine");
         return None;
     };
     let folder = tempfile::Builder::new()
@@ -147,7 +147,7 @@ fn bench_by(who: Who, runtime: Runtime) -> Option<Bench> {
         "parts of /proc are covered",
     ];
     if tried.code == 125 && cannot.iter().any(|why| tried.err.contains(why)) {
-        sconce_testkit::skip("containers", format_args!("as {who:?}: {}", tried.err));
+        sconce_testkit::report_skip("containers", format_args!("as {who:?}: {}", tried.err));
         return None;
     }
     assert_eq!(tried.code, 0, "{who:?} {runtime}: {}", tried.err);
@@ -376,7 +376,7 @@ pub(crate) fn eventually(what: &str, done: impl Fn() -> bool) {
 
 /// What gives a network of its own a way out, as far as it is on this machine.
 pub(crate) fn helpers() -> Vec<&'static str> {
-    let there = |name: &&str| sconce_testkit::has(&[name]);
+    let there = |name: &&str| sconce_testkit::has_programs(&[name]);
     sconce_run::WAYS_OUT.into_iter().filter(there).collect()
 }
 

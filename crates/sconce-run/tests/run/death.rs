@@ -209,7 +209,7 @@ fn cgroups_of_a_killed_run_go_with_the_next_run_of_any_store() {
         });
         if cgroups_of(&request.id).is_empty() {
             assert_eq!(bench.who, Who::Plain, "root can make cgroups");
-            sconce_testkit::skip("delegated-cgroup", "as a plain user: no cgroup");
+            sconce_testkit::report_skip("delegated-cgroup", "as a plain user: no cgroup");
         }
         let lock = bench.state().join(format!("{}.lock", request.id));
         std::fs::remove_file(lock).unwrap();

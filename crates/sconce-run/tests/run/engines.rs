@@ -119,7 +119,7 @@ fn a_bundle_is_what_runtime_specs_schema_says() {
     let has = empty.is_ok_and(|done| !String::from_utf8_lossy(&done.stderr).contains("No module"));
     if !std::path::Path::new(SCHEMA).exists() || !has {
         let why = "no schema of runtime-spec, or no jsonschema for python3";
-        sconce_testkit::skip("runtime-schema", why);
+        sconce_testkit::report_skip("runtime-schema", why);
         return;
     }
     each(|bench| {

@@ -10,7 +10,7 @@ fn enforcing() -> impl Iterator<Item = Bench> {
     benches().into_iter().filter(|bench| {
         let limits = RunLimits {
             cpus: Some(Millicores(1000)),
-            memory: Some(Bytes::gib(1)),
+            memory: Some(Bytes::from_gib(1)),
             pids: Some(1000),
             ..RunLimits::default()
         };
@@ -19,7 +19,7 @@ fn enforcing() -> impl Iterator<Item = Bench> {
         assert!(said.is_none() || bench.who == Who::Plain, "{said:?}");
         if let Some(said) = said {
             let why = format!("as {:?}: {said}", bench.who);
-            sconce_testkit::skip("delegated-cgroup", why);
+            sconce_testkit::report_skip("delegated-cgroup", why);
         }
         said.is_none()
     })
@@ -36,7 +36,7 @@ fn limited(bench: &Bench, script: &str, limits: RunLimits) -> sconce_schema::Run
 fn a_kill_for_memory_is_named_with_the_limit() {
     for bench in enforcing() {
         let limits = RunLimits {
-            memory: Some(Bytes::mib(32)),
+            memory: Some(Bytes::from_mib(32)),
             ..RunLimits::default()
         };
         // The kernel is told whom to take; else it may take the shell as well.
@@ -92,7 +92,7 @@ fn cpu_limits_stand_in_the_cgroup() {
     for bench in enforcing() {
         let limits = RunLimits {
             cpus: Some(Millicores(1500)),
-            memory: Some(Bytes::mib(64)),
+            memory: Some(Bytes::from_mib(64)),
             pids: Some(100),
             ..RunLimits::default()
         };
@@ -150,7 +150,7 @@ fn only_the_devices_that_were_given_can_be_opened() {
     use sconce_schema::request::{ContainerEdits, ContainerUser, DeviceNode};
     let Some(bench) = root_bench() else { return };
     if !std::path::Path::new("/dev/kmsg").exists() {
-        sconce_testkit::skip("dev-kmsg", "this machine has no /dev/kmsg");
+        sconce_testkit::report_skip("dev-kmsg", "this machine has no /dev/kmsg");
         return;
     }
     for (minor, says) in [(11, ""), (12, "Operation not permitted")] {
@@ -182,14 +182,14 @@ fn what_cannot_be_enforced_is_said_before_the_start_or_is_an_error() {
         .filter(|bench| bench.who == Who::Plain)
     {
         let limits = RunLimits {
-            memory: Some(Bytes::mib(64)),
+            memory: Some(Bytes::from_mib(64)),
             ..RunLimits::default()
         };
         let request = limited(&bench, "echo ran", limits);
         let done = bench.run(&request);
         let Some(said) = done.event("unenforced") else {
             let why = "this machine lets a plain user limit memory";
-            sconce_testkit::skip("memory-is-delegated", why);
+            sconce_testkit::report_skip("memory-is-delegated", why);
             return;
         };
         assert_eq!((done.code, done.out.as_str()), (0, "ran\n"));
@@ -289,7 +289,7 @@ fn open_files_and_locked_memory_are_the_commands_own() {
             assert_eq!(seen, ("123\n123\n".to_owned(), false));
         }
         let locked = RunLimits {
-            memlock: Some(LockedMemory::Limited(Bytes::kib(48))),
+            memlock: Some(LockedMemory::Limited(Bytes::from_kib(48))),
             ..RunLimits::default()
         };
         let [contained, on_host] = ulimit(&bench, "l", locked);
@@ -403,10 +403,10 @@ fn a_run_starts_next_to_its_cards() {
 fn each_other_limit_stands_in_the_cgroup_or_is_said() {
     for bench in enforcing() {
         let limits = RunLimits {
-            memory: Some(Bytes::mib(64)),
-            memory_swap: Some(Bytes::mib(96)),
+            memory: Some(Bytes::from_mib(64)),
+            memory_swap: Some(Bytes::from_mib(96)),
             io_weight: Some(50),
-            hugepages: Some(Bytes::mib(4)),
+            hugepages: Some(Bytes::from_mib(4)),
             ..RunLimits::default()
         };
         let request = limited(&bench, "sleep 60", limits);
@@ -525,15 +525,15 @@ fn limits_that_cannot_be_meant_are_refused() {
             ),
             (
                 RunLimits {
-                    memory_swap: Some(Bytes::gib(1)),
+                    memory_swap: Some(Bytes::from_gib(1)),
                     ..none
                 },
                 "needs a limit of `memory`",
             ),
             (
                 RunLimits {
-                    memory: Some(Bytes::mib(64)),
-                    memory_swap: Some(Bytes::mib(32)),
+                    memory: Some(Bytes::from_mib(64)),
+                    memory_swap: Some(Bytes::from_mib(32)),
                     ..none
                 },
                 "32 MiB is less than the 64 MiB",

@@ -171,7 +171,7 @@ fn a_network_of_its_own_has_a_way_out() {
         let done = bench.run_by(helper, &request);
         // pasta needs a machine that has a way out itself.
         if helper == "pasta" && outside.is_none() && done.event("way-out").is_none() {
-            sconce_testkit::skip("machine-without-network", "pasta has nowhere to lead");
+            sconce_testkit::report_skip("machine-without-network", "pasta has nowhere to lead");
             continue;
         }
         assert_eq!(done.out, "from outside\n1\n", "{helper}: {}", done.err);
@@ -188,7 +188,7 @@ fn the_machines_ipv6_leads_out_too() {
             continue;
         }
         if !has_ipv6() {
-            sconce_testkit::skip("ipv6", "this machine has no IPv6 that leads anywhere");
+            sconce_testkit::report_skip("ipv6", "this machine has no IPv6 that leads anywhere");
             continue;
         }
         let script = "for i in 1 2 3 4 5 6 7 8 9; do \
@@ -230,7 +230,7 @@ fn with_helpers() -> Vec<(Bench, &'static str)> {
     if let Some((bench, _)) = all.first()
         && let Err(why) = bench.has_tun()
     {
-        sconce_testkit::skip("tun", why);
+        sconce_testkit::report_skip("tun", why);
         return Vec::new();
     }
     all
@@ -252,7 +252,10 @@ fn what_keeps_a_way_out_from_its_device_is_said() {
                 let mut request = isolated(&bench, "true", Vec::new());
                 request.network = NetworkMode::Own;
                 let Some(mut command) = bench.command_after(&request, script) else {
-                    sconce_testkit::skip("not-root", "who is not root cannot hide /dev/net/tun");
+                    sconce_testkit::report_skip(
+                        "not-root",
+                        "who is not root cannot hide /dev/net/tun",
+                    );
                     continue;
                 };
                 command.arg(format!("--way-out={helper}"));
@@ -297,7 +300,7 @@ fn names_are_resolved_as_the_machine_resolves_them() {
     // As systemd-resolved does it: the resolver is on the loopback, which is closed otherwise.
     const LOCAL: &str = "127.0.0.99";
     if resolver(LOCAL).is_none() {
-        sconce_testkit::skip("port-53", "a resolver needs root, and its port free");
+        sconce_testkit::report_skip("port-53", "a resolver needs root, and its port free");
         return;
     }
     for (bench, helper) in with_helpers() {
@@ -322,7 +325,7 @@ fn names_are_resolved_as_the_machine_resolves_them() {
         let out = String::from_utf8_lossy(&output.stdout);
         let told = bench.told(&request, "way-out");
         if helper == "pasta" && own_address().is_none() {
-            sconce_testkit::skip("machine-without-network", "pasta has nowhere to lead");
+            sconce_testkit::report_skip("machine-without-network", "pasta has nowhere to lead");
             continue;
         }
         assert!(told.is_some() && out == "1\n", "{helper}: {out} {output:?}");

@@ -348,7 +348,7 @@ fn limits_hold_or_are_said() {
              cat /proc/self/status | grep Cpus_allowed_list",
         );
         request.limits = RunLimits {
-            shm: Some(Bytes::mib(8)),
+            shm: Some(Bytes::from_mib(8)),
             nofile: Some(777),
             memlock: Some(LockedMemory::Limited(Bytes(64 << 10))),
             cpuset: Some("0".parse().unwrap()),
@@ -364,8 +364,8 @@ fn limits_hold_or_are_said() {
              for i in $(seq 99); do sleep 1 & done",
         );
         request.limits = RunLimits {
-            memory: Some(Bytes::mib(128)),
-            shm: Some(Bytes::mib(400)),
+            memory: Some(Bytes::from_mib(128)),
+            shm: Some(Bytes::from_mib(400)),
             pids: Some(80),
             ..RunLimits::default()
         };

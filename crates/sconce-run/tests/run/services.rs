@@ -76,11 +76,11 @@ impl<'a> Started<'a> {
     }
 
     fn ask(&self, ask: &ControlRequest) -> ControlResponse {
-        control::ask(&self.folder, ask).unwrap()
+        control::send_request(&self.folder, ask).unwrap()
     }
 
     fn services(&self) -> Vec<ServiceStatus> {
-        match control::ask(&self.folder, &ControlRequest::State) {
+        match control::send_request(&self.folder, &ControlRequest::State) {
             Ok(ControlResponse::State(state)) => state.services,
             _ => Vec::new(),
         }
@@ -96,7 +96,7 @@ impl<'a> Started<'a> {
     }
 
     fn log(&self, name: &str) -> String {
-        let file = sconce_run::logs::file(&self.folder, name, 0);
+        let file = sconce_run::logs::log_path(&self.folder, name, 0);
         std::fs::read_to_string(file).unwrap_or_default()
     }
 
@@ -215,7 +215,7 @@ fn one_that_dies_at_its_start_is_given_up_and_says_why() {
             );
             let why = told["why"].as_str().unwrap();
             assert!(why.contains("not found: `no-such-program`"), "{why}");
-            let log = sconce_run::logs::file(&folder, "dies", 0);
+            let log = sconce_run::logs::log_path(&folder, "dies", 0);
             assert_eq!(std::fs::read_to_string(log).unwrap().lines().count(), 5);
             assert!(!folder.join("control").exists());
             bench.assert_clean();
@@ -270,7 +270,8 @@ fn services_live_as_long_as_the_command() {
             let folder = run.folder.clone();
             let done = run.finish();
             assert_eq!((done.code, done.out.as_str()), (4, ""), "{}", done.err);
-            let log = std::fs::read_to_string(sconce_run::logs::file(&folder, "run", 0)).unwrap();
+            let log =
+                std::fs::read_to_string(sconce_run::logs::log_path(&folder, "run", 0)).unwrap();
             assert!(log.ends_with("Z done\n"), "{log}");
             assert_eq!(last(&done, "web")["state"], "ended");
             bench.assert_clean();
@@ -365,7 +366,7 @@ fn services_of_a_network_of_their_own_are_reached_and_leave_nothing() {
             Some(_) => assert_eq!(had.len(), 1, "{helper}"),
             None => {
                 let why = format!("without a way out as {:?} with {helper}", bench.who);
-                sconce_testkit::skip("way-out", why);
+                sconce_testkit::report_skip("way-out", why);
             }
         }
         eventually("an answer through the port", || {
@@ -430,7 +431,7 @@ fn nobody_else_can_reach_a_run_or_read_what_it_wrote() {
         let mode = |path: &Path| path.metadata().unwrap().mode() & 0o777;
         assert_eq!(mode(&run.folder), 0o700);
         assert_eq!(mode(&run.folder.join("control")), 0o600);
-        let log = sconce_run::logs::file(&run.folder, "web", 0);
+        let log = sconce_run::logs::log_path(&run.folder, "web", 0);
         assert_eq!((mode(&log), mode(log.parent().unwrap())), (0o600, 0o700));
         if rustix::process::geteuid().is_root() {
             let mut look = Command::new(bench.folder.path().join("base/bin/busybox"));
@@ -467,9 +468,10 @@ fn another_command_runs_in_the_sandbox_of_the_run() {
                 }
                 false => "test $GREETING = hi && test $PWD = /tmp && exit 7",
             };
-            let ended = control::command(&run.folder, &command(&["sh", "-c", script])).unwrap();
+            let ended =
+                control::exec_command(&run.folder, &command(&["sh", "-c", script])).unwrap();
             assert_eq!(ended, ControlResponse::Ended(ExitStatus::Code(7)));
-            let ended = control::command(&run.folder, &command(&["no-such-program"])).unwrap();
+            let ended = control::exec_command(&run.folder, &command(&["no-such-program"])).unwrap();
             assert!(
                 matches!(ended, ControlResponse::CannotStart(why, _, 127) if why.contains("not found"))
             );
@@ -490,9 +492,9 @@ fn kill_9_of_sconce_ends_services_and_their_socket_answers_no_more() {
             let folder = run.folder.clone();
             run.signal(Signal::KILL);
             run.finish();
-            let gone = control::ask(&folder, &ControlRequest::State);
+            let gone = control::send_request(&folder, &ControlRequest::State);
             assert!(matches!(gone, Err(control::ControlError::Gone)), "{gone:?}");
-            control::wait(&folder).unwrap();
+            control::wait_for_end(&folder).unwrap();
             eventually("the next run cleans up", || {
                 assert_eq!(bench.run(&bench.request(&["true"])).code, 0);
                 std::fs::read_dir(bench.state()).unwrap().count() == 0

@@ -134,7 +134,7 @@ fn shared_memory_has_its_size() {
         let mut request = bench.script(
             "df -k /dev/shm | tail -1; head -c 9m /dev/zero > /dev/shm/x; wc -c < /dev/shm/x",
         );
-        request.limits.shm = Some(Bytes::mib(8));
+        request.limits.shm = Some(Bytes::from_mib(8));
         let done = bench.run(&request);
         assert_eq!(
             done.out.split_ascii_whitespace().nth(1),

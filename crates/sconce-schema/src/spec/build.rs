@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::parse::{fits, is_name};
+use super::parse::{is_name, validate_value};
 use super::{Spec, SpecError};
 use crate::units::UnitError;
 
@@ -79,7 +79,7 @@ pub struct StageSpec {
 impl StageSpec {
     /// What it is made with.
     #[must_use]
-    pub fn variant(&self) -> Variant {
+    pub fn variant_or_default(&self) -> Variant {
         self.variant.unwrap_or(Variant::Devel)
     }
 }
@@ -102,7 +102,7 @@ impl Spec {
     /// What has to be locked beside the environment, sorted by name: for the image where it is a
     /// [`Variant::Devel`], and for stages.
     #[must_use]
-    pub fn more(&self) -> Vec<StageRequirements> {
+    pub fn stage_requirements(&self) -> Vec<StageRequirements> {
         let image = StageRequirements {
             name: IMAGE.to_owned(),
             devel: self.build.variant == Some(Variant::Devel),
@@ -111,7 +111,7 @@ impl Spec {
         };
         let stages = self.stages.iter().map(|(name, stage)| StageRequirements {
             name: name.clone(),
-            devel: stage.variant() == Variant::Devel,
+            devel: stage.variant_or_default() == Variant::Devel,
             system: stage.system.clone(),
             python: stage.python.clone(),
         });
@@ -127,13 +127,13 @@ impl Spec {
     pub(super) fn check_build(&self) -> Result<(), SpecError> {
         let lines = self.stages.values().flat_map(|stage| &stage.run);
         let line = lines.chain(&self.build.run).find(|line| !is_line(line));
-        fits(
+        validate_value(
             "run",
             line.map(String::as_str),
             is_line,
             "each is a line for bash, such as \"pip install --no-deps ./ext\"",
         )?;
-        fits(
+        validate_value(
             "stage",
             self.stages
                 .keys()
@@ -143,7 +143,7 @@ impl Spec {
             "letters, digits, `.`, `_` and `-`, 63 at most, and not `image`",
         )?;
         let not_slim = self.build.variant != Some(Variant::Slim);
-        fits(
+        validate_value(
             "build.cards",
             self.build
                 .cards
@@ -153,8 +153,8 @@ impl Spec {
             |_| false,
             "only `variant = \"slim\"` is made for some cards; every other is for all",
         )?;
-        let slim = |(_, stage): &(&String, &StageSpec)| stage.variant() == Variant::Slim;
-        fits(
+        let slim = |(_, stage): &(&String, &StageSpec)| stage.variant_or_default() == Variant::Slim;
+        validate_value(
             "stage.variant",
             self.stages.iter().find(slim).map(|_| "slim"),
             |_| false,
@@ -162,7 +162,7 @@ impl Spec {
         )?;
         let copies = self.stages.values().flat_map(|stage| &stage.copy);
         let unknown = |copy: &&CopySpec| !self.stages.contains_key(&copy.stage);
-        fits(
+        validate_value(
             "copy",
             copies
                 .chain(&self.build.copy)
@@ -180,7 +180,7 @@ impl Spec {
                 break;
             }
         }
-        fits(
+        validate_value(
             "stage",
             waiting.first().map(|(name, _)| name.as_str()),
             |_| false,
@@ -353,7 +353,7 @@ run = ["true"]
             ("wheel", "/out/*.whl", "/opt/wheels/")
         );
         let names = |spec: &Spec| {
-            spec.more()
+            spec.stage_requirements()
                 .into_iter()
                 .map(|more| more.name)
                 .collect::<Vec<_>>()

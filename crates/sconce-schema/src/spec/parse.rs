@@ -104,25 +104,25 @@ impl Spec {
         if let (Some(first), Some(second)) = (given.next(), given.next()) {
             return Err(SpecError::Both { first, second });
         }
-        fits(
+        validate_value(
             "name",
             self.name.as_deref(),
             is_name,
             "letters, digits, `.`, `_` and `-`, 63 at most",
         )?;
-        fits(
+        validate_value(
             "python.version",
             python.version.as_deref(),
             is_minor,
             "a version such as \"3.13\"",
         )?;
-        fits(
+        validate_value(
             "system.release",
             Some(&self.system.release),
             |release| matches!(release, "debian/trixie" | "debian/bookworm"),
             "`debian/trixie` and `debian/bookworm` are known",
         )?;
-        fits(
+        validate_value(
             "run.workdir",
             self.run.workdir.as_deref(),
             |dir| dir.starts_with('/') && !dir.split('/').any(|part| part == ".."),
@@ -131,7 +131,7 @@ impl Spec {
         self.check_build()?;
         self.check_services()?;
         let variable = self.run.env.keys().find(|key| !is_variable(key));
-        fits(
+        validate_value(
             "run.env",
             variable.map(String::as_str),
             is_variable,
@@ -157,18 +157,18 @@ impl Spec {
             text(toml::to_string(&python)),
             text(toml::to_string(&system))
         );
-        for more in self.more() {
+        for more in self.stage_requirements() {
             inputs += &format!("[[more]]\n{}", text(toml::to_string(&more)));
         }
         // Where there is none, nothing: a lock from before there were services stays good.
-        for service in self.services.known() {
+        for service in self.services.builtin_services() {
             inputs += &format!("[services.{}]\n", service.name());
         }
         inputs
     }
 }
 
-pub(super) fn fits(
+pub(super) fn validate_value(
     key: &'static str,
     value: Option<&str>,
     fit: impl Fn(&str) -> bool,
@@ -301,7 +301,7 @@ OMP_NUM_THREADS = "2"
         assert_eq!(spec.name.as_deref(), Some("digits"));
         assert_eq!(spec.run.gpus, Some(GpuRequest::All));
         assert_eq!(spec.run.cpus, Some(Millicores(2000)));
-        assert_eq!(spec.run.memory, Some(Bytes::gib(4)));
+        assert_eq!(spec.run.memory, Some(Bytes::from_gib(4)));
         assert_eq!(spec.run.mounts[0].to_string(), "./data:/data:ro");
         assert_eq!(spec.run.env["OMP_NUM_THREADS"], "2");
     }

@@ -14,7 +14,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use self::health::HealthCheckSpec;
-use super::parse::{fits, is_variable};
+use super::parse::{is_variable, validate_value};
 use super::values::at_least_one;
 use super::{PortSpec, Spec, SpecError};
 use crate::request::{ContainerUser, PublishedPort};
@@ -273,12 +273,12 @@ impl ServicesSpec {
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.known().is_empty() && self.programs.is_empty()
+        self.builtin_services().is_empty() && self.programs.is_empty()
     }
 
     /// Those that bring packages into the environment, in a fixed order.
     #[must_use]
-    pub fn known(&self) -> Vec<BuiltinService> {
+    pub fn builtin_services(&self) -> Vec<BuiltinService> {
         let all = [
             (self.jupyter.is_some(), BuiltinService::Jupyter),
             (self.ssh.is_some(), BuiltinService::Ssh),
@@ -291,9 +291,9 @@ impl ServicesSpec {
     }
 
     /// Every service's name: the known ones, then the others in the order of their names.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub fn service_names(&self) -> impl Iterator<Item = &str> {
         let known = self
-            .known()
+            .builtin_services()
             .into_iter()
             .map(|known| -> &str { known.name() });
         known.chain(self.programs.keys().map(String::as_str))
@@ -301,9 +301,9 @@ impl ServicesSpec {
 
     /// Where each listens on the machine.
     fn ports(&self) -> impl Iterator<Item = PortSpec> {
-        let jupyter = self.jupyter.as_ref().map(Jupyter::port);
-        let ssh = self.ssh.as_ref().map(Ssh::port);
-        let tensorboard = self.tensorboard.as_ref().map(TensorBoard::port);
+        let jupyter = self.jupyter.as_ref().map(Jupyter::port_or_default);
+        let ssh = self.ssh.as_ref().map(Ssh::port_or_default);
+        let tensorboard = self.tensorboard.as_ref().map(TensorBoard::port_or_default);
         let programs = self.programs.values().flat_map(|program| &program.ports);
         let known = jupyter.into_iter().chain(ssh).chain(tensorboard);
         known.chain(programs.copied())
@@ -313,7 +313,7 @@ impl ServicesSpec {
 impl Jupyter {
     /// Where it listens.
     #[must_use]
-    pub fn port(&self) -> PortSpec {
+    pub fn port_or_default(&self) -> PortSpec {
         self.port.unwrap_or(on_loopback(8888))
     }
 }
@@ -321,7 +321,7 @@ impl Jupyter {
 impl Ssh {
     /// Where it listens.
     #[must_use]
-    pub fn port(&self) -> PortSpec {
+    pub fn port_or_default(&self) -> PortSpec {
         self.port.unwrap_or(on_loopback(2222))
     }
 }
@@ -329,13 +329,13 @@ impl Ssh {
 impl TensorBoard {
     /// Where it listens.
     #[must_use]
-    pub fn port(&self) -> PortSpec {
+    pub fn port_or_default(&self) -> PortSpec {
         self.port.unwrap_or(on_loopback(6006))
     }
 
     /// The folder of event files.
     #[must_use]
-    pub fn logdir(&self) -> &str {
+    pub fn logdir_or_default(&self) -> &str {
         self.logdir.as_deref().unwrap_or("runs")
     }
 }
@@ -343,7 +343,7 @@ impl TensorBoard {
 impl CustomServiceSpec {
     /// What it is as a service of a run, every default decided.
     #[must_use]
-    pub fn service(&self, name: &str) -> RunService {
+    pub fn to_run_service(&self, name: &str) -> RunService {
         let usual = RunService::new(name, self.command.clone());
         let first = self.ports.first().map(|port| port.container);
         RunService {
@@ -354,7 +354,7 @@ impl CustomServiceSpec {
             grace_s: self.grace_s.unwrap_or(usual.grace_s),
             stop_signal: self.stop_signal.unwrap_or(usual.stop_signal),
             ports: self.ports.iter().map(|port| (*port).into()).collect(),
-            health: (self.health.as_ref()).and_then(|check| check.health(first)),
+            health: (self.health.as_ref()).and_then(|check| check.to_health_check(first)),
             after: self.after.clone(),
             ..usual
         }
@@ -375,7 +375,7 @@ impl Spec {
     /// The rules of services that a type cannot say.
     pub(super) fn check_services(&self) -> Result<(), SpecError> {
         let services = &self.services;
-        fits(
+        validate_value(
             "services",
             services
                 .programs
@@ -389,7 +389,7 @@ impl Spec {
             .programs
             .iter()
             .find(|one| one.1.command.is_empty());
-        fits(
+        validate_value(
             "services",
             without.map(|one| one.0.as_str()),
             |_| false,
@@ -398,7 +398,7 @@ impl Spec {
         self.check_known()?;
         let mut ports: Vec<u16> = Vec::new();
         for port in services.ports().map(|port| port.host) {
-            fits(
+            validate_value(
                 "services.port",
                 Some(&port.to_string())
                     .filter(|_| ports.contains(&port))
@@ -417,13 +417,13 @@ impl Spec {
     fn check_known(&self) -> Result<(), SpecError> {
         let services = &self.services;
         let jupyter = services.jupyter.as_ref();
-        fits(
+        validate_value(
             "services.jupyter.folder",
             jupyter.and_then(|jupyter| jupyter.folder.as_deref()),
             is_folder,
             FOLDER,
         )?;
-        fits(
+        validate_value(
             "services.jupyter.password-hash",
             // What it is, and not what it says: it may be a password.
             jupyter
@@ -434,13 +434,13 @@ impl Spec {
             "what `jupyter server password` writes, from `argon2:$argon2id$` on",
         )?;
         let keys = services.ssh.iter().flat_map(|ssh| &ssh.keys);
-        fits(
+        validate_value(
             "services.ssh.keys",
             keys.map(String::as_str).find(|file| !is_text(file)),
             is_text,
             "each is a file of public keys, such as \"~/.ssh/id_ed25519.pub\"",
         )?;
-        fits(
+        validate_value(
             "services.tensorboard.logdir",
             services
                 .tensorboard
@@ -454,12 +454,12 @@ impl Spec {
     /// Services wait for services that are there, and none for itself.
     fn check_order(&self) -> Result<(), SpecError> {
         let services = &self.services;
-        let unknown = |name: &&String| !services.names().any(|known| known == *name);
+        let unknown = |name: &&String| !services.service_names().any(|known| known == *name);
         let after = services
             .programs
             .values()
             .flat_map(|program| &program.after);
-        fits(
+        validate_value(
             "services.after",
             after.into_iter().find(unknown).map(String::as_str),
             |_| false,
@@ -474,7 +474,7 @@ impl Spec {
                 break;
             }
         }
-        fits(
+        validate_value(
             "services.after",
             waiting.first().map(|(name, _)| name.as_str()),
             |_| false,
@@ -491,25 +491,25 @@ impl CustomServiceSpec {
             .command
             .iter()
             .chain(self.health.iter().flat_map(|h| &h.command));
-        fits(
+        validate_value(
             "services.command",
             words.map(String::as_str).find(|word| word.contains('\0')),
             |_| false,
             "no word of a command has a zero byte",
         )?;
-        fits(
+        validate_value(
             "services.command",
             self.command.first().map(String::as_str),
             |program| !program.is_empty(),
             "its first word is a program",
         )?;
-        fits(
+        validate_value(
             "services.workdir",
             self.workdir.as_deref(),
             |dir| dir.starts_with('/') && is_folder(dir),
             "an absolute path inside the container",
         )?;
-        fits(
+        validate_value(
             "services.env",
             self.env
                 .keys()
@@ -520,7 +520,7 @@ impl CustomServiceSpec {
         )?;
         let first = self.ports.first().map(|port| port.container);
         match &self.health {
-            Some(health) => health.fits(self.restart, first),
+            Some(health) => health.validate_for_service(self.restart, first),
             None => Ok(()),
         }
     }

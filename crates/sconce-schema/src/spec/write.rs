@@ -190,7 +190,7 @@ mod tests {
         spec.run.command = vec!["python".into(), "train.py".into()];
         spec.run.gpus = Some(GpuRequest::All);
         spec.run.cpus = Some(Millicores(2000));
-        spec.run.memory = Some(Bytes::gib(4));
+        spec.run.memory = Some(Bytes::from_gib(4));
         spec.run.env.insert("OMP_NUM_THREADS".into(), "2".into());
         assert_eq!(
             spec.to_text(),

@@ -16,7 +16,7 @@ pub(super) struct Member {
 }
 
 /// Reads a member's header.
-pub(super) fn member(header: &[u8; HEADER]) -> Result<Member, DebError> {
+pub(super) fn parse_header(header: &[u8; HEADER]) -> Result<Member, DebError> {
     let field = |from: usize, to: usize| {
         std::str::from_utf8(&header[from..to])
             .map(str::trim_end)
@@ -48,7 +48,7 @@ mod tests {
     fn reads_a_captured_header() {
         let header = b"control.tar.xz  1748973906  0     0     100644  1052      `\n";
         assert_eq!(
-            member(header).unwrap(),
+            parse_header(header).unwrap(),
             Member {
                 name: "control.tar.xz".to_owned(),
                 size: 1052
@@ -57,7 +57,7 @@ mod tests {
         for (at, byte) in [(58, b'x'), (48, b'-'), (0, 0xff)] {
             let mut broken = *header;
             broken[at] = byte;
-            assert!(member(&broken).is_err(), "{at}");
+            assert!(parse_header(&broken).is_err(), "{at}");
         }
     }
 
@@ -67,9 +67,9 @@ mod tests {
             let mut header = [b' '; HEADER];
             header[..32].copy_from_slice(&bytes);
             header[32..].copy_from_slice(&end);
-            let _ = member(&header);
+            let _ = parse_header(&header);
             header[58..].copy_from_slice(b"`\n");
-            let _ = member(&header);
+            let _ = parse_header(&header);
         }
     }
 }

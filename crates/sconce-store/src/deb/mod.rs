@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use sconce_schema::{Hint, exit};
 
-use crate::rooted::{ScopedRootError, printable};
+use crate::rooted::{ScopedRootError, printable_name};
 
 /// Why a Debian package could not be unpacked. The target folder is then incomplete.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +81,7 @@ impl From<ScopedRootError> for DebError {
 impl DebError {
     fn entry(name: &[u8], why: &'static str) -> Self {
         Self::Entry {
-            name: printable(name),
+            name: printable_name(name),
             why,
         }
     }

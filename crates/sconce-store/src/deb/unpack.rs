@@ -105,13 +105,16 @@ pub fn unpack(
         relative(name)?;
         match entry.kind {
             EntryType::Regular | EntryType::Continuous => {
-                write_file(&inside.fresh(name)?, entry, data, &budget)
+                write_file(&inside.prepare_new_path(name)?, entry, data, &budget)
             }
             EntryType::Directory => inside
-                .folder(name, entry.mode)
+                .ensure_dir(name, entry.mode)
                 .map(drop)
                 .map_err(Into::into),
-            EntryType::Symlink => inside.link(name, &entry.link).map(drop).map_err(Into::into),
+            EntryType::Symlink => inside
+                .create_symlink(name, &entry.link)
+                .map(drop)
+                .map_err(Into::into),
             EntryType::Link => {
                 relative(&entry.link)?;
                 Ok(inside.hard_link(name, &entry.link)?)
@@ -253,7 +256,7 @@ impl<'r, R: Read> Member<'r, R> {
                     member: wanted.to_owned(),
                     source,
                 })?;
-            let ar::Member { name, size } = ar::member(&header)?;
+            let ar::Member { name, size } = ar::parse_header(&header)?;
             let padded = size % 2 == 1;
             if name.starts_with('_') {
                 let data = reader.by_ref().take(size);

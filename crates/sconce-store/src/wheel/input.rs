@@ -28,15 +28,15 @@ pub(super) struct BufferedInput<S> {
 
 impl<S: ByteStream> BufferedInput<S> {
     /// Hashes what it reads.
-    pub(super) fn hashed(source: S) -> Self {
+    pub(super) fn new_hashing(source: S) -> Self {
         Self {
             hash: Some(sha2::Sha256::new()),
-            ..Self::plain(source)
+            ..Self::new_without_hash(source)
         }
     }
 
     /// Does not hash: the bytes are verified already.
-    pub(super) fn plain(source: S) -> Self {
+    pub(super) fn new_without_hash(source: S) -> Self {
         Self {
             source,
             hash: None,
@@ -73,7 +73,7 @@ impl<S: ByteStream> BufferedInput<S> {
     }
 
     /// Takes `n` of the bytes that [`BufferedInput::peek`] showed.
-    pub(super) fn take(&mut self, n: usize) {
+    pub(super) fn consume(&mut self, n: usize) {
         debug_assert!(n <= self.end - self.start);
         self.start += n;
         self.offset += n as u64;
@@ -81,13 +81,16 @@ impl<S: ByteStream> BufferedInput<S> {
 
     /// Reads on to the end, at most `most` bytes, and gives the whole file's size and hash state;
     /// `None` when it is longer.
-    pub(super) fn drain(mut self, most: u64) -> Result<Option<(u64, sha2::Sha256)>, S::Error> {
+    pub(super) fn drain_to_end(
+        mut self,
+        most: u64,
+    ) -> Result<Option<(u64, sha2::Sha256)>, S::Error> {
         loop {
             let n = self.peek(1)?.len();
             if n == 0 {
                 return Ok(Some((self.offset, self.hash.unwrap_or_default())));
             }
-            self.take(n);
+            self.consume(n);
             if self.offset > most {
                 return Ok(None);
             }

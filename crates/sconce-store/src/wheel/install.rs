@@ -16,14 +16,14 @@ use super::error::{WheelError, ZipError};
 use super::input::{BufferedInput, ByteStream};
 use super::layout::WheelLayout;
 use super::part::{self, PartialWheel, SlowThreshold};
-use super::stream::{ReadFailure, WheelLimits, unpack};
+use super::stream::{ReadFailure, WheelLimits, unpack_archive};
 use super::tree::WheelTree;
 use super::{KIND, zip};
-use crate::blob::check;
+use crate::blob::verify_size_and_hash;
 use crate::turn;
 use crate::{Store, StoreError};
 use sconce_base::direct::DirectWriter;
-use sconce_fetch::{FetchBody, Fetcher, shown};
+use sconce_fetch::{FetchBody, Fetcher, redact_url};
 
 /// The layout of the trees. Part of their keys, so that trees of an older one are not used.
 const LAYOUT: u32 = 1;
@@ -82,7 +82,7 @@ impl Store {
     /// The tree of a wheel that is in the store: rootfs-relative, `opt/venv/lib/…`.
     #[must_use]
     pub fn wheel_tree(&self, wheel: &Wheel, python: &str) -> Option<PathBuf> {
-        self.tree(KIND, &key(wheel, python))
+        self.find_tree(KIND, &key(wheel, python))
     }
 
     /// The tree of each wheel, in the order of `wheels`, fetched and installed where it is not in
@@ -157,8 +157,8 @@ impl Store {
         wheels
             .iter()
             .map(|wheel| {
-                let place = self.place(KIND, &key(wheel, python))?;
-                Ok(place.content())
+                let place = self.item_paths(KIND, &key(wheel, python))?;
+                Ok(place.content_path())
             })
             .collect()
     }
@@ -171,30 +171,32 @@ fn key(wheel: &Wheel, python: &str) -> String {
 impl Job<'_> {
     fn install(&self, wheel: &Wheel, writer: &mut DirectWriter) -> Result<(), Failure> {
         let file = &wheel.file;
-        let place = self.store.place(KIND, &key(wheel, self.python))?;
+        let place = self.store.item_paths(KIND, &key(wheel, self.python))?;
         let turn = turn::MakeJob {
             name: file,
             work: &format!("installs {file}"),
             progress: self.progress,
         };
-        self.store.make(&place, turn, &|_| true, |work| {
+        self.store.make_item(&place, turn, &|_| true, |work| {
             let content = work.join("content");
             let make = || {
                 crate::store::make_folder(&content, 0o755)
-                    .map_err(StoreError::disk("create", &content))
+                    .map_err(StoreError::from_io("create", &content))
             };
             make()?;
             let mut streamed = self.stream(wheel, &content, writer);
             if let Err(ReadFailure::Source(Failure::Kept)) = streamed {
                 // A power loss can spoil kept bytes: start over without them.
-                crate::item::remove(&content).map_err(StoreError::disk("remove", &content))?;
+                crate::item::remove_tree(&content)
+                    .map_err(StoreError::from_io("remove", &content))?;
                 make()?;
                 streamed = self.stream(wheel, &content, writer);
             }
             match streamed {
                 Err(ReadFailure::Source(failure)) => Err(failure),
                 Err(ReadFailure::Wheel(WheelError::Zip(ZipError::SizeBehind { .. }))) => {
-                    crate::item::remove(&content).map_err(StoreError::disk("remove", &content))?;
+                    crate::item::remove_tree(&content)
+                        .map_err(StoreError::from_io("remove", &content))?;
                     make()?;
                     self.spool(wheel, work, &content, writer)
                 }
@@ -202,8 +204,8 @@ impl Job<'_> {
                 Ok(()) => Ok(()),
             }
         })?;
-        tracing::debug!(file, url = shown(&wheel.url), "the wheel is installed");
-        let _ = part::remove(&self.part(wheel));
+        tracing::debug!(file, url = redact_url(&wheel.url), "the wheel is installed");
+        let _ = part::remove_if_present(&self.part(wheel));
         self.progress.done(file);
         Ok(())
     }
@@ -228,7 +230,7 @@ impl Job<'_> {
         content: &Path,
         writer: &mut DirectWriter,
     ) -> Result<(), ReadFailure<Failure>> {
-        let part = PartialWheel::find(&self.part(wheel));
+        let part = PartialWheel::open_existing(&self.part(wheel));
         let kept = part.is_some();
         if kept {
             self.progress
@@ -236,9 +238,9 @@ impl Job<'_> {
         }
         let mut download = self.open(wheel).map_err(ReadFailure::Source)?;
         download.part = part;
-        let mut input = BufferedInput::hashed(download);
+        let mut input = BufferedInput::new_hashing(download);
         let mut tree = WheelTree::new(content, &self.layout, &wheel.name, writer);
-        let unpacked = unpack(&mut input, &mut tree, self.limits, &HashMap::new());
+        let unpacked = unpack_archive(&mut input, &mut tree, self.limits, &HashMap::new());
         let listed = match unpacked {
             Ok(listed) => Some(listed),
             // Bytes that are not the lock's are the better explanation, so read on and see.
@@ -266,7 +268,7 @@ impl Job<'_> {
             failure,
             Failure::Store(StoreError::Hash { .. } | StoreError::Size { .. })
         );
-        if wrong && kept && part::remove(&self.part(wheel)).is_ok() {
+        if wrong && kept && part::remove_if_present(&self.part(wheel)).is_ok() {
             return ReadFailure::Source(Failure::Kept);
         }
         ReadFailure::Source(failure)
@@ -275,11 +277,11 @@ impl Job<'_> {
     /// Opens the wheel at its beginning.
     fn open<'j>(&'j self, wheel: &'j Wheel) -> Result<Download<'j>, Failure> {
         let body = self.fetcher.open(&wheel.url, 0).map_err(StoreError::from)?;
-        if let (Some(expected), Some(found)) = (wheel.size, body.total())
+        if let (Some(expected), Some(found)) = (wheel.size, body.total_bytes())
             && expected != found
         {
             return Err(Failure::Store(StoreError::Size {
-                what: shown(&wheel.url),
+                what: redact_url(&wheel.url),
                 expected,
                 found,
             }));
@@ -287,7 +289,7 @@ impl Job<'_> {
         Ok(Download {
             job: self,
             wheel,
-            size: wheel.size.or(body.total()),
+            size: wheel.size.or(body.total_bytes()),
             body: Some(body),
             at: 0,
             began: Instant::now(),
@@ -302,14 +304,20 @@ impl Job<'_> {
         input: BufferedInput<S>,
     ) -> Result<(), Failure> {
         let most = wheel.size.unwrap_or(LARGEST);
-        let Some((got, hash)) = input.drain(most)? else {
+        let Some((got, hash)) = input.drain_to_end(most)? else {
             return Err(Failure::Store(StoreError::Size {
-                what: shown(&wheel.url),
+                what: redact_url(&wheel.url),
                 expected: most,
                 found: most + 1,
             }));
         };
-        check(&shown(&wheel.url), &wheel.sha256, wheel.size, got, hash)?;
+        verify_size_and_hash(
+            &redact_url(&wheel.url),
+            &wheel.sha256,
+            wheel.size,
+            got,
+            hash,
+        )?;
         Ok(())
     }
 
@@ -323,7 +331,7 @@ impl Job<'_> {
         writer: &mut DirectWriter,
     ) -> Result<(), Failure> {
         let path = work.join("wheel");
-        let disk = |what| StoreError::disk(what, &path);
+        let disk = |what| StoreError::from_io(what, &path);
         self.progress.note(&format!(
             "{} cannot be unpacked while it arrives",
             wheel.file
@@ -334,7 +342,7 @@ impl Job<'_> {
             .create_new(true)
             .open(&path)
             .map_err(disk("create"))?;
-        let mut input = BufferedInput::hashed(self.open(wheel)?);
+        let mut input = BufferedInput::new_hashing(self.open(wheel)?);
         loop {
             let bytes = input.peek(1)?;
             let n = bytes.len();
@@ -342,7 +350,7 @@ impl Job<'_> {
                 break;
             }
             file.write_all(bytes).map_err(disk("write"))?;
-            input.take(n);
+            input.consume(n);
             if wheel.size.is_some_and(|size| input.offset() > size) {
                 break;
             }
@@ -353,8 +361,8 @@ impl Job<'_> {
             .map_err(|e| self.wheel_error(wheel, e.into()))?;
         file.rewind().map_err(disk("read"))?;
         let mut tree = WheelTree::new(content, &self.layout, &wheel.name, writer);
-        let mut input = BufferedInput::plain(SpooledWheel(&file));
-        let listed = unpack(&mut input, &mut tree, self.limits, &sizes);
+        let mut input = BufferedInput::new_without_hash(SpooledWheel(&file));
+        let listed = unpack_archive(&mut input, &mut tree, self.limits, &sizes);
         let installed = match listed {
             Ok(listed) => tree.finish(&listed),
             Err(ReadFailure::Source(e)) => return Err(Failure::Store(disk("read")(e))),
@@ -377,7 +385,7 @@ fn directory_sizes(file: &mut File) -> std::io::Result<Result<HashMap<u64, u64>,
     let Some(at) = zip::find_end(&tail) else {
         return Ok(Err(ZipError::CutOff { at: length }));
     };
-    let end = match zip::end(&tail[at..], length - tail_length + at as u64) {
+    let end = match zip::parse_end_records(&tail[at..], length - tail_length + at as u64) {
         Ok(end) => end,
         Err(e) => return Ok(Err(e)),
     };
@@ -425,7 +433,7 @@ impl Download<'_> {
         };
         // What is kept is not fetched.
         let most = match &self.part {
-            Some(part) if part.start() > self.at => part.start() - self.at,
+            Some(part) if part.start_offset() > self.at => part.start_offset() - self.at,
             _ => u64::MAX,
         };
         let room = buffer
@@ -441,9 +449,9 @@ impl Download<'_> {
     fn keep(&mut self, bytes: &[u8]) {
         if self.part.is_none()
             && let Some(size) = self.size
-            && self.job.slow.applies(self.began.elapsed(), self.at, size)
+            && self.job.slow.is_slow(self.began.elapsed(), self.at, size)
         {
-            self.part = PartialWheel::begin(&self.job.part(self.wheel), self.at).ok();
+            self.part = PartialWheel::create(&self.job.part(self.wheel), self.at).ok();
         }
         if let Some(part) = &mut self.part
             && part.append(self.at, bytes).is_err()

@@ -45,17 +45,21 @@ impl WheelLayout {
     }
 
     /// `opt/venv/lib/python3.13/site-packages`.
-    pub(super) fn site(&self) -> &str {
+    pub(super) fn site_packages(&self) -> &str {
         &self.site
     }
 
     /// The path of the script `name`.
-    pub(super) fn script(&self, name: &str) -> String {
+    pub(super) fn script_path(&self, name: &str) -> String {
         format!("{}/bin/{name}", self.venv)
     }
 
     /// Where the entry `name` goes. `project` names the folder of its headers.
-    pub(super) fn goal(&self, name: &str, project: &str) -> Result<EntryDestination, WheelError> {
+    pub(super) fn entry_destination(
+        &self,
+        name: &str,
+        project: &str,
+    ) -> Result<EntryDestination, WheelError> {
         check_name(name)?;
         let unusable = |why| WheelError::Name {
             name: printable(name),
@@ -71,7 +75,7 @@ impl WheelLayout {
             let path = match scheme {
                 "purelib" | "platlib" => format!("{}/{rest}", self.site),
                 "headers" => format!("{}/{project}/{rest}", self.headers),
-                "scripts" => self.script(rest),
+                "scripts" => self.script_path(rest),
                 "data" => format!("{}/{rest}", self.venv),
                 _ => return Err(unusable("its scheme of the data folder is unknown")),
             };
@@ -97,7 +101,7 @@ impl WheelLayout {
     }
 
     /// `path` as `RECORD` names it: relative to `site-packages`.
-    pub(super) fn recorded(&self, path: &str) -> String {
+    pub(super) fn record_path(&self, path: &str) -> String {
         match path
             .strip_prefix(&self.site)
             .and_then(|p| p.strip_prefix('/'))
@@ -174,7 +178,7 @@ mod tests {
 
     fn goal(name: &str) -> Result<EntryDestination, String> {
         WheelLayout::new("3.13")
-            .goal(name, "demo")
+            .entry_destination(name, "demo")
             .map_err(|e| e.to_string())
     }
 
@@ -234,8 +238,11 @@ mod tests {
     #[test]
     fn record_names_are_relative_to_site_packages() {
         let layout = WheelLayout::new("3.13");
-        let site = layout.site().to_owned();
-        assert_eq!(layout.recorded(&format!("{site}/a/b.py")), "a/b.py");
-        assert_eq!(layout.recorded(&layout.script("x")), "../../../bin/x");
+        let site = layout.site_packages().to_owned();
+        assert_eq!(layout.record_path(&format!("{site}/a/b.py")), "a/b.py");
+        assert_eq!(
+            layout.record_path(&layout.script_path("x")),
+            "../../../bin/x"
+        );
     }
 }

@@ -36,7 +36,7 @@ impl Default for SlowThreshold {
 
 impl SlowThreshold {
     /// Whether a download of `size` bytes is slow that brought `got` bytes in `elapsed`.
-    pub(super) fn applies(self, elapsed: Duration, got: u64, size: u64) -> bool {
+    pub(super) fn is_slow(self, elapsed: Duration, got: u64, size: u64) -> bool {
         let left = size.saturating_sub(got) as f64 / got.max(1) as f64;
         elapsed >= self.after && elapsed.as_secs_f64() * left >= self.remaining.as_secs_f64()
     }
@@ -54,7 +54,7 @@ pub(super) struct PartialWheel {
 
 impl PartialWheel {
     /// What an earlier process kept, if it kept anything.
-    pub(super) fn find(path: &Path) -> Option<Self> {
+    pub(super) fn open_existing(path: &Path) -> Option<Self> {
         let file = File::options().read(true).append(true).open(path).ok()?;
         let mut head = [0; HEAD as usize];
         file.read_exact_at(&mut head, 0).ok()?;
@@ -69,8 +69,8 @@ impl PartialWheel {
     }
 
     /// Begins to keep bytes at the offset `start`, in place of what was kept before.
-    pub(super) fn begin(path: &Path, start: u64) -> io::Result<Self> {
-        remove(path)?;
+    pub(super) fn create(path: &Path, start: u64) -> io::Result<Self> {
+        remove_if_present(path)?;
         let mut file = File::options()
             .read(true)
             .append(true)
@@ -86,7 +86,7 @@ impl PartialWheel {
     }
 
     /// Offset in the wheel of the first byte that is kept.
-    pub(super) fn start(&self) -> u64 {
+    pub(super) fn start_offset(&self) -> u64 {
         self.start
     }
 
@@ -110,12 +110,12 @@ impl PartialWheel {
 
     /// Forgets the bytes.
     pub(super) fn remove(self) -> io::Result<()> {
-        remove(&self.path)
+        remove_if_present(&self.path)
     }
 }
 
 /// Removes a part; one that is not there counts as removed.
-pub(super) fn remove(path: &Path) -> io::Result<()> {
+pub(super) fn remove_if_present(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => Ok(()),
@@ -130,26 +130,29 @@ mod tests {
     fn what_was_kept_is_found() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("part");
-        assert!(PartialWheel::find(&path).is_none());
-        let mut part = PartialWheel::begin(&path, 100).unwrap();
+        assert!(PartialWheel::open_existing(&path).is_none());
+        let mut part = PartialWheel::create(&path, 100).unwrap();
         part.append(100, b"abc").unwrap();
         part.append(104, b"not the next").unwrap();
         part.append(103, b"de").unwrap();
         drop(part);
-        let part = PartialWheel::find(&path).unwrap();
+        let part = PartialWheel::open_existing(&path).unwrap();
         let read = |at| {
             let mut buffer = [0; 16];
             let n = part.read(at, &mut buffer).unwrap();
             String::from_utf8(buffer[..n].to_vec()).unwrap()
         };
-        assert_eq!(part.start(), 100);
+        assert_eq!(part.start_offset(), 100);
         assert_eq!(
             [read(99), read(100), read(104), read(105)],
             ["", "abcde", "e", ""]
         );
-        assert_eq!(PartialWheel::begin(&path, 7).unwrap().start(), 7);
-        PartialWheel::find(&path).unwrap().remove().unwrap();
-        assert!(PartialWheel::find(&path).is_none());
+        assert_eq!(PartialWheel::create(&path, 7).unwrap().start_offset(), 7);
+        PartialWheel::open_existing(&path)
+            .unwrap()
+            .remove()
+            .unwrap();
+        assert!(PartialWheel::open_existing(&path).is_none());
     }
 
     #[test]
@@ -162,7 +165,7 @@ mod tests {
         ] {
             let path = folder.path().join(name);
             fs::write(&path, bytes).unwrap();
-            assert!(PartialWheel::find(&path).is_none(), "{name}");
+            assert!(PartialWheel::open_existing(&path).is_none(), "{name}");
         }
     }
 
@@ -171,13 +174,13 @@ mod tests {
         let slow = SlowThreshold::default();
         let seconds = Duration::from_secs;
         // 1 MB a second: the first two seconds tell nothing.
-        assert!(!slow.applies(seconds(1), 1_000_000, 500_000_000));
-        assert!(slow.applies(seconds(3), 3_000_000, 500_000_000));
-        assert!(!slow.applies(seconds(481), 481_000_000, 500_000_000));
+        assert!(!slow.is_slow(seconds(1), 1_000_000, 500_000_000));
+        assert!(slow.is_slow(seconds(3), 3_000_000, 500_000_000));
+        assert!(!slow.is_slow(seconds(481), 481_000_000, 500_000_000));
         // 100 MB a second.
-        assert!(!slow.applies(seconds(3), 300_000_000, 500_000_000));
+        assert!(!slow.is_slow(seconds(3), 300_000_000, 500_000_000));
         // Nothing came at all.
-        assert!(slow.applies(seconds(3), 0, 500_000_000));
-        assert!(!slow.applies(seconds(3), 9, 9));
+        assert!(slow.is_slow(seconds(3), 0, 500_000_000));
+        assert!(!slow.is_slow(seconds(3), 9, 9));
     }
 }

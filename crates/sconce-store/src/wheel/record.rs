@@ -28,7 +28,7 @@ pub(super) fn parse(text: &str) -> WheelRecord {
 }
 
 /// Writes a line.
-pub(super) fn line(path: &str, digest: &[u8; 32], size: u64) -> String {
+pub(super) fn format_line(path: &str, digest: &[u8; 32], size: u64) -> String {
     format!(
         "{},sha256={},{size}\n",
         quoted(path),
@@ -89,7 +89,7 @@ mod tests {
     proptest! {
         #[test]
         fn lines_survive(path in "[a-z,\"/]{1,20}", digest: [u8; 32], size: u64) {
-            let all = parse(&line(&path, &digest, size));
+            let all = parse(&format_line(&path, &digest, size));
             prop_assert_eq!(all.get(&path), Some(&(digest, Some(size))));
         }
 

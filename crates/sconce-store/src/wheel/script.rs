@@ -75,7 +75,7 @@ fn is_dotted(text: &str) -> bool {
 
 impl EntryPoint {
     /// The script's text.
-    pub(super) fn text(&self) -> String {
+    pub(super) fn render_script(&self) -> String {
         let object = self.call.split('.').next().unwrap_or(&self.call);
         format!(
             "#!{VENV}/bin/python\n\
@@ -119,7 +119,7 @@ mod tests {
         let names: Vec<_> = points.iter().map(|p| p.name.as_str()).collect();
         assert_eq!(names, ["g", "torchfrtrace", "torchrun"]);
         assert_eq!(
-            points[1].text(),
+            points[1].render_script(),
             "#!/opt/venv/bin/python\nimport sys\nfrom tools.fr import Main\n\
              if __name__ == \"__main__\":\n    sys.exit(Main.run())\n"
         );

@@ -77,7 +77,7 @@ impl<E> From<WheelError> for ReadFailure<E> {
 /// Unpacks the archive, to its very last byte, and gives the directory's view of its entries in
 /// the order of their data. `sizes` holds the compressed sizes, by offset, of entries that do not
 /// tell it themselves.
-pub(super) fn unpack<S: ByteStream>(
+pub(super) fn unpack_archive<S: ByteStream>(
     input: &mut BufferedInput<S>,
     sink: &mut impl EntrySink,
     limits: WheelLimits,
@@ -125,7 +125,7 @@ impl<S: ByteStream> Reader<'_, S> {
 
     fn peek_signature(&mut self) -> Result<u32, ReadFailure<S::Error>> {
         let bytes = self.need(4)?;
-        Ok(zip::signature(bytes).unwrap_or_default())
+        Ok(zip::parse_signature(bytes).unwrap_or_default())
     }
 
     /// The fixed part of a record and how long it is with its tail.
@@ -147,8 +147,8 @@ impl<S: ByteStream> Reader<'_, S> {
         let whole = zip::LOCAL_LEN + name + extra;
         let bytes = self.need(whole)?;
         let (name, extra) = bytes[zip::LOCAL_LEN..whole].split_at(name);
-        let mut entry = zip::local(&fixed, name, extra)?;
-        self.input.take(whole);
+        let mut entry = zip::parse_local_header(&fixed, name, extra)?;
+        self.input.consume(whole);
 
         let folder = entry.name.ends_with('/');
         if folder {
@@ -190,16 +190,16 @@ impl<S: ByteStream> Reader<'_, S> {
                 .input
                 .peek(zip::DESCRIPTOR_LEN)
                 .map_err(ReadFailure::Source)?;
-            let Some(n) = zip::descriptor(bytes, crc, packed, size) else {
+            let Some(n) = zip::match_descriptor(bytes, crc, packed, size) else {
                 return Err(ZipError::Differs {
                     name: entry.name,
                     what: "size",
-                    said: zip::signature(bytes).map_or(0, u64::from),
+                    said: zip::parse_signature(bytes).map_or(0, u64::from),
                     found: size,
                 }
                 .into());
             };
-            self.input.take(n);
+            self.input.consume(n);
             (entry.crc, entry.packed, entry.size) = (crc, packed, size);
         }
         for (what, said, found) in [
@@ -260,7 +260,7 @@ impl<S: ByteStream> Reader<'_, S> {
                 .min(usize::try_from(packed).unwrap_or(usize::MAX));
             room[..n].copy_from_slice(&bytes[..n]);
             out.filled(n, entry)?;
-            self.input.take(n);
+            self.input.consume(n);
             packed -= n as u64;
             self.count(entry, out.size, n)?;
         }
@@ -297,7 +297,7 @@ impl<S: ByteStream> Reader<'_, S> {
                 .map_err(|_| broken())?;
             let taken = (self.inflate.total_in() - in_before) as usize;
             let given = (self.inflate.total_out() - out_before) as usize;
-            self.input.take(taken);
+            self.input.consume(taken);
             if given > 0 {
                 out.filled(given, entry)?;
                 self.count(entry, out.size, given)?;
@@ -329,8 +329,8 @@ impl<S: ByteStream> Reader<'_, S> {
             let whole = zip::CENTRAL_LEN + name + extra + comment;
             let bytes = self.need(whole)?;
             let (name, rest) = bytes[zip::CENTRAL_LEN..whole].split_at(name);
-            let one = zip::central(&fixed, name, &rest[..extra])?;
-            self.input.take(whole);
+            let one = zip::parse_central_header(&fixed, name, &rest[..extra])?;
+            self.input.consume(whole);
             let name = &one.entry.name;
             let Some(&index) = by_offset.get(&one.offset) else {
                 return Err(no(format!("`{name}` is not at byte {}", one.offset)).into());
@@ -356,7 +356,7 @@ impl<S: ByteStream> Reader<'_, S> {
         // The end records and the longest comment.
         const MOST: usize = 56 + 20 + 22 + u16::MAX as usize;
         let bytes = self.input.peek(MOST + 1).map_err(ReadFailure::Source)?;
-        let end = zip::end(bytes, at)?;
+        let end = zip::parse_end_records(bytes, at)?;
         let found = zip::EndOfDirectory {
             entries,
             length: at - start,
@@ -370,7 +370,7 @@ impl<S: ByteStream> Reader<'_, S> {
             .into());
         }
         let n = bytes.len();
-        self.input.take(n);
+        self.input.consume(n);
         Ok(self.seen)
     }
 }

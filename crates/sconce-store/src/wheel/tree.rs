@@ -183,7 +183,7 @@ impl<'a> WheelTree<'a> {
         self.make_executable(listed)?;
         let points = entry_points(self.entry_points.as_deref().unwrap_or_default())?;
         for point in &points {
-            let path = self.layout.script(&point.name);
+            let path = self.layout.script_path(&point.name);
             if self.layout.is_reserved(&path) {
                 return Err(Self::metadata(format!(
                     "the script `{}` would replace the interpreter",
@@ -197,9 +197,9 @@ impl<'a> WheelTree<'a> {
                     .map_err(|source| WheelError::Write { path: full, source })?;
             }
             self.entry = format!("the script {}", point.name);
-            self.put(&path, String::new(), point.text().as_bytes(), true)?;
+            self.put(&path, String::new(), point.render_script().as_bytes(), true)?;
         }
-        let folder = format!("{}/{info}", self.layout.site());
+        let folder = format!("{}/{info}", self.layout.site_packages());
         self.put(
             &format!("{folder}/INSTALLER"),
             String::new(),
@@ -284,7 +284,7 @@ impl<'a> WheelTree<'a> {
     /// The text of `RECORD`, sorted. The wheel's own digests are kept for files that are as they
     /// were; the wheel as a whole was verified, so they are as good as its bytes.
     fn record_text(&self, recorded: &WheelRecord, own: &str) -> Result<String, WheelError> {
-        let mut lines = vec![record::own_line(&self.layout.recorded(own))];
+        let mut lines = vec![record::own_line(&self.layout.record_path(own))];
         for (path, file) in &self.files {
             let kept = recorded
                 .get(&file.entry)
@@ -293,8 +293,8 @@ impl<'a> WheelTree<'a> {
                 (Some(digest), _) | (None, Some(&(digest, _))) => digest,
                 (None, None) => self.digest_of(path)?,
             };
-            lines.push(record::line(
-                &self.layout.recorded(path),
+            lines.push(record::format_line(
+                &self.layout.record_path(path),
                 &digest,
                 file.size,
             ));
@@ -347,7 +347,7 @@ impl WheelTree<'_> {
 impl EntrySink for WheelTree<'_> {
     fn begin(&mut self, name: &str, size: Option<u64>) -> Result<(), WheelError> {
         self.entry = name.to_owned();
-        self.goal = self.layout.goal(name, &self.normalised)?;
+        self.goal = self.layout.entry_destination(name, &self.normalised)?;
         self.note_folder(name)?;
         match &self.goal {
             EntryDestination::File(path)
@@ -355,10 +355,10 @@ impl EntrySink for WheelTree<'_> {
             | EntryDestination::Metadata(path) => {
                 let path = path.clone();
                 self.make_parents(&path)?;
-                self.writer.begin(self.root.join(path), size);
+                self.writer.start_file(self.root.join(path), size);
             }
             EntryDestination::Record | EntryDestination::Dropped => {
-                self.writer.begin(PathBuf::new(), None)
+                self.writer.start_file(PathBuf::new(), None)
             }
         }
         Ok(())
@@ -369,11 +369,11 @@ impl EntrySink for WheelTree<'_> {
             self.goal,
             EntryDestination::Record | EntryDestination::Dropped
         ) {
-            if let Some(bytes) = self.writer.full() {
+            if let Some(bytes) = self.writer.full_buffer() {
                 if self.goal == EntryDestination::Record {
                     self.record.extend_from_slice(bytes);
                 }
-                self.writer.begin(PathBuf::new(), None);
+                self.writer.start_file(PathBuf::new(), None);
             }
             if self.record.len() > LARGEST_RECORD {
                 return Err(Self::metadata("its RECORD is too large"));
@@ -382,16 +382,16 @@ impl EntrySink for WheelTree<'_> {
         if let Err(e) = self.writer.make_room() {
             return Err(self.writer_error(e));
         }
-        Ok(self.writer.room())
+        Ok(self.writer.unfilled_buffer())
     }
 
     fn filled(&mut self, n: usize) -> Result<(), WheelError> {
-        self.writer.filled(n);
+        self.writer.mark_filled(n);
         Ok(())
     }
 
     fn end(&mut self) -> Result<(), WheelError> {
-        let small = self.writer.small();
+        let small = self.writer.buffered_file();
         let (path, executable) = match std::mem::replace(&mut self.goal, EntryDestination::Dropped)
         {
             EntryDestination::Dropped => return Ok(()),
@@ -421,7 +421,10 @@ impl EntrySink for WheelTree<'_> {
             }
         };
         let large = executable && small.is_none();
-        let size = self.writer.end().map_err(|e| self.writer_error(e))?;
+        let size = self
+            .writer
+            .finish_file()
+            .map_err(|e| self.writer_error(e))?;
         if large {
             self.check_large_script()?;
         }

@@ -79,12 +79,12 @@ pub(super) fn central_tail(fixed: &[u8; CENTRAL_LEN]) -> (usize, usize, usize) {
 }
 
 /// The signature at the beginning of `bytes`.
-pub(super) fn signature(bytes: &[u8]) -> Option<u32> {
+pub(super) fn parse_signature(bytes: &[u8]) -> Option<u32> {
     bytes.first_chunk().map(|b| u32::from_le_bytes(*b))
 }
 
 /// Reads an entry's record.
-pub(super) fn local(
+pub(super) fn parse_local_header(
     fixed: &[u8; LOCAL_LEN],
     name: &[u8],
     extra: &[u8],
@@ -102,7 +102,7 @@ pub(super) fn local(
 }
 
 /// Reads an entry of the directory.
-pub(super) fn central(
+pub(super) fn parse_central_header(
     fixed: &[u8; CENTRAL_LEN],
     name: &[u8],
     extra: &[u8],
@@ -210,8 +210,8 @@ fn fields(mut extra: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 
 /// How many bytes the descriptor at the beginning of `bytes` takes, if it says just this. The
 /// format leaves open whether it has a signature and how wide its sizes are.
-pub(super) fn descriptor(bytes: &[u8], crc: u32, packed: u64, size: u64) -> Option<usize> {
-    let signed = signature(bytes) == Some(DESCRIPTOR);
+pub(super) fn match_descriptor(bytes: &[u8], crc: u32, packed: u64, size: u64) -> Option<usize> {
+    let signed = parse_signature(bytes) == Some(DESCRIPTOR);
     for start in if signed { [4, 0] } else { [0, 4] } {
         if start == 4 && !signed {
             continue;
@@ -219,7 +219,7 @@ pub(super) fn descriptor(bytes: &[u8], crc: u32, packed: u64, size: u64) -> Opti
         let Some(body) = bytes.get(start..) else {
             continue;
         };
-        if signature(body) != Some(crc) {
+        if parse_signature(body) != Some(crc) {
             continue;
         }
         let narrow = |at: usize| body.get(at..at + 4).map(|b| u64::from(u32_at(b, 0)));
@@ -247,13 +247,13 @@ pub(super) struct EndOfDirectory {
 }
 
 /// Reads what follows the directory, which must reach to the end of the file. `at` is its offset.
-pub(super) fn end(mut bytes: &[u8], at: u64) -> Result<EndOfDirectory, ZipError> {
+pub(super) fn parse_end_records(mut bytes: &[u8], at: u64) -> Result<EndOfDirectory, ZipError> {
     let cut = || ZipError::CutOff { at };
     let no = |why: &str| ZipError::Directory {
         why: why.to_owned(),
     };
     let mut large = None;
-    if signature(bytes) == Some(END64) {
+    if parse_signature(bytes) == Some(END64) {
         let record: &[u8; 56] = bytes.first_chunk().ok_or_else(cut)?;
         if u64_at(record, 4) != 44 {
             return Err(no("its large-file end record has data of its own"));
@@ -270,7 +270,7 @@ pub(super) fn end(mut bytes: &[u8], at: u64) -> Result<EndOfDirectory, ZipError>
             offset: u64_at(record, 48),
         });
         let locator: &[u8; 20] = bytes[56..].first_chunk().ok_or_else(cut)?;
-        if signature(locator) != Some(LOCATOR)
+        if parse_signature(locator) != Some(LOCATOR)
             || u32_at(locator, 4) != 0
             || u64_at(locator, 8) != at
             || u32_at(locator, 16) != 1
@@ -279,7 +279,7 @@ pub(super) fn end(mut bytes: &[u8], at: u64) -> Result<EndOfDirectory, ZipError>
         }
         bytes = &bytes[76..];
     }
-    if signature(bytes).is_some_and(|s| s != END) {
+    if parse_signature(bytes).is_some_and(|s| s != END) {
         return Err(ZipError::NoRecord { at });
     }
     let record: &[u8; 22] = bytes.first_chunk().ok_or_else(cut)?;
@@ -313,15 +313,15 @@ pub(super) fn end(mut bytes: &[u8], at: u64) -> Result<EndOfDirectory, ZipError>
 }
 
 /// Finds the end records in the last bytes of a file, and gives their offset within `tail`.
-/// Only for reading a file that cannot be read from its beginning; [`end`] still has to agree.
+/// Only for reading a file that cannot be read from its beginning; [`parse_end_records`] still has to agree.
 pub(super) fn find_end(tail: &[u8]) -> Option<usize> {
     let last = (0..tail.len().checked_sub(21)?).rev().find(|&at| {
-        signature(&tail[at..]) == Some(END)
+        parse_signature(&tail[at..]) == Some(END)
             && u16_at(&tail[at..], 20) as usize == tail.len() - at - 22
     })?;
     let with_large = last
         .checked_sub(76)
-        .filter(|&at| signature(&tail[at..]) == Some(END64));
+        .filter(|&at| parse_signature(&tail[at..]) == Some(END64));
     Some(with_large.unwrap_or(last))
 }
 
@@ -342,7 +342,7 @@ pub(super) fn central_all(mut bytes: &[u8]) -> Result<Vec<DirectoryEntry>, ZipEr
     let mut all = Vec::new();
     let cut = ZipError::CutOff { at: 0 };
     while let Some(fixed) = bytes.first_chunk::<CENTRAL_LEN>() {
-        if signature(fixed) != Some(CENTRAL) {
+        if parse_signature(fixed) != Some(CENTRAL) {
             break;
         }
         let (name, extra, comment) = central_tail(fixed);
@@ -351,7 +351,11 @@ pub(super) fn central_all(mut bytes: &[u8]) -> Result<Vec<DirectoryEntry>, ZipEr
         else {
             return Err(cut);
         };
-        all.push(central(fixed, name_bytes, &tail[name..name + extra])?);
+        all.push(parse_central_header(
+            fixed,
+            name_bytes,
+            &tail[name..name + extra],
+        )?);
         bytes = rest;
     }
     Ok(all)

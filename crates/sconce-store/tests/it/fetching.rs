@@ -72,7 +72,7 @@ fn answer_unsized(stream: &mut std::net::TcpStream, body: &[u8]) {
 fn a_body_without_a_length_ends_with_the_connection() {
     let server = Server::start(|_, stream| answer_unsized(stream, &noise(5000)));
     let body = fetcher().open(&server.url("x"), 0).unwrap();
-    assert_eq!(body.total(), None);
+    assert_eq!(body.total_bytes(), None);
     assert_eq!(fetcher().get(&server.url("x"), 5000).unwrap(), noise(5000));
 }
 
@@ -81,7 +81,7 @@ fn reading_begins_at_an_offset() {
     let bytes = noise(10_000);
     let server = Server::file(bytes.clone());
     let mut body = fetcher().open(&server.url("x"), 9_000).unwrap();
-    assert_eq!(body.total(), Some(10_000));
+    assert_eq!(body.total_bytes(), Some(10_000));
     let mut out = Vec::new();
     std::io::Read::read_to_end(&mut body, &mut out).unwrap();
     assert_eq!(out, bytes[9_000..]);

@@ -38,7 +38,7 @@ fn hold(tree: &Path) -> impl Drop + use<> {
             self.0.clear();
         }
     }
-    Stays(sconce_store::hold(std::iter::once(tree)).unwrap())
+    Stays(sconce_store::acquire_item_guards(std::iter::once(tree)).unwrap())
 }
 
 /// What `work` gives, unless it waits for something that the caller has.
@@ -122,7 +122,7 @@ fn what_another_machine_runs_is_taken_and_never_removed() {
     let stays = hold(&tree);
     let second = two.clone();
     let taken = without_waiting(move || {
-        assert!(second.tree("wheel", "six").is_some());
+        assert!(second.find_tree("wheel", "six").is_some());
         make(&second, "six", "of two")
     });
     assert_eq!((taken == tree, text(&tree)), (true, "of one".to_owned()));
@@ -130,11 +130,11 @@ fn what_another_machine_runs_is_taken_and_never_removed() {
     let second_stays = hold(&taken);
     drop(stays);
     drop(one);
-    assert_eq!(two.tree("wheel", "six"), Some(taken));
+    assert_eq!(two.find_tree("wheel", "six"), Some(taken));
     drop((second_stays, two));
     // Nobody uses it any more, and nobody vouches for its bytes.
     let two = machine(folder.path(), "two");
-    assert_eq!(two.tree("wheel", "six"), None);
+    assert_eq!(two.find_tree("wheel", "six"), None);
     assert_eq!(text(&make(&two, "six", "of two")), "of two");
 }
 
@@ -149,7 +149,7 @@ fn nothing_removes_what_another_machine_runs() {
     let stays = hold(&tree);
     let pruned = two.prune(Duration::ZERO, &|_, _| false, false).unwrap();
     assert_eq!((pruned.kinds.len(), pruned.held), (0, 1));
-    assert!(!two.forget("wheel", "six").unwrap());
+    assert!(!two.remove_item("wheel", "six").unwrap());
     machine(folder.path(), "three");
     let refuse = TreeBuildOptions {
         name: "six",
@@ -186,17 +186,17 @@ fn two_machines_at_once() {
                     for round in 0..40 {
                         let key = format!("key-{}", (number + round) % 3);
                         let tree = make(&store, &key, &key);
-                        match sconce_store::hold(std::iter::once(&*tree)) {
+                        match sconce_store::acquire_item_guards(std::iter::once(&*tree)) {
                             Ok(_stays) => (0..3).for_each(|_| assert_eq!(text(&tree), key)),
                             // Between the two it was made anew: a run would ask for it again.
                             Err(e) => assert!(matches!(e, StoreError::Gone { .. }), "{e}"),
                         }
                         if round % 7 == number {
-                            store.forget("wheel", &key).unwrap();
+                            store.remove_item("wheel", &key).unwrap();
                             store.prune(Duration::ZERO, &|_, _| false, false).unwrap();
                         }
                         store.sync().unwrap();
-                        store.usage().unwrap();
+                        store.measure_usage().unwrap();
                     }
                 });
             }
@@ -314,7 +314,7 @@ fn unfinished_work_is_waited_for_until_it_is_not_needed() {
     let store = store(folder.path());
     let take = |store: &Store, taken: OnBusy<'_>| {
         store
-            .unfinished("demo", "six", "compiles six", taken)
+            .open_partial_work("demo", "six", "compiles six", taken)
             .unwrap()
     };
     let stopped = take(&store, OnBusy::Leave).unwrap();
@@ -322,7 +322,7 @@ fn unfinished_work_is_waited_for_until_it_is_not_needed() {
     let (waiting, progress) = (store.clone(), waits.clone());
     let waiter = thread::spawn(move || {
         let taken = OnBusy::Wait {
-            is_done: &|| waiting.tree("wheel", "six").is_some(),
+            is_done: &|| waiting.find_tree("wheel", "six").is_some(),
             progress: &*progress,
         };
         take(&waiting, taken).is_none()

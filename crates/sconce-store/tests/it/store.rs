@@ -64,19 +64,19 @@ fn blobs_are_found_by_their_digest() {
     let bytes = noise(700_000);
     let digest = sha256(&bytes);
     let server = Server::file(bytes.clone());
-    assert_eq!(store.blob(&digest), None);
+    assert_eq!(store.find_blob(&digest), None);
     let size = Some(bytes.len() as u64);
     let path = store
         .fetch_blob(&fetcher(), &server.url("x.deb"), &digest, size, &NoProgress)
         .unwrap();
     assert!(fs::read(&path).unwrap() == bytes);
-    assert_eq!(store.blob(&digest), Some(path.clone()));
+    assert_eq!(store.find_blob(&digest), Some(path.clone()));
     store
         .fetch_blob(&fetcher(), &server.url("x.deb"), &digest, None, &NoProgress)
         .unwrap();
     assert_eq!(server.requests().len(), 1);
     assert_eq!(store.put_blob(&bytes, &digest).unwrap(), path);
-    let usage = store.usage().unwrap();
+    let usage = store.measure_usage().unwrap();
     assert_eq!(usage.kinds["blob"].0, 1);
     assert!(usage.kinds["blob"].1.0 >= 700_000);
 }
@@ -104,8 +104,8 @@ fn blobs_with_other_bytes_are_not_kept() {
     ));
     let e = store.put_blob(b"received", &digest).unwrap_err();
     assert!(matches!(e, StoreError::Hash { .. }));
-    assert_eq!(store.blob(&digest), None);
-    assert!(store.usage().unwrap().kinds.is_empty());
+    assert_eq!(store.find_blob(&digest), None);
+    assert!(store.measure_usage().unwrap().kinds.is_empty());
     assert_eq!(fs::read_dir(store.root().join("tmp")).unwrap().count(), 0);
 }
 
@@ -124,7 +124,7 @@ fn trees_are_built_once_by_whoever_comes_first() {
                     })
                     .unwrap();
                 assert_eq!(fs::read(path.join("a")).unwrap(), b"a");
-                assert_eq!(store.tree("system", "key-1"), Some(path));
+                assert_eq!(store.find_tree("system", "key-1"), Some(path));
             });
         }
     });
@@ -144,7 +144,7 @@ fn a_failed_build_leaves_nothing() {
         })
         .unwrap_err();
     assert!(matches!(e, TreeBuildError::Build("no")));
-    assert_eq!(store.tree("system", "x"), None);
+    assert_eq!(store.find_tree("system", "x"), None);
     assert_eq!(fs::read_dir(store.root().join("tmp")).unwrap().count(), 0);
     store
         .build_tree("system", "x", |_| Ok::<_, String>(()))
@@ -163,7 +163,7 @@ fn names_cannot_lead_out_of_the_store() {
             matches!(e, TreeBuildError::Store(StoreError::Name { .. })),
             "{key}"
         );
-        assert_eq!(store.tree("kind", key), None);
+        assert_eq!(store.find_tree("kind", key), None);
     }
 }
 
@@ -183,20 +183,20 @@ fn what_the_disk_did_not_confirm_does_not_outlive_the_boot() {
     };
     build("one");
     another_boot(&store);
-    assert_eq!(store.tree("system", "x"), None);
+    assert_eq!(store.find_tree("system", "x"), None);
     assert_eq!(
         store.sync().unwrap().items,
         0,
         "syncing does not make it good"
     );
-    assert_eq!(store.tree("system", "x"), None);
+    assert_eq!(store.find_tree("system", "x"), None);
     let path = build("two");
     assert_eq!(fs::read_to_string(path.join("a")).unwrap(), "two");
 
     assert_eq!(store.sync().unwrap().items, 1);
     assert_eq!(store.sync().unwrap().items, 0);
     another_boot(&store);
-    assert_eq!(store.tree("system", "x"), Some(path));
+    assert_eq!(store.find_tree("system", "x"), Some(path));
 }
 
 #[test]
@@ -257,7 +257,7 @@ impl SmallDisk {
             Ok(()) => Some(Self(folder)),
             Err(e) => {
                 let why = format!("a small disk cannot be mounted here ({e})");
-                sconce_testkit::skip("tmpfs", why);
+                sconce_testkit::report_skip("tmpfs", why);
                 None
             }
         }
@@ -337,7 +337,7 @@ fn a_blob_is_read_verified_or_not_kept() {
     ] {
         let e = read(wrong, size).unwrap_err();
         assert_eq!(e.exit_code(), exit::VERIFY, "{e:?}");
-        assert_eq!(store.blob(&digest), None);
+        assert_eq!(store.find_blob(&digest), None);
     }
     assert_eq!(
         read(&bytes, bytes.len()).unwrap(),
@@ -369,16 +369,18 @@ fn what_nobody_uses_leaves_and_what_a_run_holds_stays() {
         used(tree, 40);
     }
     // Asked for again, it counts as used.
-    assert_eq!(store.tree("demo", "again").as_ref(), Some(&again));
-    let held = sconce_store::hold([running.join("file"), "/usr".into()].iter().map(|p| &**p));
+    assert_eq!(store.find_tree("demo", "again").as_ref(), Some(&again));
+    let held = sconce_store::acquire_item_guards(
+        [running.join("file"), "/usr".into()].iter().map(|p| &**p),
+    );
     let held = held.unwrap();
     assert_eq!(held.len(), 1);
     let keep = |kind: &str, key: &str| (kind, key) == ("demo", "named");
     let would = store.prune(days(30), &keep, true).unwrap();
     assert_eq!((would.kinds["demo"].0, would.held), (1, 1));
-    assert!(would.bytes().0 >= 9000 && old.exists());
+    assert!(would.total_bytes().0 >= 9000 && old.exists());
     assert_eq!(store.prune(days(30), &keep, false).unwrap(), would);
-    assert_eq!(store.tree("demo", "old"), None);
+    assert_eq!(store.find_tree("demo", "old"), None);
     for tree in [&fresh, &named, &running, &again] {
         assert!(tree.join("file").is_file(), "{tree:?}");
     }
@@ -387,9 +389,9 @@ fn what_nobody_uses_leaves_and_what_a_run_holds_stays() {
         store.prune(days(30), &keep, false).unwrap().kinds["demo"].0,
         1
     );
-    assert_eq!(store.tree("demo", "running"), None);
+    assert_eq!(store.find_tree("demo", "running"), None);
     // A run that comes too late is told.
-    let late = sconce_store::hold(std::iter::once(&*running)).unwrap_err();
+    let late = sconce_store::acquire_item_guards(std::iter::once(&*running)).unwrap_err();
     assert!(matches!(late, StoreError::Gone { .. }), "{late}");
     // A clock that was set back removes nothing.
     let file = fs::File::open(fresh.with_file_name("boot")).unwrap();
@@ -409,33 +411,33 @@ fn unfinished_work_is_continued_by_one_at_a_time_and_in_one_boot() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
     let take = || {
-        let taken = store.unfinished("demo", "key", "makes it", OnBusy::Leave);
+        let taken = store.open_partial_work("demo", "key", "makes it", OnBusy::Leave);
         taken.unwrap()
     };
     let partial = folder.path().join("partial/demo~key");
     let first = take().unwrap();
-    fs::write(first.content().join("a"), "a").unwrap();
+    fs::write(first.content_dir().join("a"), "a").unwrap();
     assert!(take().is_none());
     drop(first);
     let second = take().unwrap();
-    assert!(second.content().join("a").exists());
+    assert!(second.content_dir().join("a").exists());
     drop(second);
     // After a power loss nothing tells whether the bytes of a file are its bytes.
     fs::write(partial.join("boot"), "another").unwrap();
     let third = take().unwrap();
-    assert_eq!(fs::read_dir(third.content()).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(third.content_dir()).unwrap().count(), 0);
     drop(third);
     // Nor what it is, of an older Sconce.
     fs::remove_file(partial.join("boot")).unwrap();
     fs::write(partial.join("content/a"), "a").unwrap();
     let fourth = take().unwrap();
-    assert_eq!(fs::read_dir(fourth.content()).unwrap().count(), 0);
-    fs::write(fourth.content().join("b"), "b").unwrap();
+    assert_eq!(fs::read_dir(fourth.content_dir()).unwrap().count(), 0);
+    fs::write(fourth.content_dir().join("b"), "b").unwrap();
     let tree = fourth.publish(&store, "demo", "done").unwrap();
     assert!(tree.join("b").exists() && !partial.exists());
     // Whoever comes second keeps nothing.
     let late = take().unwrap();
-    fs::write(late.content().join("c"), "c").unwrap();
+    fs::write(late.content_dir().join("c"), "c").unwrap();
     assert_eq!(late.publish(&store, "demo", "done").unwrap(), tree);
     assert!(!tree.join("c").exists() && !partial.exists());
 }
@@ -446,7 +448,7 @@ fn unfinished_work_that_nobody_goes_on_with_is_removed() {
     let store = Store::open(folder.path()).unwrap();
     let take = |key| {
         store
-            .unfinished("demo", key, "makes it", OnBusy::Leave)
+            .open_partial_work("demo", key, "makes it", OnBusy::Leave)
             .unwrap()
             .unwrap()
     };

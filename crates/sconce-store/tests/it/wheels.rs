@@ -37,7 +37,7 @@ fn install_with(
 /// That the store in `folder` holds nothing, finished or unfinished.
 fn assert_empty(folder: &Path) {
     let store = Store::open(&folder.join("store")).unwrap();
-    assert!(store.usage().unwrap().kinds.is_empty());
+    assert!(store.measure_usage().unwrap().kinds.is_empty());
     let left: Vec<_> = fs::read_dir(store.root().join("tmp")).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }
@@ -209,7 +209,7 @@ fn the_tree_is_made_once() {
     // Another Python has other paths.
     assert_ne!(ensure("3.11"), first);
     assert_eq!(server.requests().len(), 2);
-    assert_eq!(store.usage().unwrap().kinds["wheel"].0, 2);
+    assert_eq!(store.measure_usage().unwrap().kinds["wheel"].0, 2);
 }
 
 #[test]

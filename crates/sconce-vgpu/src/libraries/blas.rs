@@ -4,8 +4,8 @@
 //! that is not accounted there. What is counted is the work, for the model of time.
 
 use crate::abi::{Handle, InPointer, OutPointer, entries, made, nothing};
-use crate::machine::{current, machine};
-use crate::runtime::launch::time;
+use crate::machine::{current_device, lock_state};
+use crate::runtime::launch::duration_ns;
 
 /// A status of cuBLAS (`cublasStatus_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ fn status(answer: Result<(), CublasStatus>) -> i32 {
 fn product(handle: Handle, m: i32, n: i32, k: i32, count: i32) -> Result<(), CublasStatus> {
     let size = |value: i32| u64::try_from(value).unwrap_or(0);
     let work = 2 * size(m) * size(n) * size(k).max(1) * size(count).max(1);
-    let mut machine = machine();
+    let mut machine = lock_state();
     let stream = machine.blas_streams.get(&handle).copied().unwrap_or(0);
     queue(&mut machine, work, stream)
 }
@@ -39,11 +39,11 @@ fn queue(
 ) -> Result<(), CublasStatus> {
     let device = machine
         .devices
-        .get(current())
+        .get(current_device())
         .ok_or(CublasStatus::NotInitialized)?;
-    let duration = time(work, device.card.matrix_rate);
+    let duration = duration_ns(work, device.card.matrix_rate);
     machine.asked.matrix_operations = machine.asked.matrix_operations.saturating_add(work);
-    machine.launch(stream, duration);
+    machine.launch_kernel(stream, duration);
     Ok(())
 }
 
@@ -150,16 +150,16 @@ made! { cublasLtMatmulDescCreate cublasLtMatmulPreferenceCreate }
 /// cuBLAS 13 has no code for cards before Turing (CUDA 13.0 release notes: Maxwell, Pascal and Volta are
 /// dropped), and says so as it is begun.
 fn begin(made: OutPointer<Handle>) -> Result<(), CublasStatus> {
-    let mut machine = machine();
-    let device = machine.devices.get(current());
+    let mut machine = lock_state();
+    let device = machine.devices.get(current_device());
     let capability = device
         .ok_or(CublasStatus::NotInitialized)?
         .card
-        .capability();
-    if capability < 75 && crate::abi::loaded(c"libcublas.so.13").is_some() {
+        .compute_capability();
+    if capability < 75 && crate::abi::find_loaded_library(c"libcublas.so.13").is_some() {
         return Err(CublasStatus::ArchMismatch);
     }
-    made.put(machine.handle());
+    made.write(machine.next_handle());
     Ok(())
 }
 
@@ -171,37 +171,37 @@ entries! { status;
         begin(made)
     }
     fn cublasSetStream_v2(handle: Handle, stream: Handle) {
-        machine().blas_streams.insert(handle, stream);
+        lock_state().blas_streams.insert(handle, stream);
         Ok(())
     }
     fn cublasGetStream_v2(handle: Handle, stream: OutPointer<Handle>) {
-        stream.put(machine().blas_streams.get(&handle).copied().unwrap_or(0));
+        stream.write(lock_state().blas_streams.get(&handle).copied().unwrap_or(0));
         Ok(())
     }
     fn cublasGetMathMode(handle: Handle, mode: OutPointer<i32>) {
         let _ = handle;
-        mode.put(0);
+        mode.write(0);
         Ok(())
     }
     fn cublasGetPointerMode_v2(handle: Handle, mode: OutPointer<i32>) {
         let _ = handle;
-        mode.put(0);
+        mode.write(0);
         Ok(())
     }
     fn cublasLtMatrixLayoutCreate(made: OutPointer<Handle>, kind: i32, rows: u64, columns: u64, leading: i64) {
         let _ = (kind, leading);
-        let mut machine = machine();
-        let handle = machine.handle();
+        let mut machine = lock_state();
+        let handle = machine.next_handle();
         machine.matrices.insert(handle, MatrixLayout { rows, columns, count: 1 });
-        made.put(handle);
+        made.write(handle);
         Ok(())
     }
     fn cublasLtMatrixLayoutDestroy(matrix: Handle) {
-        machine().matrices.remove(&matrix);
+        lock_state().matrices.remove(&matrix);
         Ok(())
     }
     fn cublasLtMatrixLayoutSetAttribute(matrix: Handle, attribute: i32, value: InPointer<i32>) {
-        if let (BATCH_COUNT, Some(matrix)) = (attribute, machine().matrices.get_mut(&matrix)) {
+        if let (BATCH_COUNT, Some(matrix)) = (attribute, lock_state().matrices.get_mut(&matrix)) {
             matrix.count = value.get().unwrap_or(1);
         }
         Ok(())
@@ -211,8 +211,8 @@ entries! { status;
         wanted: i32, results: OutPointer<Heuristic>, found: OutPointer<i32>
     ) {
         let _ = (handle, what, a, b, c, d, preference, wanted);
-        results.put(ALGORITHM);
-        found.put(1);
+        results.write(ALGORITHM);
+        found.write(1);
         Ok(())
     }
     fn cublasLtMatmulAlgoCheck(
@@ -220,15 +220,15 @@ entries! { status;
         result: OutPointer<Heuristic>
     ) {
         let _ = (handle, what, a, b, c, d, algorithm);
-        result.put(ALGORITHM);
+        result.write(ALGORITHM);
         Ok(())
     }
     fn cublasLtMatmulAlgoConfigGetAttribute(algorithm: Handle, attribute: i32, value: OutPointer<u32>, size: usize, written: OutPointer<usize>) {
         let _ = (algorithm, attribute);
         if size >= 4 {
-            value.put(0);
+            value.write(0);
         }
-        written.put(size);
+        written.write(size);
         Ok(())
     }
     fn cublasLtMatmul(
@@ -237,7 +237,7 @@ entries! { status;
         algorithm: Handle, workspace: Handle, workspace_bytes: usize, stream: Handle
     ) {
         let _ = (handle, what, alpha, a, b, b_layout, beta, c, c_layout, d, algorithm, workspace, workspace_bytes);
-        let mut machine = machine();
+        let mut machine = lock_state();
         let of = |layout: Handle| machine.matrices.get(&layout).copied();
         let (first, result) = (of(a_layout), of(d_layout));
         let work = match (first, result) {

@@ -9,7 +9,7 @@ mod nvidia;
 mod rnn;
 
 use crate::abi::{Handle, InPointer, OutPointer, entries, made, nothing};
-use crate::machine::{current, machine};
+use crate::machine::{current_device, lock_state};
 
 pub use self::backend::BackendDescriptor;
 pub use self::nvidia::is_asking;
@@ -61,7 +61,7 @@ const MOST_DIMENSIONS: usize = 8;
 /// Numbers that a caller gives.
 fn numbers(count: i32, from: InPointer<i32>) -> Vec<i32> {
     let count = usize::try_from(count).unwrap_or(0).min(MOST_DIMENSIONS);
-    (0..count).filter_map(|at| from.at(at)).collect()
+    (0..count).filter_map(|at| from.read_at(at)).collect()
 }
 
 /// Writes as many numbers as the caller has room for.
@@ -71,7 +71,7 @@ fn write_numbers(to: Handle, wanted: i32, values: &[i32]) {
     }
     let wanted = usize::try_from(wanted).unwrap_or(0);
     for (at, value) in values.iter().take(wanted).enumerate() {
-        OutPointer::<i32>::at((to + 4 * at) as *mut i32).put(*value);
+        OutPointer::<i32>::from_address((to + 4 * at) as *mut i32).write(*value);
     }
 }
 
@@ -87,54 +87,54 @@ const WITHOUT_VOLTA: usize = 91_100;
 
 entries! { status;
     fn cudnnCreate(made: OutPointer<Handle>) {
-        let version = nvidia::version().unwrap_or(0);
-        let mut machine = machine();
-        let device = machine.devices.get(current()).ok_or(CudnnStatus::NotSupported)?;
-        if version >= WITHOUT_VOLTA && device.card.capability() < 75 {
+        let version = nvidia::cudnn_version().unwrap_or(0);
+        let mut machine = lock_state();
+        let device = machine.devices.get(current_device()).ok_or(CudnnStatus::NotSupported)?;
+        if version >= WITHOUT_VOLTA && device.card.compute_capability() < 75 {
             return Err(CudnnStatus::ArchMismatch);
         }
-        made.put(machine.handle());
+        made.write(machine.next_handle());
         Ok(())
     }
     fn cudnnSetStream(handle: Handle, stream: Handle) {
-        machine().blas_streams.insert(handle, stream);
+        lock_state().blas_streams.insert(handle, stream);
         Ok(())
     }
     fn cudnnGetStream(handle: Handle, stream: OutPointer<Handle>) {
-        stream.put(machine().blas_streams.get(&handle).copied().unwrap_or(0));
+        stream.write(lock_state().blas_streams.get(&handle).copied().unwrap_or(0));
         Ok(())
     }
     fn cudnnDestroyTensorDescriptor(tensor: Handle) {
-        machine().tensors.remove(&tensor);
+        lock_state().tensors.remove(&tensor);
         Ok(())
     }
     fn cudnnDestroyFilterDescriptor(filter: Handle) {
-        machine().tensors.remove(&filter);
+        lock_state().tensors.remove(&filter);
         Ok(())
     }
     fn cudnnSetTensorNdDescriptor(tensor: Handle, kind: i32, count: i32, sizes: InPointer<i32>, strides: InPointer<i32>) {
         let told = Tensor { kind, format: 0, sizes: numbers(count, sizes), strides: numbers(count, strides) };
-        machine().tensors.insert(tensor, told);
+        lock_state().tensors.insert(tensor, told);
         Ok(())
     }
     fn cudnnSetFilterNdDescriptor(filter: Handle, kind: i32, format: i32, count: i32, sizes: InPointer<i32>) {
         let told = Tensor { kind, format, sizes: numbers(count, sizes), strides: Vec::new() };
-        machine().tensors.insert(filter, told);
+        lock_state().tensors.insert(filter, told);
         Ok(())
     }
     fn cudnnGetTensorNdDescriptor(tensor: Handle, wanted: i32, kind: OutPointer<i32>, count: OutPointer<i32>, sizes: Handle, strides: Handle) {
-        let told = machine().tensors.get(&tensor).cloned().ok_or(CudnnStatus::BadParam)?;
-        kind.put(told.kind);
-        count.put(told.sizes.len() as i32);
+        let told = lock_state().tensors.get(&tensor).cloned().ok_or(CudnnStatus::BadParam)?;
+        kind.write(told.kind);
+        count.write(told.sizes.len() as i32);
         write_numbers(sizes, wanted, &told.sizes);
         write_numbers(strides, wanted, &told.strides);
         Ok(())
     }
     fn cudnnGetFilterNdDescriptor(filter: Handle, wanted: i32, kind: OutPointer<i32>, format: OutPointer<i32>, count: OutPointer<i32>, sizes: Handle) {
-        let told = machine().tensors.get(&filter).cloned().ok_or(CudnnStatus::BadParam)?;
-        kind.put(told.kind);
-        format.put(told.format);
-        count.put(told.sizes.len() as i32);
+        let told = lock_state().tensors.get(&filter).cloned().ok_or(CudnnStatus::BadParam)?;
+        kind.write(told.kind);
+        format.write(told.format);
+        count.write(told.sizes.len() as i32);
         write_numbers(sizes, wanted, &told.sizes);
         Ok(())
     }
@@ -142,35 +142,35 @@ entries! { status;
     fn cudnnDropoutGetStatesSize(handle: Handle, size: OutPointer<usize>) {
         let _ = handle;
         const STATE_BYTES: usize = 48;
-        let machine = machine();
-        let card = &machine.devices.get(current()).ok_or(CudnnStatus::NotSupported)?.card;
-        let threads = card.multiprocessors as usize * card.multiprocessor().threads as usize;
-        size.put(STATE_BYTES * threads);
+        let machine = lock_state();
+        let card = &machine.devices.get(current_device()).ok_or(CudnnStatus::NotSupported)?.card;
+        let threads = card.multiprocessors as usize * card.multiprocessor_limits().threads as usize;
+        size.write(STATE_BYTES * threads);
         Ok(())
     }
     fn cudnnGetBatchNormalizationTrainingExReserveSpaceSize(handle: Handle, mode: i32, ops: i32, activation: Handle, tensor: Handle, size: OutPointer<usize>) {
         let _ = (handle, mode, ops, activation, tensor);
-        size.put(0);
+        size.write(0);
         Ok(())
     }
     fn cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(handle: Handle, mode: i32, ops: i32, x: Handle, z: Handle, y: Handle, scale: Handle, activation: Handle, size: OutPointer<usize>) {
         let _ = (handle, mode, ops, x, z, y, scale, activation);
-        size.put(0);
+        size.write(0);
         Ok(())
     }
     fn cudnnGetBatchNormalizationBackwardExWorkspaceSize(handle: Handle, mode: i32, ops: i32, x: Handle, y: Handle, dy: Handle, dz: Handle, dx: Handle, scale: Handle, activation: Handle, size: OutPointer<usize>) {
         let _ = (handle, mode, ops, x, y, dy, dz, dx, scale, activation);
-        size.put(0);
+        size.write(0);
         Ok(())
     }
     fn cudnnGetCTCLossWorkspaceSize(handle: Handle, probabilities: Handle, gradients: Handle, labels: Handle, label_lengths: Handle, lengths: Handle, algorithm: i32, loss: Handle, size: OutPointer<usize>) {
         let _ = (handle, probabilities, gradients, labels, label_lengths, lengths, algorithm, loss);
-        size.put(0);
+        size.write(0);
         Ok(())
     }
     fn cudnnGetCTCLossWorkspaceSize_v8(handle: Handle, algorithm: i32, loss: Handle, probabilities: Handle, gradients: Handle, size: OutPointer<usize>) {
         let _ = (handle, algorithm, loss, probabilities, gradients);
-        size.put(0);
+        size.write(0);
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! `cufftXt.h`: plans, and the workspace that each takes.
 
 use crate::abi::{Handle, InPointer, OutPointer, entries, nothing};
-use crate::machine::machine;
+use crate::machine::lock_state;
 
 fn status(answer: Result<(), i32>) -> i32 {
     answer.err().unwrap_or(0)
@@ -9,7 +9,7 @@ fn status(answer: Result<(), i32>) -> i32 {
 
 entries! { status;
     fn cufftCreate(plan: OutPointer<i32>) {
-        plan.put(machine().handle() as i32);
+        plan.write(lock_state().next_handle() as i32);
         Ok(())
     }
     // A model: as much as the data, which transforms that are not in place need.
@@ -21,9 +21,9 @@ entries! { status;
         let _ = (plan, in_embed, in_stride, in_distance, in_kind, out_embed, out_stride, out_distance, out_kind);
         const COMPLEX_BYTES: i64 = 8;
         let rank = usize::try_from(rank).unwrap_or(0).min(3);
-        let points: i64 = (0..rank).filter_map(|at| sizes.at(at)).product();
+        let points: i64 = (0..rank).filter_map(|at| sizes.read_at(at)).product();
         let bytes = points.saturating_mul(batch).saturating_mul(COMPLEX_BYTES);
-        work.put(usize::try_from(bytes).unwrap_or(0));
+        work.write(usize::try_from(bytes).unwrap_or(0));
         Ok(())
     }
 }

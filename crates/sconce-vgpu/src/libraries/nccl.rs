@@ -7,8 +7,8 @@ use std::cell::Cell;
 use std::ffi::c_char;
 
 use crate::abi::{Handle, InPointer, OutPointer, entries, nothing, refused};
-use crate::machine::{DriverState, current, machine};
-use crate::runtime::launch::time;
+use crate::machine::{DriverState, current_device, lock_state};
+use crate::runtime::launch::duration_ns;
 
 /// A status of NCCL (`ncclResult_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,15 +66,15 @@ fn begin(communicator: OutPointer<Handle>, ranks: i32, rank: i32) -> Result<()> 
     if rank < 0 || rank >= ranks {
         return Err(NcclStatus::InvalidArgument);
     }
-    let mut machine = machine();
-    let Some(made) = machine.communicator(ranks, rank, current()) else {
+    let mut machine = lock_state();
+    let Some(made) = machine.communicator(ranks, rank, current_device()) else {
         FULL.set(true);
         return Err(NcclStatus::UnhandledCuda);
     };
     FULL.set(false);
-    let handle = machine.handle();
+    let handle = machine.next_handle();
     machine.communicators.insert(handle, made);
-    communicator.put(handle);
+    communicator.write(handle);
     Ok(())
 }
 
@@ -90,9 +90,9 @@ impl DriverState {
         let on = self.devices.get_mut(device)?;
         // One that is alone has nobody to send to.
         let buffers_bytes = if ranks > 1 { on.card.nccl_bytes } else { 0 };
-        let capacity = on.capacity();
+        let capacity = on.usable_bytes();
         on.taken
-            .take(buffers_bytes, capacity)
+            .try_reserve(buffers_bytes, capacity)
             .then_some(Communicator {
                 ranks,
                 rank,
@@ -128,15 +128,15 @@ fn moved(
     communicator: Handle,
     stream: Handle,
 ) -> Result<()> {
-    let mut machine = machine();
+    let mut machine = lock_state();
     let ranks = known(&machine, communicator)?.ranks;
-    let sent = machine.kept(from, size);
+    let sent = machine.known_bytes(from, size);
     let total = (size as u64).saturating_mul(ranks.max(1) as u64);
-    machine.collect(stream, time(total, RATE));
-    machine.overwrite(to, size.saturating_mul(copies.max(1) as usize));
+    machine.launch_collective(stream, duration_ns(total, RATE));
+    machine.forget_bytes(to, size.saturating_mul(copies.max(1) as usize));
     let Some(sent) = sent else { return Ok(()) };
     for copy in 0..copies as u64 {
-        machine.keep(to + copy * size as u64, sent.clone());
+        machine.remember_bytes(to + copy * size as u64, sent.clone());
     }
     Ok(())
 }
@@ -163,16 +163,16 @@ fn broadcast(machine: &mut DriverState, group: &[Broadcast]) {
     let own = group
         .iter()
         .find(|one| one.is_root)
-        .map(|one| (one.size, machine.kept(one.from, one.size)));
+        .map(|one| (one.size, machine.known_bytes(one.from, one.size)));
     for one in group {
         let sent = match &own {
             Some((size, bytes)) if *size == one.size => bytes.clone(),
-            _ => machine.kept(one.from, one.size),
+            _ => machine.known_bytes(one.from, one.size),
         };
-        machine.collect(one.stream, time(one.size as u64, RATE));
-        machine.overwrite(one.to, one.size);
+        machine.launch_collective(one.stream, duration_ns(one.size as u64, RATE));
+        machine.forget_bytes(one.to, one.size);
         if let Some(bytes) = sent {
-            machine.keep(one.to, bytes);
+            machine.remember_bytes(one.to, bytes);
         }
     }
 }
@@ -180,8 +180,8 @@ fn broadcast(machine: &mut DriverState, group: &[Broadcast]) {
 entries! { status;
     fn ncclGetUniqueId(id: OutPointer<UniqueId>) {
         let mut bytes = [0; 128];
-        bytes[..8].copy_from_slice(&machine().handle().to_ne_bytes());
-        id.put(UniqueId(bytes));
+        bytes[..8].copy_from_slice(&lock_state().next_handle().to_ne_bytes());
+        id.write(UniqueId(bytes));
         Ok(())
     }
     fn ncclCommInitRank(communicator: OutPointer<Handle>, ranks: i32, id: UniqueId, rank: i32) {
@@ -202,37 +202,37 @@ entries! { status;
     }
     fn ncclCommSplit(communicator: Handle, colour: i32, key: i32, made: OutPointer<Handle>, config: Handle) {
         let _ = (key, config);
-        let of = known(&machine(), communicator)?;
+        let of = known(&lock_state(), communicator)?;
         if colour < 0 {
-            made.put(0);
+            made.write(0);
             return Ok(());
         }
         // Who else has this colour is not known here: at most all.
         begin(made, of.ranks, of.rank)
     }
     fn ncclCommCount(communicator: Handle, count: OutPointer<i32>) {
-        count.put(known(&machine(), communicator)?.ranks);
+        count.write(known(&lock_state(), communicator)?.ranks);
         Ok(())
     }
     fn ncclCommUserRank(communicator: Handle, rank: OutPointer<i32>) {
-        rank.put(known(&machine(), communicator)?.rank);
+        rank.write(known(&lock_state(), communicator)?.rank);
         Ok(())
     }
     fn ncclCommCuDevice(communicator: Handle, device: OutPointer<i32>) {
-        device.put(known(&machine(), communicator)?.device as i32);
+        device.write(known(&lock_state(), communicator)?.device as i32);
         Ok(())
     }
     fn ncclCommGetAsyncError(communicator: Handle, state: OutPointer<i32>) {
         let _ = communicator;
-        state.put(0);
+        state.write(0);
         Ok(())
     }
     fn ncclCommDestroy(communicator: Handle) {
-        machine().end_communicator(communicator);
+        lock_state().end_communicator(communicator);
         Ok(())
     }
     fn ncclCommAbort(communicator: Handle) {
-        machine().end_communicator(communicator);
+        lock_state().end_communicator(communicator);
         Ok(())
     }
     fn ncclAllReduce(from: u64, to: u64, count: usize, kind: i32, operation: i32, communicator: Handle, stream: Handle) {
@@ -244,11 +244,11 @@ entries! { status;
         moved(from, to, count * element_bytes(kind), 1, communicator, stream)
     }
     fn ncclGroupStart() {
-        machine().group.depth += 1;
+        lock_state().group.depth += 1;
         Ok(())
     }
     fn ncclGroupEnd() {
-        let mut machine = machine();
+        let mut machine = lock_state();
         machine.group.depth = machine.group.depth.saturating_sub(1);
         if machine.group.depth == 0 {
             let waiting = std::mem::take(&mut machine.group.broadcasts);
@@ -257,7 +257,7 @@ entries! { status;
         Ok(())
     }
     fn ncclBroadcast(from: u64, to: u64, count: usize, kind: i32, root: i32, communicator: Handle, stream: Handle) {
-        let mut machine = machine();
+        let mut machine = lock_state();
         let is_root = known(&machine, communicator)?.rank == root;
         let one = Broadcast { from, to, size: count * element_bytes(kind), is_root, stream };
         match machine.group.depth {
@@ -271,7 +271,7 @@ entries! { status;
         moved(buffer, buffer, count * element_bytes(kind), 1, communicator, stream)
     }
     fn ncclAllGather(from: u64, to: u64, count: usize, kind: i32, communicator: Handle, stream: Handle) {
-        let ranks = known(&machine(), communicator)?.ranks;
+        let ranks = known(&lock_state(), communicator)?.ranks;
         moved(from, to, count * element_bytes(kind), ranks, communicator, stream)
     }
     // `count` is what arrives: what is sent is that for every rank, and this rank's part is like the first.
@@ -280,51 +280,51 @@ entries! { status;
         moved(from, to, count * element_bytes(kind), 1, communicator, stream)
     }
     fn ncclAlltoAll(from: u64, to: u64, count: usize, kind: i32, communicator: Handle, stream: Handle) {
-        let ranks = known(&machine(), communicator)?.ranks;
-        machine().asked.pairs += 1;
+        let ranks = known(&lock_state(), communicator)?.ranks;
+        lock_state().asked.pairs += 1;
         moved(from, to, count * element_bytes(kind) * ranks as usize, 1, communicator, stream)
     }
     fn ncclGather(from: u64, to: u64, count: usize, kind: i32, root: i32, communicator: Handle, stream: Handle) {
         let _ = root;
-        let ranks = known(&machine(), communicator)?.ranks;
+        let ranks = known(&lock_state(), communicator)?.ranks;
         moved(from, to, count * element_bytes(kind), ranks, communicator, stream)
     }
     fn ncclSend(from: u64, count: usize, kind: i32, peer: i32, communicator: Handle, stream: Handle) {
         let _ = (from, peer);
-        let mut machine = machine();
+        let mut machine = lock_state();
         known(&machine, communicator)?;
         machine.asked.pairs += 1;
-        machine.collect(stream, time((count * element_bytes(kind)) as u64, RATE));
+        machine.launch_collective(stream, duration_ns((count * element_bytes(kind)) as u64, RATE));
         Ok(())
     }
     fn ncclRecv(to: u64, count: usize, kind: i32, peer: i32, communicator: Handle, stream: Handle) {
         let _ = peer;
-        let mut machine = machine();
+        let mut machine = lock_state();
         known(&machine, communicator)?;
         machine.asked.pairs += 1;
-        machine.overwrite(to, count * element_bytes(kind));
-        machine.collect(stream, time((count * element_bytes(kind)) as u64, RATE));
+        machine.forget_bytes(to, count * element_bytes(kind));
+        machine.launch_collective(stream, duration_ns((count * element_bytes(kind)) as u64, RATE));
         Ok(())
     }
     fn ncclMemAlloc(address: OutPointer<u64>, size: usize) {
-        let given = machine().allocate(current(), size as u64);
-        address.put(given.ok_or(NcclStatus::UnhandledCuda)?);
+        let given = lock_state().allocate(current_device(), size as u64);
+        address.write(given.ok_or(NcclStatus::UnhandledCuda)?);
         Ok(())
     }
     fn ncclMemFree(address: u64) {
-        match machine().give_back(address) {
+        match lock_state().give_back(address) {
             true => Ok(()),
             false => Err(NcclStatus::InvalidArgument),
         }
     }
     fn ncclRedOpCreatePreMulSum(operation: OutPointer<i32>) {
         // Behind the operations that there are.
-        operation.put(5);
+        operation.write(5);
         Ok(())
     }
     fn ncclCommRegister(communicator: Handle, buffer: Handle, size: usize, handle: OutPointer<Handle>) {
         let _ = (communicator, buffer, size);
-        handle.put(machine().handle());
+        handle.write(lock_state().next_handle());
         Ok(())
     }
 }
@@ -369,7 +369,7 @@ mod tests {
     fn a_communicator_takes_of_the_card_until_it_ends() {
         let text = "card\tcapability=9.0\tmemory_bytes=1000\tcontext_bytes=100\tnccl_bytes=400\tmultiprocessors=1";
         let mut machine = DriverState::new(crate::card::parse(text).unwrap());
-        let free = |machine: &DriverState| machine.devices[0].free();
+        let free = |machine: &DriverState| machine.devices[0].free_bytes();
         let alone = machine.communicator(1, 0, 0).unwrap();
         assert_eq!((alone.buffers_bytes, free(&machine)), (0, 900));
         for handle in [1, 2] {

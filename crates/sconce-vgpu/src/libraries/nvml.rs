@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 
 use crate::abi::{CTextPointer, Handle, OutPointer, entries, nothing, write_text};
-use crate::machine::machine;
+use crate::machine::lock_state;
 use crate::runtime::device::DRIVER_VERSION;
 use crate::runtime::properties;
 
@@ -27,17 +27,17 @@ const DEVICE: Handle = 0x3000;
 
 fn index_of(device: Handle) -> Result<usize, NvmlStatus> {
     let index = device.checked_sub(DEVICE).ok_or(NvmlStatus::NotFound)? / 0x10;
-    match index < machine().devices.len() {
+    match index < lock_state().devices.len() {
         true => Ok(index),
         false => Err(NvmlStatus::NotFound),
     }
 }
 
 fn by_index(index: usize, device: OutPointer<Handle>) -> Result<(), NvmlStatus> {
-    if index >= machine().devices.len() {
+    if index >= lock_state().devices.len() {
         return Err(NvmlStatus::NotFound);
     }
-    device.put(DEVICE + index * 0x10);
+    device.write(DEVICE + index * 0x10);
     Ok(())
 }
 
@@ -70,24 +70,24 @@ entries! { status;
     fn nvmlInit() { begun() }
     fn nvmlInit_v2() { begun() }
     fn nvmlDeviceGetCount(count: OutPointer<u32>) {
-        count.put(machine().devices.len() as u32);
+        count.write(lock_state().devices.len() as u32);
         Ok(())
     }
     fn nvmlDeviceGetCount_v2(count: OutPointer<u32>) {
-        count.put(machine().devices.len() as u32);
+        count.write(lock_state().devices.len() as u32);
         Ok(())
     }
     fn nvmlDeviceGetHandleByIndex(index: u32, device: OutPointer<Handle>) { by_index(index as usize, device) }
     fn nvmlDeviceGetHandleByIndex_v2(index: u32, device: OutPointer<Handle>) { by_index(index as usize, device) }
     fn nvmlDeviceGetHandleByPciBusId_v2(bus: CTextPointer, device: OutPointer<Handle>) {
-        let bus = bus.get();
-        let count = machine().devices.len();
-        let index = (0..count).find(|index| bus.ends_with(&properties::bus(*index)[4..]));
+        let bus = bus.to_string_lossy();
+        let count = lock_state().devices.len();
+        let index = (0..count).find(|index| bus.ends_with(&properties::pci_bus_id(*index)[4..]));
         by_index(index.unwrap_or(usize::MAX), device)
     }
     fn nvmlDeviceGetHandleByUUID(wanted: CTextPointer, device: OutPointer<Handle>) {
-        let wanted = wanted.get();
-        let count = machine().devices.len();
+        let wanted = wanted.to_string_lossy();
+        let count = lock_state().devices.len();
         by_index((0..count).find(|index| uuid(*index) == wanted).unwrap_or(usize::MAX), device)
     }
     fn nvmlDeviceGetUUID(device: Handle, text: Handle, size: u32) {
@@ -96,32 +96,32 @@ entries! { status;
     }
     fn nvmlDeviceGetName(device: Handle, text: Handle, size: u32) {
         let index = index_of(device)?;
-        write_text(text, size as usize, &machine().devices[index].card.name);
+        write_text(text, size as usize, &lock_state().devices[index].card.name);
         Ok(())
     }
     fn nvmlDeviceGetMemoryInfo(device: Handle, memory: OutPointer<NvmlMemory>) {
         let index = index_of(device)?;
-        let machine = machine();
+        let machine = lock_state();
         let device = &machine.devices[index];
-        memory.put(NvmlMemory {
+        memory.write(NvmlMemory {
             total: device.card.memory_bytes,
-            free: device.free(),
-            used: device.card.memory_bytes - device.free(),
+            free: device.free_bytes(),
+            used: device.card.memory_bytes - device.free_bytes(),
         });
         Ok(())
     }
     fn nvmlDeviceGetComputeRunningProcesses(device: Handle, count: OutPointer<u32>) {
         index_of(device)?;
-        count.put(0);
+        count.write(0);
         Ok(())
     }
     fn nvmlDeviceGetComputeRunningProcesses_v3(device: Handle, count: OutPointer<u32>) {
         index_of(device)?;
-        count.put(0);
+        count.write(0);
         Ok(())
     }
     fn nvmlSystemGetCudaDriverVersion_v2(version: OutPointer<i32>) {
-        version.put(DRIVER_VERSION);
+        version.write(DRIVER_VERSION);
         Ok(())
     }
     fn nvmlSystemGetDriverVersion(text: Handle, size: u32) {
@@ -135,7 +135,7 @@ entries! { status;
 }
 
 fn begun() -> Result<(), NvmlStatus> {
-    match machine().devices.is_empty() {
+    match lock_state().devices.is_empty() {
         true => Err(NvmlStatus::DriverNotLoaded),
         false => Ok(()),
     }

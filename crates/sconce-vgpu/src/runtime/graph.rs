@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::abi::{Handle, OutPointer, entries, nothing};
-use crate::machine::{DriverState, machine};
+use crate::machine::{DriverState, lock_state};
 
-use super::{Error, Result, status};
+use super::{Error, Result, remember_status};
 
 /// What is captured now.
 #[derive(Debug, Default)]
@@ -47,11 +47,11 @@ impl DriverState {
 }
 
 fn begin(stream: Handle, graph: Option<Handle>) -> Result<()> {
-    let mut machine = machine();
+    let mut machine = lock_state();
     if machine.captures.of(stream).is_some() {
         return Err(Error::InvalidValue);
     }
-    let graph = graph.unwrap_or_else(|| machine.handle());
+    let graph = graph.unwrap_or_else(|| machine.next_handle());
     let captures = &mut machine.captures;
     captures.last += 1;
     let id = captures.last;
@@ -67,16 +67,16 @@ fn info(
     graph: OutPointer<Handle>,
 ) -> Result<()> {
     const ACTIVE: i32 = 1;
-    let machine = machine();
+    let machine = lock_state();
     let capture = machine.captures.of(stream);
-    state.put(if capture.is_some() { ACTIVE } else { 0 });
-    id.put(capture.unwrap_or(0));
+    state.write(if capture.is_some() { ACTIVE } else { 0 });
+    id.write(capture.unwrap_or(0));
     let of_it = capture.and_then(|id| machine.captures.graphs.get(&id));
-    graph.put(of_it.copied().unwrap_or(0));
+    graph.write(of_it.copied().unwrap_or(0));
     Ok(())
 }
 
-entries! { status;
+entries! { remember_status;
     fn cudaStreamBeginCapture(stream: Handle, mode: i32) {
         let _ = mode;
         begin(stream, None)
@@ -86,55 +86,55 @@ entries! { status;
         begin(stream, Some(graph))
     }
     fn cudaStreamEndCapture(stream: Handle, graph: OutPointer<Handle>) {
-        let mut machine = machine();
+        let mut machine = lock_state();
         let id = machine.captures.of(stream).ok_or(Error::InvalidValue)?;
         machine.captures.streams.remove(&id);
         machine.captures.events.retain(|_, of| *of != id);
-        graph.put(machine.captures.graphs.remove(&id).unwrap_or(0));
+        graph.write(machine.captures.graphs.remove(&id).unwrap_or(0));
         Ok(())
     }
     fn cudaStreamIsCapturing(stream: Handle, state: OutPointer<i32>) {
-        info(stream, state, OutPointer::at(std::ptr::null_mut()), OutPointer::at(std::ptr::null_mut()))
+        info(stream, state, OutPointer::from_address(std::ptr::null_mut()), OutPointer::from_address(std::ptr::null_mut()))
     }
     fn cudaStreamGetCaptureInfo(stream: Handle, state: OutPointer<i32>, id: OutPointer<u64>, graph: OutPointer<Handle>, nodes: OutPointer<Handle>, edges: OutPointer<Handle>, count: OutPointer<usize>) {
-        nodes.put(0);
-        edges.put(0);
-        count.put(0);
+        nodes.write(0);
+        edges.write(0);
+        count.write(0);
         info(stream, state, id, graph)
     }
     fn cudaStreamGetCaptureInfo_v2(stream: Handle, state: OutPointer<i32>, id: OutPointer<u64>, graph: OutPointer<Handle>, nodes: OutPointer<Handle>, count: OutPointer<usize>) {
-        nodes.put(0);
-        count.put(0);
+        nodes.write(0);
+        count.write(0);
         info(stream, state, id, graph)
     }
     fn cudaStreamGetCaptureInfo_v3(stream: Handle, state: OutPointer<i32>, id: OutPointer<u64>, graph: OutPointer<Handle>, nodes: OutPointer<Handle>, edges: OutPointer<Handle>, count: OutPointer<usize>) {
-        nodes.put(0);
-        edges.put(0);
-        count.put(0);
+        nodes.write(0);
+        edges.write(0);
+        count.write(0);
         info(stream, state, id, graph)
     }
     fn cudaGraphInstantiate(made: OutPointer<Handle>, graph: Handle, flags: u64) {
         let _ = (graph, flags);
-        made.put(machine().handle());
+        made.write(lock_state().next_handle());
         Ok(())
     }
     fn cudaGraphInstantiateWithFlags(made: OutPointer<Handle>, graph: Handle, flags: u64) {
         let _ = (graph, flags);
-        made.put(machine().handle());
+        made.write(lock_state().next_handle());
         Ok(())
     }
     fn cudaGraphLaunch(graph: Handle, stream: Handle) {
         let _ = graph;
-        machine().launch(stream, 0);
+        lock_state().launch_kernel(stream, 0);
         Ok(())
     }
     fn cudaGraphGetNodes(graph: Handle, nodes: Handle, count: OutPointer<usize>) {
         let _ = (graph, nodes);
-        count.put(1);
+        count.write(1);
         Ok(())
     }
     fn cudaUserObjectCreate(object: OutPointer<Handle>) {
-        object.put(machine().handle());
+        object.write(lock_state().next_handle());
         Ok(())
     }
 }

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 
 use crate::abi::{self, Handle, InPointer};
-use crate::machine::unasked;
+use crate::machine::lock_state_without_query;
 
 use super::{Error, Result};
 
@@ -91,7 +91,7 @@ impl KernelRegistry {
     /// # Errors
     /// [`Error::NoKernelImageForDevice`] where it has none. A function that nobody registered, and a
     /// container that is not understood, have code for every card.
-    pub fn compiled(&mut self, function: Handle, card: u32) -> Result<KernelTargets> {
+    pub fn kernel_targets(&mut self, function: Handle, card: u32) -> Result<KernelTargets> {
         let of_card = KernelTargets {
             ptx: card,
             machine_code: card,
@@ -132,14 +132,14 @@ fn codes_at(address: usize) -> Vec<Code> {
     if address == 0 {
         return Vec::new();
     }
-    let header = abi::bytes(address, CONTAINER_HEADER);
+    let header = abi::read_bytes(address, CONTAINER_HEADER);
     if u32_at(&header, 0) != Some(MAGIC) {
         return Vec::new();
     }
     let header_size = u32_at(&header, 4).unwrap_or(0) >> 16;
     let size = u64_at(&header, 8).unwrap_or(0);
     codes(size, |at| {
-        abi::bytes(address + header_size as usize + at, ENTRY_HEADER)
+        abi::read_bytes(address + header_size as usize + at, ENTRY_HEADER)
     })
 }
 
@@ -194,12 +194,14 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 #[unsafe(no_mangle)]
 pub extern "C" fn __cudaRegisterFatBinary(wrapper: InPointer<FatbinWrapper>) -> Handle {
     let container = wrapper.get().map_or(0, |wrapper| wrapper.container);
-    unasked().kernels.add_container(container)
+    lock_state_without_query().kernels.add_container(container)
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn __cudaRegisterFunction(container: Handle, function: Handle) {
-    unasked().kernels.add_function(container, function);
+    lock_state_without_query()
+        .kernels
+        .add_function(container, function);
 }
 
 abi::nothing! {
@@ -236,7 +238,7 @@ mod tests {
         let handle = kernels.add_container(bytes.as_ptr() as usize);
         kernels.add_function(handle, 7);
         cards.map(|card| {
-            let compiled = kernels.compiled(7, card).ok()?;
+            let compiled = kernels.kernel_targets(7, card).ok()?;
             Some((compiled.ptx, compiled.machine_code))
         })
     }
@@ -288,10 +290,10 @@ mod tests {
         assert_eq!(compiled(&[0; 16], cards), all);
         assert_eq!(compiled(&container(&[]), cards), all);
         let mut kernels = KernelRegistry::default();
-        assert!(kernels.compiled(7, 70).is_ok());
+        assert!(kernels.kernel_targets(7, 70).is_ok());
         kernels.add_function(0, 7);
         kernels.add_function(99, 7);
-        assert!(kernels.compiled(7, 70).is_ok());
+        assert!(kernels.kernel_targets(7, 70).is_ok());
         // An entry of no size ends it, as does one that goes on beyond all.
         assert_eq!(codes(u64::MAX, |_| vec![0; ENTRY_HEADER]), []);
         assert_eq!(codes(u64::MAX, |_| vec![0xff; ENTRY_HEADER]), []);

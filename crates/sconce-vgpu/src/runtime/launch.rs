@@ -1,10 +1,10 @@
 //! Kernels: they do nothing, and take a time that is a guess.
 
 use crate::abi::{Handle, InPointer, OutPointer, entries, nothing};
-use crate::machine::{current, machine};
+use crate::machine::{current_device, lock_state};
 
 use super::kernels::KernelTargets;
-use super::{Error, Result, status};
+use super::{Error, Result, remember_status};
 
 /// `dim3`.
 #[derive(Debug, Clone, Copy)]
@@ -62,20 +62,24 @@ pub struct FunctionAttributes {
 const BYTES_PER_THREAD: u64 = 48;
 
 /// Starts a kernel of so many blocks and threads.
-pub fn start(grid: Dim3, block: Dim3, stream: Handle) -> Result<()> {
-    let mut machine = machine();
-    let card = &machine.devices.get(current()).ok_or(Error::NoDevice)?.card;
+pub fn launch_grid(grid: Dim3, block: Dim3, stream: Handle) -> Result<()> {
+    let mut machine = lock_state();
+    let card = &machine
+        .devices
+        .get(current_device())
+        .ok_or(Error::NoDevice)?
+        .card;
     let bytes = grid
         .all()
         .saturating_mul(block.all())
         .saturating_mul(BYTES_PER_THREAD);
-    let duration = time(bytes, card.memory_rate);
-    machine.launch(stream, duration);
+    let duration = duration_ns(bytes, card.memory_rate);
+    machine.launch_kernel(stream, duration);
     Ok(())
 }
 
 /// How long `amount` takes at `rate` in a second, in ns; 0 where the rate is not known.
-pub fn time(amount: u64, rate: u64) -> u64 {
+pub fn duration_ns(amount: u64, rate: u64) -> u64 {
     let ns = u128::from(amount) * 1_000_000_000;
     let ns = ns.checked_div(u128::from(rate)).unwrap_or(0);
     u64::try_from(ns).unwrap_or(u64::MAX >> 1)
@@ -87,40 +91,45 @@ pub fn time(amount: u64, rate: u64) -> u64 {
 /// [`Error::NoKernelImageForDevice`] where none does: a release of PyTorch that is too new for the
 /// card, or too old.
 fn compiled(function: Handle) -> Result<KernelTargets> {
-    let machine = &mut *machine();
-    let device = machine.devices.get(current()).ok_or(Error::NoDevice)?;
-    machine.kernels.compiled(function, device.card.capability())
+    let machine = &mut *lock_state();
+    let device = machine
+        .devices
+        .get(current_device())
+        .ok_or(Error::NoDevice)?;
+    machine
+        .kernels
+        .kernel_targets(function, device.card.compute_capability())
 }
 
-entries! { status;
+entries! { remember_status;
     fn cudaLaunchKernel(function: Handle, grid: Dim3, block: Dim3, arguments: Handle, shared: usize, stream: Handle) {
         let _ = (arguments, shared);
         compiled(function)?;
-        start(grid, block, stream)
+        launch_grid(grid, block, stream)
     }
     fn cudaLaunchCooperativeKernel(function: Handle, grid: Dim3, block: Dim3, arguments: Handle, shared: usize, stream: Handle) {
         let _ = (arguments, shared);
         compiled(function)?;
-        start(grid, block, stream)
+        launch_grid(grid, block, stream)
     }
     fn __cudaLaunchKernel(kernel: Handle, grid: Dim3, block: Dim3, arguments: Handle, shared: usize, stream: Handle) {
         let _ = (arguments, shared);
         compiled(kernel)?;
-        start(grid, block, stream)
+        launch_grid(grid, block, stream)
     }
     fn cudaLaunchKernelExC(config: InPointer<LaunchConfig>, function: Handle, arguments: Handle) {
         let _ = arguments;
         compiled(function)?;
         let config = config.get().ok_or(Error::InvalidValue)?;
-        start(config.grid, config.block, config.stream)
+        launch_grid(config.grid, config.block, config.stream)
     }
     fn __cudaGetKernel(kernel: OutPointer<Handle>, function: Handle) {
-        kernel.put(function);
+        kernel.write(function);
         Ok(())
     }
     fn cudaFuncGetAttributes(to: OutPointer<FunctionAttributes>, function: Handle) {
         let compiled = compiled(function)?;
-        to.put(FunctionAttributes {
+        to.write(FunctionAttributes {
             max_threads_per_block: 1024,
             registers: 32,
             ptx_version: compiled.ptx as i32,
@@ -133,23 +142,27 @@ entries! { status;
     }
     fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks: OutPointer<i32>, function: Handle, threads: i32, shared: usize) {
         compiled(function)?;
-        blocks.put(occupancy(threads, shared)?);
+        blocks.write(max_active_blocks(threads, shared)?);
         Ok(())
     }
     fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks: OutPointer<i32>, function: Handle, threads: i32, shared: usize, flags: u32) {
         let _ = flags;
         compiled(function)?;
-        blocks.put(occupancy(threads, shared)?);
+        blocks.write(max_active_blocks(threads, shared)?);
         Ok(())
     }
 }
 
 /// Blocks that a multiprocessor holds at once, by threads and shared memory alone: which registers a
 /// kernel needs is in its code.
-pub fn occupancy(threads: i32, shared: usize) -> Result<i32> {
-    let machine = machine();
-    let card = &machine.devices.get(current()).ok_or(Error::NoDevice)?.card;
-    let has = card.multiprocessor();
+pub fn max_active_blocks(threads: i32, shared: usize) -> Result<i32> {
+    let machine = lock_state();
+    let card = &machine
+        .devices
+        .get(current_device())
+        .ok_or(Error::NoDevice)?
+        .card;
+    let has = card.multiprocessor_limits();
     let by_threads = has.threads / threads.clamp(1, 1024);
     // Each block takes 1 KiB of its own.
     let by_shared = has.shared_bytes as usize / (shared + 1024);

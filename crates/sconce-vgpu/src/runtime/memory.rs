@@ -2,11 +2,11 @@
 
 use crate::abi::{Handle, OutPointer, entries, host_alloc, host_free, nothing};
 use crate::control::tell_of_read;
-use crate::machine::{current, machine};
+use crate::machine::{current_device, lock_state};
 use crate::memory::is_of_a_card;
 
-use super::device::known;
-use super::{Error, Result, status};
+use super::device::check_device;
+use super::{Error, Result, remember_status};
 
 /// `cudaPointerAttributes`.
 #[derive(Debug, Clone, Copy)]
@@ -23,13 +23,13 @@ const HOST: i32 = 1;
 const DEVICE: i32 = 2;
 
 fn allocate(address: OutPointer<u64>, size: usize) -> Result<()> {
-    known(0)?;
+    check_device(0)?;
     if size == 0 {
-        address.put(0);
+        address.write(0);
         return Ok(());
     }
-    let taken = machine().allocate(current(), size as u64);
-    address.put(taken.unwrap_or(0));
+    let taken = lock_state().allocate(current_device(), size as u64);
+    address.write(taken.unwrap_or(0));
     taken.map(|_| ()).ok_or(Error::MemoryAllocation)
 }
 
@@ -38,12 +38,12 @@ fn pinned(address: OutPointer<usize>, size: usize) -> Result<()> {
     if given == 0 {
         return Err(Error::MemoryAllocation);
     }
-    machine().pinned.insert(given, size);
-    address.put(given);
+    lock_state().pinned.insert(given, size);
+    address.write(given);
     Ok(())
 }
 
-entries! { status;
+entries! { remember_status;
     fn cudaMalloc(address: OutPointer<u64>, size: usize) { allocate(address, size) }
     fn cudaMallocAsync(address: OutPointer<u64>, size: usize, stream: Handle) {
         let _ = stream;
@@ -54,24 +54,24 @@ entries! { status;
         allocate(address, size)
     }
     fn cudaFree(address: u64) {
-        match address == 0 || machine().give_back(address) {
+        match address == 0 || lock_state().give_back(address) {
             true => Ok(()),
             false => Err(Error::InvalidValue),
         }
     }
     fn cudaFreeAsync(address: u64, stream: Handle) {
         let _ = stream;
-        match address == 0 || machine().give_back(address) {
+        match address == 0 || lock_state().give_back(address) {
             true => Ok(()),
             false => Err(Error::InvalidValue),
         }
     }
     fn cudaMemGetInfo(free: OutPointer<usize>, total: OutPointer<usize>) {
-        let index = known(current() as i32)?;
-        let machine = machine();
+        let index = check_device(current_device() as i32)?;
+        let machine = lock_state();
         let device = &machine.devices[index];
-        free.put(device.free() as usize);
-        total.put(device.card.memory_bytes as usize);
+        free.write(device.free_bytes() as usize);
+        total.write(device.card.memory_bytes as usize);
         Ok(())
     }
     fn cudaMallocHost(address: OutPointer<usize>, size: usize) { pinned(address, size) }
@@ -80,7 +80,7 @@ entries! { status;
         pinned(address, size)
     }
     fn cudaFreeHost(address: usize) {
-        if address != 0 && machine().pinned.remove(&address).is_none() {
+        if address != 0 && lock_state().pinned.remove(&address).is_none() {
             return Err(Error::InvalidValue);
         }
         host_free(address);
@@ -88,25 +88,25 @@ entries! { status;
     }
     fn cudaHostRegister(address: usize, size: usize, flags: u32) {
         let _ = flags;
-        machine().pinned.insert(address, size);
+        lock_state().pinned.insert(address, size);
         Ok(())
     }
     fn cudaHostUnregister(address: usize) {
-        machine().pinned.remove(&address);
+        lock_state().pinned.remove(&address);
         Ok(())
     }
     fn cudaHostGetDevicePointer(to: OutPointer<usize>, address: usize, flags: u32) {
         let _ = flags;
-        to.put(address);
+        to.write(address);
         Ok(())
     }
     fn cudaPointerGetAttributes(to: OutPointer<PointerAttributes>, address: u64) {
-        let machine = machine();
+        let machine = lock_state();
         let of_card = machine.device_at(address);
         let near = machine.pinned.range(..=address as usize).next_back();
         let is_pinned = near.is_some_and(|(start, size)| address as usize - start < *size);
         let host_pointer = if is_pinned { address as usize } else { 0 };
-        to.put(match of_card {
+        to.write(match of_card {
             Some(device) => PointerAttributes {
                 kind: DEVICE,
                 device: device as i32,
@@ -115,7 +115,7 @@ entries! { status;
             },
             None => PointerAttributes {
                 kind: if is_pinned { HOST } else { 0 },
-                device: if is_pinned { current() as i32 } else { -2 },
+                device: if is_pinned { current_device() as i32 } else { -2 },
                 device_pointer: host_pointer,
                 host_pointer,
             },
@@ -124,8 +124,8 @@ entries! { status;
     }
     fn cudaMemcpy(to: u64, from: u64, size: usize, kind: i32) {
         let _ = kind;
-        let mut machine = machine();
-        let made_up = machine.copy(to, from, size, 0);
+        let mut machine = lock_state();
+        let made_up = machine.copy_memory(to, from, size, 0);
         machine.clock.await_stream(0);
         drop(machine);
         if made_up {
@@ -149,32 +149,32 @@ entries! { status;
         Ok(())
     }
     fn cudaMemset(to: u64, value: i32, size: usize) {
-        machine().set(to, value as u8, size, 0);
+        lock_state().fill_memory(to, value as u8, size, 0);
         Ok(())
     }
     fn cudaMemsetAsync(to: u64, value: i32, size: usize, stream: Handle) {
-        machine().set(to, value as u8, size, stream);
+        lock_state().fill_memory(to, value as u8, size, stream);
         Ok(())
     }
     // A variable of a kernel's file: no memory that anything asks for.
     fn cudaGetSymbolAddress(to: OutPointer<u64>, symbol: usize) {
         let _ = symbol;
-        let first = machine().devices.first().map(|_| crate::memory::FIRST_CARD);
-        to.put(first.ok_or(Error::NoDevice)?);
+        let first = lock_state().devices.first().map(|_| crate::memory::FIRST_CARD);
+        to.write(first.ok_or(Error::NoDevice)?);
         Ok(())
     }
     fn cudaDeviceGetDefaultMemPool(pool: OutPointer<Handle>, device: i32) {
-        pool.put(0x100 + known(device)?);
+        pool.write(0x100 + check_device(device)?);
         Ok(())
     }
     fn cudaMemPoolGetAttribute(pool: Handle, attribute: i32, to: OutPointer<u64>) {
         let _ = (pool, attribute);
-        to.put(0);
+        to.write(0);
         Ok(())
     }
     fn cudaDeviceGetGraphMemAttribute(device: i32, attribute: i32, to: OutPointer<u64>) {
         let _ = (device, attribute);
-        to.put(0);
+        to.write(0);
         Ok(())
     }
 }
@@ -182,8 +182,8 @@ entries! { status;
 /// Copies between this process and a card wait for the stream, as they do for memory that is not
 /// pinned; from a card to the host the caller waits itself where it is.
 fn copied(to: u64, from: u64, size: usize, stream: Handle) -> Result<()> {
-    let mut machine = machine();
-    let made_up = machine.copy(to, from, size, stream);
+    let mut machine = lock_state();
+    let made_up = machine.copy_memory(to, from, size, stream);
     if !is_of_a_card(to) {
         machine.clock.await_stream(stream);
     }

@@ -70,7 +70,7 @@ const BLOCK: [i32; 3] = [1024, 1024, 64];
 const REGISTERS: i32 = 65_536;
 
 /// The address on the bus of the card with this index.
-pub fn bus(index: usize) -> String {
+pub fn pci_bus_id(index: usize) -> String {
     format!("0000:{:02X}:00.0", index + 1)
 }
 
@@ -86,13 +86,14 @@ pub fn write(to: usize, card: &GpuProperties, index: usize, layout: &PropertiesL
     if to == 0 {
         return;
     }
-    abi::fill(to, 0, layout.size);
+    abi::fill_bytes(to, 0, layout.size);
     write_text(to, 256, &card.name);
-    let put =
-        |offset: usize, bytes: &[u8]| abi::copy(to + offset, bytes.as_ptr() as usize, bytes.len());
+    let put = |offset: usize, bytes: &[u8]| {
+        abi::copy_bytes(to + offset, bytes.as_ptr() as usize, bytes.len())
+    };
     let int = |offset: usize, value: i32| put(offset, &value.to_ne_bytes());
     let size = |offset: usize, value: usize| put(offset, &value.to_ne_bytes());
-    let has = card.multiprocessor();
+    let has = card.multiprocessor_limits();
     put(layout.uuid, &uuid(index));
     size(layout.total_memory, card.memory_bytes as usize);
     size(layout.shared_per_block, 48 * KIB);
@@ -146,8 +147,8 @@ pub fn write(to: usize, card: &GpuProperties, index: usize, layout: &PropertiesL
 }
 
 /// The value of a `cudaDeviceAttr`, which are `CUdevice_attribute`'s too.
-pub fn attribute(card: &GpuProperties, index: usize, attribute: i32) -> i32 {
-    let has = card.multiprocessor();
+pub fn device_attribute(card: &GpuProperties, index: usize, attribute: i32) -> i32 {
+    let has = card.multiprocessor_limits();
     match attribute {
         1..=3 => 1024,
         4 => BLOCK[2],
@@ -200,7 +201,7 @@ mod tests {
             assert_eq!(int(layout.shared_optin), 163 << 10);
             assert_eq!(bytes[layout.uuid + 15], 3);
         }
-        assert_eq!(attribute(card, 0, 75), 8);
-        assert_eq!(attribute(card, 0, 9_999), 0);
+        assert_eq!(device_attribute(card, 0, 75), 8);
+        assert_eq!(device_attribute(card, 0, 9_999), 0);
     }
 }

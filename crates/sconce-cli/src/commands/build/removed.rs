@@ -12,7 +12,7 @@ use crate::output;
 
 /// Prints every file, and what each removal comes to. `lock` is what the image is made of, `whole`
 /// that of the environment.
-pub(super) fn print(
+pub(super) fn print_removed_files(
     plan: &LayerPlan,
     (whole, lock): (&Lock, &Lock),
     environment: &EnvironmentLayers,
@@ -22,7 +22,8 @@ pub(super) fn print(
     let taken = match &plan.slim {
         Some(rules) => {
             let compiler = sconce_image::build::removed_compiler(whole, lock, store)?;
-            let mut taken = sconce_image::build::removed(lock, environment, rules, store)?;
+            let mut taken =
+                sconce_image::build::list_removed_files(lock, environment, rules, store)?;
             taken.extend(compiler);
             taken
         }
@@ -37,7 +38,7 @@ pub(super) fn print(
                 "zeros": taken.zeros,
             })
         };
-        output::data(&serde_json::Value::from_iter(taken.iter().map(row)).to_string())?;
+        output::write_data(&serde_json::Value::from_iter(taken.iter().map(row)).to_string())?;
         return Ok(exit::OK);
     }
     let mut text = String::new();
@@ -51,7 +52,7 @@ pub(super) fn print(
         );
     }
     text += &sums(&taken, plan.slim.as_ref());
-    output::data(&text)?;
+    output::write_data(&text)?;
     Ok(exit::OK)
 }
 

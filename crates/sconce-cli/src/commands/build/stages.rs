@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use sconce_image::plan::{LayerPlan, LayerPlanOptions};
-use sconce_image::{devel, needs, ready};
+use sconce_image::{devel, find_missing_packages, load_environment};
 use sconce_schema::spec::{CopySpec, Variant};
 use sconce_schema::{EnvironmentLayers, Lock};
 use sconce_store::ItemGuard;
@@ -15,7 +15,7 @@ use crate::background::Background;
 use crate::commands::opened::CommandContext;
 use crate::failure::Result;
 use crate::prepare::EnvironmentBuilder;
-use crate::staying::staying;
+use crate::staying::with_item_guards;
 
 /// What stages are built with.
 pub(super) struct StageBuilder<'a> {
@@ -29,7 +29,7 @@ pub(super) struct StageBuilder<'a> {
 
 impl<'a> StageBuilder<'a> {
     /// Builds the stages that `copies` need, and those that these copy from.
-    pub(super) fn of(
+    pub(super) fn build_needed_stages(
         &self,
         copies: &[CopySpec],
         done: &mut BTreeMap<String, LayerStack<'a>>,
@@ -51,46 +51,48 @@ impl<'a> StageBuilder<'a> {
     ) -> Result<LayerStack<'a>> {
         let (opened, project) = (self.opened, &self.opened.project);
         let Some(stage) = project.spec.stages.get(name) else {
-            return Ok(LayerStack::unknown(opened, name));
+            return Ok(LayerStack::for_unfetched_stage(opened, name));
         };
-        self.of(&stage.copy, done)?;
-        let lock = self.lock.stage(name);
+        self.build_needed_stages(&stage.copy, done)?;
+        let lock = self.lock.for_stage(name);
         let Some(environment) = self.environment(&lock)? else {
-            return Ok(LayerStack::unknown(opened, name));
+            return Ok(LayerStack::for_unfetched_stage(opened, name));
         };
         let mut stack = LayerStack::new(opened, environment, Some(name), self.run);
         // No image is made of it: nobody asks for its layers.
-        let mut plan = LayerPlan::of(&lock, LayerPlanOptions::default());
-        if stage.variant() == Variant::Devel {
-            devel::lay(&mut stack.environment, &lock, &opened.store)?;
+        let mut plan = LayerPlan::for_lock(&lock, LayerPlanOptions::default());
+        if stage.variant_or_default() == Variant::Devel {
+            devel::add_devel_layer(&mut stack.environment, &lock, &opened.store)?;
         }
-        stack.files(&stage.files, &mut plan)?;
-        stack.copy(&stage.copy, done, &mut plan)?;
-        stack.steps(&stage.run, stage.network.unwrap_or(false), &mut plan)?;
+        stack.push_project_files(&stage.files, &mut plan)?;
+        stack.copy_from_stages(&stage.copy, done, &mut plan)?;
+        stack.run_build_steps(&stage.run, stage.network.unwrap_or(false), &mut plan)?;
         Ok(stack)
     }
 
-    /// As [`StageBuilder::complete`], and what has its trees stay; `None` where it is not there and nothing is to be
+    /// As [`StageBuilder::assemble_and_compile`], and what has its trees stay; `None` where it is not there and nothing is to be
     /// fetched.
     fn environment(&self, lock: &Lock) -> Result<Option<(EnvironmentLayers, Vec<ItemGuard>)>> {
         let store = &self.opened.store;
-        if !self.run && !needs(lock, store).is_empty() {
+        if !self.run && !find_missing_packages(lock, store).is_empty() {
             return Ok(None);
         }
         let bring = || match self.run {
-            true => self.complete(lock),
-            false => Ok(ready(lock, store)?),
+            true => self.assemble_and_compile(lock),
+            false => Ok(load_environment(lock, store)?),
         };
-        staying(bring, |image| &image.layers).map(Some)
+        with_item_guards(bring, |image| &image.layers).map(Some)
     }
 
     /// The environment of a lock with its bytecode, fetched and compiled where it is missing.
-    pub(super) fn complete(&self, lock: &Lock) -> Result<EnvironmentLayers> {
-        let environment = self.workshop.assembled(lock, &mut Background::default())?;
+    pub(super) fn assemble_and_compile(&self, lock: &Lock) -> Result<EnvironmentLayers> {
+        let environment = self
+            .workshop
+            .assemble_environment(lock, &mut Background::default())?;
         if !self.bytecode {
             return Ok(environment);
         }
         compile(self.workshop, lock, &environment)?;
-        Ok(ready(lock, &self.opened.store)?)
+        Ok(load_environment(lock, &self.opened.store)?)
     }
 }

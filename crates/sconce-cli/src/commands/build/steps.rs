@@ -15,7 +15,7 @@ use sconce_schema::{EnvironmentLayers, Hint, exit};
 use sconce_store::ItemGuard;
 
 use crate::commands::opened::CommandContext;
-use crate::commands::run::{chore, program, stay};
+use crate::commands::run::{acquire_root_guards, current_exe, internal_run_request};
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::style::OutputStyle;
@@ -119,7 +119,7 @@ impl<'a> LayerStack<'a> {
     }
 
     /// One of which nothing is known yet: its packages are not there, and nothing is to be fetched.
-    pub(super) fn unknown(opened: &'a CommandContext, stage: &str) -> Self {
+    pub(super) fn for_unfetched_stage(opened: &'a CommandContext, stage: &str) -> Self {
         let environment = EnvironmentLayers {
             layers: Vec::new(),
             env: BTreeMap::new(),
@@ -143,17 +143,21 @@ impl<'a> LayerStack<'a> {
     }
 
     /// Lays the project's files on top.
-    pub(super) fn files(&mut self, names: &[String], plan: &mut LayerPlan) -> Result<()> {
+    pub(super) fn push_project_files(
+        &mut self,
+        names: &[String],
+        plan: &mut LayerPlan,
+    ) -> Result<()> {
         if !names.is_empty() {
             let folder = &self.opened.project.folder;
-            let tree = sconce_image::project::tree(folder, names, &self.opened.store)?;
+            let tree = sconce_image::project::build_file_tree(folder, names, &self.opened.store)?;
             self.push("project files", Some(tree), plan);
         }
         Ok(())
     }
 
     /// Runs the lines that were not run before.
-    pub(super) fn steps(
+    pub(super) fn run_build_steps(
         &mut self,
         lines: &[String],
         network: bool,
@@ -189,7 +193,7 @@ impl<'a> LayerStack<'a> {
     }
 
     /// Lays what stages made on top. `stages` has the environments that they ended with.
-    pub(super) fn copy(
+    pub(super) fn copy_from_stages(
         &mut self,
         copies: &[CopySpec],
         stages: &BTreeMap<String, LayerStack<'a>>,
@@ -241,14 +245,14 @@ impl<'a> LayerStack<'a> {
         let words: Vec<&str> = words.iter().copied().chain(variables).collect();
         let step = BuildStep::new(&self.environment, &words);
         let store = &self.opened.store;
-        let found = step.found(store);
+        let found = step.find_tree(store);
         if found.is_some() || !self.run {
             return Ok(found);
         }
         self.opened.progress.finish();
         let (which, line) = told;
         if !which.is_empty() {
-            output::say(&format!("{} {line}", OutputStyle::for_stderr().dim(which)));
+            output::print_message(&format!("{} {line}", OutputStyle::for_stderr().dim(which)));
         }
         let run = |upper: &Path| match self.contained(request, upper)? {
             ExitStatus::Code(exit::OK) => Ok(()),
@@ -258,7 +262,7 @@ impl<'a> LayerStack<'a> {
                 network: request.network == NetworkMode::Host,
             })),
         };
-        let tree = step.changes(
+        let tree = step.ensure_tree(
             &self.environment,
             store,
             &sconce_run::is_machinery,
@@ -280,7 +284,7 @@ impl<'a> LayerStack<'a> {
         RunRequest {
             env,
             user: ContainerUser::Root,
-            ..chore(
+            ..internal_run_request(
                 RunRoot::Image(self.environment.clone()),
                 "build",
                 command,
@@ -293,7 +297,7 @@ impl<'a> LayerStack<'a> {
     fn contained(&self, request: &RunRequest, upper: &Path) -> Result<ExitStatus> {
         let host = sconce_host::HostProfile::read(&sconce_host::Roots::default());
         let options = RunOptions {
-            program: program()?,
+            program: current_exe()?,
             state_dir: self.opened.places.scratch.clone(),
             shared: None,
             keep: Some(upper.to_owned()),
@@ -306,7 +310,7 @@ impl<'a> LayerStack<'a> {
             control: None,
             waiting: None,
         };
-        let _stays = stay(&request.root)?;
+        let _stays = acquire_root_guards(&request.root)?;
         Ok(sconce_run::run(request, &Native, &options, &mut SilentObserver)?.exit)
     }
 }
@@ -317,7 +321,7 @@ struct SilentObserver;
 impl RunObserver for SilentObserver {
     fn unenforced(&mut self, what: &[UnenforcedLimit]) {
         for one in what {
-            output::say(&format!("{}: {}", one.what, one.why));
+            output::print_message(&format!("{}: {}", one.what, one.why));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use sconce_base::Env;
-use sconce_base::text::printable;
+use sconce_base::text::to_printable;
 use sconce_host::cdi::{self, CdiDevice, CdiFile, CdiProblem};
 use sconce_host::{HostProfile, Roots};
 use sconce_schema::{Hint, exit};
@@ -34,16 +34,16 @@ struct CheckedCdiFile {
     troubles: Vec<CdiProblem>,
 }
 
-pub(super) fn check(args: &CdiCheckArgs, env: &Env) -> Result<u8> {
+pub(super) fn check_cdi_files(args: &CdiCheckArgs, env: &Env) -> Result<u8> {
     let roots = Roots::default();
     let all = super::files(env);
-    let offered = cdi::offered(&all);
+    let offered = cdi::list_devices(&all);
     let named = named(&args.files, &roots)?;
-    let (machine, _nvml) = leases::machine();
+    let (machine, _nvml) = leases::read_host_profile();
     let checked: Vec<CheckedCdiFile> = if args.files.is_empty() { all } else { named }
         .into_iter()
         .map(|file| CheckedCdiFile {
-            troubles: cdi::check(&file, machine.nvidia.as_ref(), &roots),
+            troubles: cdi::check_file(&file, machine.nvidia.as_ref(), &roots),
             file,
         })
         .collect();
@@ -52,7 +52,7 @@ pub(super) fn check(args: &CdiCheckArgs, env: &Env) -> Result<u8> {
         .filter(|one| matches!(standing(one), Some(("conflict", _))))
         .filter(|one| checked.iter().any(|checked| checked.file.path == one.path))
         .collect();
-    output::data(&match args.json {
+    output::write_data(&match args.json {
         true => as_json(&checked, &conflicts),
         false => as_text(&checked, &conflicts, &machine, &OutputStyle::for_stdout()),
     })?;
@@ -75,7 +75,7 @@ fn named(paths: &[PathBuf], roots: &Roots) -> Result<Vec<CdiFile>> {
             .into());
         }
         let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-        Ok(cdi::file(roots, &path))
+        Ok(cdi::read_file(roots, &path))
     };
     paths.iter().map(read).collect()
 }
@@ -85,8 +85,8 @@ fn as_json(checked: &[CheckedCdiFile], conflicts: &[&CdiDevice]) -> String {
         json!({
             "path": one.file.path,
             "kind": one.file.kind(),
-            "cdi-version": one.file.version(),
-            "driver": one.file.driver(),
+            "cdi-version": one.file.cdi_version(),
+            "driver": one.file.driver_version(),
             "troubles": one.troubles,
         })
     };
@@ -115,10 +115,10 @@ fn as_text(
     }
     let mut lines = Vec::new();
     for one in checked {
-        let path = printable(&one.file.path, WIDEST);
+        let path = to_printable(&one.file.path, WIDEST);
         if one.troubles.is_empty() {
-            let devices = one.file.devices().count();
-            let kind = printable(one.file.kind().unwrap_or_default(), WIDEST);
+            let devices = one.file.device_names().count();
+            let kind = to_printable(one.file.kind().unwrap_or_default(), WIDEST);
             lines.push(format!("{path}: right, {devices} devices of {kind}"));
             continue;
         }
@@ -126,7 +126,7 @@ fn as_text(
         let what = one
             .troubles
             .iter()
-            .map(|trouble| printable(&trouble.what, WIDEST));
+            .map(|trouble| to_printable(&trouble.what, WIDEST));
         lines.extend(what.map(|what| format!("  {what}")));
         lines.push(format!(
             "  {} {}",
@@ -140,7 +140,7 @@ fn as_text(
             "{} is in {} and in {other}: engines find it in neither; remove one",
             device.name, device.path
         );
-        lines.push(printable(&what, WIDEST));
+        lines.push(to_printable(&what, WIDEST));
     }
     lines.join("\n")
 }
@@ -151,7 +151,7 @@ fn hint(file: &CdiFile, machine: &HostProfile) -> String {
     if !cards {
         return cdi_error_hint(&file.path);
     }
-    let path = printable(&file.path, WIDEST);
+    let path = to_printable(&file.path, WIDEST);
     format!(
         "write it again with what wrote it: `sconce cdi write --output {path}`, `nvidia-ctk cdi generate --output={path}`"
     )
@@ -159,6 +159,6 @@ fn hint(file: &CdiFile, machine: &HostProfile) -> String {
 
 fn cdi_error_hint(path: &str) -> String {
     let hint = sconce_host::CdiError::NoDriver.hint().unwrap_or_default();
-    let path = printable(path, WIDEST);
+    let path = to_printable(path, WIDEST);
     format!("no card is known here: {hint}; or remove {path}")
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use sconce_base::Env;
-use sconce_base::text::printable;
+use sconce_base::text::to_printable;
 use sconce_host::cdi::{self, CdiDevice, CdiFile};
 use sconce_schema::exit;
 use serde_json::json;
@@ -11,7 +11,7 @@ use super::standing;
 use crate::failure::Result;
 use crate::output;
 use crate::style::OutputStyle;
-use crate::table::table;
+use crate::table::format_table;
 
 /// A longer text is cut: it is no path and no reason.
 const WIDEST: usize = 400;
@@ -23,10 +23,10 @@ pub(crate) struct CdiListArgs {
     json: bool,
 }
 
-pub(super) fn list(args: &CdiListArgs, env: &Env) -> Result<u8> {
+pub(super) fn list_cdi_devices(args: &CdiListArgs, env: &Env) -> Result<u8> {
     let files = super::files(env);
-    let offered = cdi::offered(&files);
-    output::data(&match args.json {
+    let offered = cdi::list_devices(&files);
+    output::write_data(&match args.json {
         true => as_json(&files, &offered),
         false => as_text(&files, &offered, &OutputStyle::for_stdout()),
     })?;
@@ -39,11 +39,11 @@ fn as_json(files: &[CdiFile], offered: &[CdiDevice]) -> String {
             "path": file.path,
             "rank": file.rank,
             "kind": file.kind(),
-            "cdi-version": file.version(),
-            "driver": file.driver(),
-            "error": file.error(),
-            "refused": file.wrong(),
-            "devices": file.devices().collect::<Vec<_>>(),
+            "cdi-version": file.cdi_version(),
+            "driver": file.driver_version(),
+            "error": file.read_error(),
+            "refused": file.rejection_reasons(),
+            "devices": file.device_names().collect::<Vec<_>>(),
         })
     };
     let device = |device: &CdiDevice| {
@@ -77,7 +77,7 @@ fn as_text(files: &[CdiFile], offered: &[CdiDevice], style: &OutputStyle) -> Str
     let rows: Vec<_> = offered.iter().map(row).collect();
     let mut parts = Vec::new();
     if !rows.is_empty() {
-        parts.push(table(["DEVICE", "FILE", "STATE"], &rows, style));
+        parts.push(format_table(["DEVICE", "FILE", "STATE"], &rows, style));
     }
     let mut notes: Vec<String> = files.iter().filter_map(unread).collect();
     if offered
@@ -93,11 +93,14 @@ fn as_text(files: &[CdiFile], offered: &[CdiDevice], style: &OutputStyle) -> Str
 
 /// Why engines take no device of a file.
 fn unread(file: &CdiFile) -> Option<String> {
-    let why = match file.error() {
+    let why = match file.read_error() {
         Some(error) => format!("cannot be read: {error}"),
-        None => format!("is refused by engines: {}", file.wrong().first()?),
+        None => format!(
+            "is refused by engines: {}",
+            file.rejection_reasons().first()?
+        ),
     };
-    Some(printable(&format!("{} {why}", file.path), WIDEST))
+    Some(to_printable(&format!("{} {why}", file.path), WIDEST))
 }
 
 #[cfg(test)]
@@ -121,9 +124,9 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let roots = sconce_host::Roots::recorded(folder.path());
-        let files = cdi::files(&roots, None);
-        let json = as_json(&files, &cdi::offered(&files));
+        let roots = sconce_host::Roots::from_dir(folder.path());
+        let files = cdi::read_files(&roots, None);
+        let json = as_json(&files, &cdi::list_devices(&files));
         let json = json.replace(folder.path().to_str().unwrap(), "");
         crate::golden::goldens().assert_same("cdi-list.json", json + "\n");
     }

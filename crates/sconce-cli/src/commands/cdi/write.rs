@@ -71,18 +71,18 @@ impl Hint for WriteError {
     }
 }
 
-pub(super) fn write(args: &CdiWriteArgs, global: &GlobalArgs) -> Result<u8> {
+pub(super) fn write_cdi_file(args: &CdiWriteArgs, global: &GlobalArgs) -> Result<u8> {
     let given = args.output.as_deref();
     let given = given.map(look).transpose()?;
-    outputs::share(&[given.as_ref()], false)?;
+    outputs::claim_stdout(&[given.as_ref()], false)?;
     let is_stream = given.as_ref().is_some_and(|output| !output.is_file());
     let path = (!is_stream).then(|| place(args, &global.env)).transpose()?;
-    let (machine, nvml) = leases::machine();
+    let (machine, nvml) = leases::read_host_profile();
     let instances = nvml
         .as_ref()
-        .map(NvmlMonitor::instances)
+        .map(NvmlMonitor::mig_instances)
         .unwrap_or_default();
-    let file = cdi::describe(&machine, &instances, &args.kind, &Roots::default())?;
+    let file = cdi::build_spec(&machine, &instances, &args.kind, &Roots::default())?;
     let (path, output) = match (path, given) {
         (None, Some(stream)) => {
             stream.write(format!("{file:#}\n").as_bytes())?;
@@ -99,7 +99,7 @@ pub(super) fn write(args: &CdiWriteArgs, global: &GlobalArgs) -> Result<u8> {
     let output = match output {
         Some(output) => output,
         None => {
-            OutputDirectory::open(path.parent().unwrap_or(&path)).map_err(refused)?;
+            OutputDirectory::open_or_create(path.parent().unwrap_or(&path)).map_err(refused)?;
             look(&path)?
         }
     };
@@ -107,13 +107,13 @@ pub(super) fn write(args: &CdiWriteArgs, global: &GlobalArgs) -> Result<u8> {
     let written = output.for_everybody().write(text.as_bytes());
     written.map_err(refused)?;
     if !global.quiet {
-        output::say(&said(&path, &names, &others));
+        output::print_message(&said(&path, &names, &others));
     }
     Ok(exit::OK)
 }
 
 fn look(path: &Path) -> Result<OutputDestination> {
-    outputs::look(path, OutputForm::Text).map_err(refused)
+    outputs::find_with_output_error(path, OutputForm::Text).map_err(refused)
 }
 
 /// What the system refuses has a hint of its own here.
@@ -152,7 +152,7 @@ fn others(path: &Path, env: &Env) -> Vec<CdiDevice> {
     let own = path.canonicalize().ok();
     let mut files = super::files(env);
     files.retain(|file| own.is_none() || Path::new(&file.path).canonicalize().ok() != own);
-    cdi::offered(&files)
+    cdi::list_devices(&files)
 }
 
 /// A device that another file of the same folder has too.

@@ -9,7 +9,7 @@ use crate::page::TextLayout;
 use crate::style::OutputStyle;
 
 /// A column for each kind of machine, the reasons below the table, and the newest torch for all.
-pub(super) fn drawn(matrix: &Matrix, page: &TextLayout) -> String {
+pub(super) fn render_matrix(matrix: &Matrix, page: &TextLayout) -> String {
     let style = &page.style;
     let kinds = kinds(matrix);
     let heads: Vec<String> = kinds.iter().map(|kind| head(kind, matrix)).collect();
@@ -62,7 +62,7 @@ pub(super) fn drawn(matrix: &Matrix, page: &TextLayout) -> String {
     for (number, note) in notes.iter().enumerate() {
         let mark = mark(number);
         let indent = mark.len() + 2;
-        text += &format!("\n{mark}  {}", page.wrapped(note, indent, indent));
+        text += &format!("\n{mark}  {}", page.wrap_text(note, indent, indent));
     }
     if leads {
         text += "\n~  inferred, not measured";
@@ -72,10 +72,10 @@ pub(super) fn drawn(matrix: &Matrix, page: &TextLayout) -> String {
         names.dedup();
         if names.len() > 1 {
             let line = format!("{head}: {}", names.join(", "));
-            text += &format!("\n\n{}", page.wrapped(&line, 0, 2));
+            text += &format!("\n\n{}", page.wrap_text(&line, 0, 2));
         }
     }
-    text + "\n\n" + &page.wrapped(&newest(matrix), 0, 0)
+    text + "\n\n" + &page.wrap_text(&newest(matrix), 0, 0)
 }
 
 fn newest(matrix: &Matrix) -> String {
@@ -93,7 +93,7 @@ fn newest(matrix: &Matrix) -> String {
         }
     };
     match &matrix.newest {
-        Some(newest) => format!("newest for {of}: {}", newest.sentence()),
+        Some(newest) => format!("newest for {of}: {}", newest.to_sentence()),
         None => format!("no torch that is known runs on {of}"),
     }
 }
@@ -270,9 +270,9 @@ mod tests {
             left_out: Vec::new(),
             alike: vec![0, 1],
         };
-        let mut page = TextLayout::file();
+        let mut page = TextLayout::for_file();
         assert_eq!(
-            drawn(&matrix, &page),
+            render_matrix(&matrix, &page),
             "                        P100   8 × H100
 torch 2.7.1, CUDA 12.8  no~ a  yes
 torch 2.8.0, CUDA 12.8  no a   yes
@@ -284,7 +284,7 @@ no torch that is known runs on all of them"
         );
         matrix.rows = vec![row("torch 2.8.0", vec![runs.clone(), runs])];
         assert_eq!(
-            drawn(&matrix, &page),
+            render_matrix(&matrix, &page),
             "                        P100  8 × H100
 torch 2.8.0, CUDA 12.8  yes   yes
 
@@ -293,7 +293,7 @@ no torch that is known runs on all of them"
         // Too wide for the terminal: one below the other.
         page.columns = Some(34);
         assert_eq!(
-            drawn(&matrix, &page),
+            render_matrix(&matrix, &page),
             "                        P100
 torch 2.8.0, CUDA 12.8  yes
 
@@ -317,7 +317,7 @@ of them"
             alike: vec![0, 1, 0],
         };
         assert_eq!(
-            drawn(&fleet, &page),
+            render_matrix(&fleet, &page),
             "                        node1 and 1 more  login
 torch 2.8.0, CUDA 12.8  yes               ? a
 

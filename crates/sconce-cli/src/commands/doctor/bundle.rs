@@ -14,7 +14,7 @@ use crate::page::TextLayout;
 const HOST: &str = "HOST";
 
 /// The file: what people read first, then everything as JSON.
-pub(super) fn text(report: &Report<'_>, home: Option<&Path>) -> String {
+pub(super) fn render_text(report: &Report<'_>, home: Option<&Path>) -> String {
     let name = report.host.name.as_deref();
     let host = HostFacts {
         name: name.map(|_| HOST.to_owned()),
@@ -27,7 +27,7 @@ pub(super) fn text(report: &Report<'_>, home: Option<&Path>) -> String {
     let text = format!(
         "sconce {}\n\n{}\n{}\n",
         env!("CARGO_PKG_VERSION"),
-        report.text(&TextLayout::file()),
+        report.text(&TextLayout::for_file()),
         report.json()
     );
     let home = home.unwrap_or(Path::new(""));

@@ -11,7 +11,7 @@ use crate::findings::with_sudo;
 use crate::output;
 
 /// Shows each safe command, asks, and runs what is wanted. Without a terminal nothing is run.
-pub(super) fn offer(found: &[Finding]) -> Result<()> {
+pub(super) fn offer_fixes(found: &[Finding]) -> Result<()> {
     let mut seen: Vec<String> = Vec::new();
     for (finding, line, root) in found.iter().flat_map(safe) {
         let line = match root && !rustix::process::geteuid().is_root() {
@@ -21,24 +21,26 @@ pub(super) fn offer(found: &[Finding]) -> Result<()> {
         if seen.contains(&line) {
             continue;
         }
-        output::say(&format!("\n{}\n    {line}", finding.what));
+        output::print_message(&format!("\n{}\n    {line}", finding.what));
         seen.push(line.clone());
         if !std::io::stdin().is_terminal() {
-            output::say("not run: there is no terminal to ask on");
+            output::print_message("not run: there is no terminal to ask on");
             continue;
         }
         if !wanted()? {
-            output::say("left as it is");
+            output::print_message("left as it is");
             continue;
         }
         match Command::new("sh").args(["-c", &line]).status() {
-            Ok(status) if status.success() => output::say("done; run `sconce doctor` again"),
-            Ok(status) => output::say(&format!("it failed: {status}")),
-            Err(error) => output::say(&format!("it could not be run: {error}")),
+            Ok(status) if status.success() => {
+                output::print_message("done; run `sconce doctor` again")
+            }
+            Ok(status) => output::print_message(&format!("it failed: {status}")),
+            Err(error) => output::print_message(&format!("it could not be run: {error}")),
         }
     }
     if seen.is_empty() {
-        output::say("nothing here can be mended safely by a command");
+        output::print_message("nothing here can be mended safely by a command");
     }
     Ok(())
 }
@@ -81,9 +83,9 @@ mod tests {
             })
         };
         let finding = Finding::new("x", Severity::Fails, Certainty::Certain, "x")
-            .mend("a", command("reboot", false))
-            .mend("b", command("modprobe nvidia_uvm", true))
-            .mend("c", None);
+            .with_fix("a", command("reboot", false))
+            .with_fix("b", command("modprobe nvidia_uvm", true))
+            .with_fix("c", None);
         let offered: Vec<_> = safe(&finding).map(|(_, line, root)| (line, root)).collect();
         assert_eq!(offered, [("modprobe nvidia_uvm", true)]);
     }

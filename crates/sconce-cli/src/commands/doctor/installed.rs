@@ -69,8 +69,8 @@ struct Shell {
 
 impl InstalledTools {
     /// As this process's variables lead to it.
-    pub(super) fn here(env: &Env) -> Self {
-        let named = |name| env.path(name);
+    pub(super) fn detect_from_env(env: &Env) -> Self {
+        let named = |name| env.path_var(name);
         let active = ["VIRTUAL_ENV", "CONDA_PREFIX"];
         let active = active
             .into_iter()
@@ -117,7 +117,7 @@ impl InstalledTools {
     }
 
     /// Lines for people; whether they say how to have the environment judged.
-    pub(super) fn lines(&self, offer: bool) -> Vec<(&'static str, String)> {
+    pub(super) fn summary_lines(&self, offer: bool) -> Vec<(&'static str, String)> {
         let mut lines = Vec::new();
         match &self.python {
             None => lines.push(("python", "none on the PATH".to_owned())),
@@ -153,7 +153,7 @@ impl Python {
             found.map(|path| (None, path))
         };
         let (active, path) = shell.active.iter().find_map(bins).or_else(on_path)?;
-        let path = shell.pyenv.behind(&path).unwrap_or(path);
+        let path = shell.pyenv.resolve_shim(&path).unwrap_or(path);
         let prefix = prefix(&path);
         let version = prefix
             .as_deref()
@@ -176,7 +176,7 @@ impl Python {
 
     /// Notes what matters of a folder of packages.
     fn look(&mut self, site: &Path) {
-        for name in entries(site) {
+        for name in list_dir_names(site) {
             let Some((name, version)) = name
                 .strip_suffix(".dist-info")
                 .and_then(|name| name.rsplit_once('-'))
@@ -191,7 +191,7 @@ impl Python {
             }
         }
         if self.torch_for.is_none() {
-            let text = small(&site.join("torch/version.py"));
+            let text = read_small_file(&site.join("torch/version.py"));
             let build = text.as_deref().and_then(TorchBackend::of_version_py);
             self.torch_says = text.as_deref().map(said).unwrap_or_default();
             self.torch_for = build.map(|build| match build {
@@ -275,7 +275,7 @@ fn tells(name: &str) -> bool {
 
 /// What conda installed below a prefix: `conda-meta/NAME-VERSION-BUILD.json`.
 fn conda(prefix: &Path) -> BTreeMap<String, String> {
-    let names = entries(&prefix.join("conda-meta")).into_iter();
+    let names = list_dir_names(&prefix.join("conda-meta")).into_iter();
     let package = |name: String| {
         let mut parts = name.strip_suffix(".json")?.rsplitn(3, '-').skip(1);
         let (version, name) = (parts.next()?, parts.next()?);
@@ -318,7 +318,7 @@ fn prefix(python: &Path) -> Option<PathBuf> {
 
 /// As `pyvenv.cfg` says it, or else the file's name, or the only `lib/python3.x`.
 fn python_version(prefix: &Path, python: &Path) -> Option<String> {
-    let config = small(&prefix.join("pyvenv.cfg")).unwrap_or_default();
+    let config = read_small_file(&prefix.join("pyvenv.cfg")).unwrap_or_default();
     let said = config.lines().find_map(|line| {
         let (key, value) = line.split_once('=')?;
         // virtualenv writes `version_info = 3.13.1.final.0`, and uv too.
@@ -335,7 +335,7 @@ fn python_version(prefix: &Path, python: &Path) -> Option<String> {
         name.contains('.').then_some(name)
     };
     let folder = || {
-        let mut names = entries(&prefix.join("lib")).into_iter();
+        let mut names = list_dir_names(&prefix.join("lib")).into_iter();
         let found = names.find_map(|name| name.strip_prefix("python").map(str::to_owned))?;
         found.contains('.').then_some(found)
     };
@@ -347,7 +347,7 @@ fn sites(prefix: &Path) -> Vec<PathBuf> {
     let mut sites = Vec::new();
     for folder in ["lib", "lib64", "local/lib"] {
         let folder = prefix.join(folder);
-        for name in entries(&folder) {
+        for name in list_dir_names(&folder) {
             if name.starts_with("python3") {
                 let packages = ["site-packages", "dist-packages"];
                 sites.extend(packages.map(|last| folder.join(&name).join(last)));
@@ -369,7 +369,7 @@ fn version_in_name(path: &Path) -> Option<String> {
 /// As the folder `share/cmake-3.25` beside its `bin` has it.
 fn cmake_version(cmake: &Path) -> Option<String> {
     let real = cmake.canonicalize().ok()?;
-    let names = entries(&real.parent()?.parent()?.join("share")).into_iter();
+    let names = list_dir_names(&real.parent()?.parent()?.join("share")).into_iter();
     let mut versions = names.filter_map(|name| name.strip_prefix("cmake-").map(str::to_owned));
     versions.find(|version| version.starts_with(|c: char| c.is_ascii_digit()))
 }
@@ -377,14 +377,14 @@ fn cmake_version(cmake: &Path) -> Option<String> {
 /// A CUDA toolkit's `version.json` beside its `bin`.
 fn toolkit_version(nvcc: &Path) -> Option<String> {
     let real = nvcc.canonicalize().ok()?;
-    let text = small(&real.parent()?.parent()?.join("version.json"))?;
+    let text = read_small_file(&real.parent()?.parent()?.join("version.json"))?;
     let json: serde_json::Value = serde_json::from_str(&text).ok()?;
     let version = json.get("cuda_nvcc").or_else(|| json.get("cuda"))?;
     version.get("version")?.as_str().map(str::to_owned)
 }
 
 /// Names in a folder, sorted; none where it cannot be read.
-pub(super) fn entries(folder: &Path) -> Vec<String> {
+pub(super) fn list_dir_names(folder: &Path) -> Vec<String> {
     let Ok(read) = fs::read_dir(folder) else {
         return Vec::new();
     };
@@ -397,7 +397,7 @@ pub(super) fn entries(folder: &Path) -> Vec<String> {
 }
 
 /// A small file's text.
-pub(super) fn small(path: &Path) -> Option<String> {
+pub(super) fn read_small_file(path: &Path) -> Option<String> {
     let metadata = path.metadata().ok()?;
     (metadata.is_file() && metadata.len() <= MOST_BYTES).then(|| fs::read_to_string(path).ok())?
 }
@@ -457,7 +457,7 @@ mod tests {
             pyenv: PyenvSelector::default(),
         };
         let shown = |installed: &InstalledTools| {
-            let lines = installed.lines(true).into_iter();
+            let lines = installed.summary_lines(true).into_iter();
             let lines = lines.map(|(name, text)| format!("{name}: {text}"));
             lines
                 .collect::<Vec<_>>()

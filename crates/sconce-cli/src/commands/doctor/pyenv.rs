@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::installed::{entries, small};
+use super::installed::{list_dir_names, read_small_file};
 
 /// What chooses.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(super) struct PyenvSelector {
 impl PyenvSelector {
     /// The interpreter that the shim at `path` starts; none where it is no shim, or where it starts
     /// one of the `PATH` (`system`) or none.
-    pub(super) fn behind(&self, path: &Path) -> Option<PathBuf> {
+    pub(super) fn resolve_shim(&self, path: &Path) -> Option<PathBuf> {
         let (shims, name) = (path.parent()?, path.file_name()?);
         let root = shims.parent()?;
         let versions = root.join("versions");
@@ -27,7 +27,7 @@ impl PyenvSelector {
             return None;
         }
         let chosen = self.chosen(root)?;
-        let installed = entries(&versions);
+        let installed = list_dir_names(&versions);
         let named = chosen.split([':', '\n']).map(|line| {
             let line = line.split('#').next().unwrap_or_default().trim();
             line.strip_prefix("python-").unwrap_or(line)
@@ -46,8 +46,8 @@ impl PyenvSelector {
         let mut files = above.map(|folder| folder.join(".python-version"));
         let variable = self.variable.clone();
         variable
-            .or_else(|| files.find_map(|file| small(&file)))
-            .or_else(|| small(&root.join("version")))
+            .or_else(|| files.find_map(|file| read_small_file(&file)))
+            .or_else(|| read_small_file(&root.join("version")))
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
                 variable: variable.map(str::to_owned),
                 folder: Some(project.clone()),
             };
-            let found = chooser.behind(shim)?;
+            let found = chooser.resolve_shim(shim)?;
             Some(found.strip_prefix(root).unwrap().to_str()?.to_owned())
         };
         let version = |version: &str| Some(format!("pyenv/versions/{version}/bin/python3"));

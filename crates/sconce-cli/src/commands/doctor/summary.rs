@@ -12,7 +12,11 @@ const MISSING: &str = "–";
 const VALUE: usize = 12;
 
 /// Facts below their names; what is not there at all has no line.
-pub(super) fn of(host: &HostFacts, more: &[(&'static str, String)], page: &TextLayout) -> String {
+pub(super) fn render_host_facts(
+    host: &HostFacts,
+    more: &[(&'static str, String)],
+    page: &TextLayout,
+) -> String {
     let mut lines: Vec<(&str, String)> = vec![
         ("system", system(host)),
         ("processor", processor(host)),
@@ -54,8 +58,8 @@ pub(super) fn of(host: &HostFacts, more: &[(&'static str, String)], page: &TextL
     }
     lines.extend(more.iter().cloned());
     let line = |(name, value): (&str, String)| {
-        let value = sconce_base::text::printable(&value, 600);
-        let value = page.wrapped(&value, VALUE, VALUE);
+        let value = sconce_base::text::to_printable(&value, 600);
+        let value = page.wrap_text(&value, VALUE, VALUE);
         format!("{}  {value}\n", page.style.dim(&format!("{name:10}")))
     };
     lines.into_iter().map(line).collect()
@@ -299,8 +303,8 @@ mod tests {
         let card = |index, used| GpuFacts {
             index,
             name: Some("NVIDIA H100 80GB HBM3".to_owned()),
-            memory: Some(Bytes::gib(80)),
-            memory_used: Some(Bytes::gib(used)),
+            memory: Some(Bytes::from_gib(80)),
+            memory_used: Some(Bytes::from_gib(used)),
             uuid: Some(format!("GPU-{index}")),
             ..GpuFacts::default()
         };

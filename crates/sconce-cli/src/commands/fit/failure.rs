@@ -8,7 +8,7 @@ use sconce_schema::{Bytes, Hint, exit};
 
 use super::text;
 use super::trial::TrialOutput;
-use crate::commands::memory::words::counted;
+use crate::commands::memory::words::format_count;
 
 /// Why there is no forecast.
 #[derive(Debug, PartialEq, thiserror::Error)]
@@ -17,7 +17,7 @@ pub(super) enum FitError {
     NoCards,
     #[error("the command ended with {code}, and no process of it imported torch")]
     NothingSeen { code: u8 },
-    #[error("the command failed by itself after {}, with {kind}", counted(*.steps as u64, "optimizer step"))]
+    #[error("the command failed by itself after {}, with {kind}", format_count(*.steps as u64, "optimizer step"))]
     Failed {
         steps: usize,
         kind: String,
@@ -96,7 +96,7 @@ impl Hint for FitError {
 }
 
 /// Refuses a trial that says nothing of training.
-pub(super) fn judge(done: &TrialOutput) -> Result<(), FitError> {
+pub(super) fn validate_trial(done: &TrialOutput) -> Result<(), FitError> {
     of(&done.seen, done.code)
 }
 
@@ -120,8 +120,8 @@ fn of(seen: &ProbeReport, code: u8) -> Result<(), FitError> {
         });
     }
     if seen.step_count() == 0 {
-        let device = seen.fullest().map(|(_, device)| device);
-        let reserved = device.and_then(|device| device.stat("reserved_bytes.all.peak"));
+        let device = seen.fullest_gpu().map(|(_, device)| device);
+        let reserved = device.and_then(|device| device.stat_value("reserved_bytes.all.peak"));
         return Err(FitError::NoSteps {
             ended: seen.ended,
             reserved: reserved.map(Bytes),
@@ -140,7 +140,10 @@ fn read(seen: &ProbeReport) -> Option<String> {
     let read = reads
         .filter(|read| read.done != ValueUse::Value)
         .max_by_key(|read| read.times)?;
-    Some(format!("values may be the reason: {}", text::read(read)))
+    Some(format!(
+        "values may be the reason: {}",
+        text::format_value_read(read)
+    ))
 }
 
 #[cfg(test)]

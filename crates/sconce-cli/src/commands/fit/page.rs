@@ -6,22 +6,32 @@ use sconce_memory::forecast::{FitOutcome, Forecast, GpuForecast, PeakBreakdown};
 
 use super::text_plans::{self, PlanCommand};
 use super::{text, unjudged};
-use crate::commands::memory::words::{counted, frame_of, place, share, shown, size, sure};
+use crate::commands::memory::words::{
+    format_bytes, format_certainty, format_count, format_location, format_percent, frame_of,
+    printable_text,
+};
 use crate::html::{BarSegment, Html};
 
 /// Rows of a list.
 const ROWS: usize = 40;
 
 /// The page.
-pub(super) fn page(forecast: &Forecast, host: bool) -> String {
+pub(super) fn render_page(forecast: &Forecast, host: bool) -> String {
     let mut html = Html::default();
-    let words: Vec<String> = forecast.command.iter().map(|word| shown(word)).collect();
-    html.raw("<pre>").text(&words.join(" ")).raw("</pre>\n");
-    html.raw("<div class=\"cards\">\n");
+    let words: Vec<String> = forecast
+        .command
+        .iter()
+        .map(|word| printable_text(word))
+        .collect();
+    html.push_markup("<pre>")
+        .push_text(&words.join(" "))
+        .push_markup("</pre>\n");
+    html.push_markup("<div class=\"cards\">\n");
     for card in &forecast.cards {
         of_card(&mut html, card);
     }
-    html.raw("</div>\n").list(&text::beside(&forecast.cards));
+    html.push_markup("</div>\n")
+        .push_list(&text::format_gpu_notes(&forecast.cards));
     if let Some(made) = &forecast.made {
         peak(&mut html, made, forecast.cards.len() > 1);
     }
@@ -32,18 +42,23 @@ pub(super) fn page(forecast: &Forecast, host: bool) -> String {
     for table in &forecast.plans {
         plans(&mut html, table, &run);
     }
-    let unknown = unjudged::reasons(&forecast.cards, forecast.steps);
+    let unknown = unjudged::format_reasons(&forecast.cards, forecast.steps);
     if !unknown.is_empty() {
-        html.within("h2", "Why it is not known").list(&unknown);
+        html.push_element("h2", "Why it is not known")
+            .push_list(&unknown);
     }
-    html.within("h2", "How sure");
-    let doubts: Vec<String> = forecast.doubts.iter().map(text::said).collect();
-    html.list(&doubts);
-    let reads: Vec<String> = forecast.deciding().map(text::read).collect();
+    html.push_element("h2", "How sure");
+    let doubts: Vec<String> = forecast.doubts.iter().map(text::format_caveat).collect();
+    html.push_list(&doubts);
+    let reads: Vec<String> = forecast
+        .deciding_reads()
+        .map(text::format_value_read)
+        .collect();
     if !reads.is_empty() {
-        html.within("h3", "What hangs on values").list(&reads);
+        html.push_element("h3", "What hangs on values")
+            .push_list(&reads);
     }
-    html.page("Will it fit", &text::head(forecast))
+    html.render_page("Will it fit", &text::format_headline(forecast))
 }
 
 fn of_card(html: &mut Html, card: &GpuForecast) {
@@ -55,30 +70,33 @@ fn of_card(html: &mut Html, card: &GpuForecast) {
     };
     let open = matches!(card.verdict, FitOutcome::Tight | FitOutcome::NotKnown);
     let margin = card.margin_bytes.filter(|_| !open);
-    let margin = margin.map(|bytes| (bytes, size(bytes.unsigned_abs())));
+    let margin = margin.map(|bytes| (bytes, format_bytes(bytes.unsigned_abs())));
     let margin = match margin {
         Some((0.., left)) if card.verdict == FitOutcome::Fits => format!(", {left} left"),
         Some((..0, short)) => format!(", {short} short"),
         _ => String::new(),
     };
     let said = format!("{fits}{margin}");
-    html.raw("<article class=\"card\">")
-        .within("h3", &card.card);
-    html.raw(class).text(&said).raw("</p>\n");
+    html.push_markup("<article class=\"card\">")
+        .push_element("h3", &card.card);
+    html.push_markup(class)
+        .push_text(&said)
+        .push_markup("</p>\n");
     let parts = parts(card);
     let shown = format!("{}: {said}", card.card);
-    html.bar(&parts, card.total_bytes, &shown).legend(&parts);
-    let or_none = |bytes: Option<u64>| bytes.map_or("–".to_owned(), size);
-    html.raw("<dl class=\"figures\">\n");
+    html.push_bar(&parts, card.total_bytes, &shown)
+        .push_legend(&parts);
+    let or_none = |bytes: Option<u64>| bytes.map_or("–".to_owned(), format_bytes);
+    html.push_markup("<dl class=\"figures\">\n");
     for (name, figure) in [
         ("allocated", or_none(card.allocated_bytes)),
         ("reserved", or_none(card.reserved_bytes)),
         ("on card", or_none(card.on_card_bytes)),
-        ("memory of the card", size(card.total_bytes)),
+        ("memory of the card", format_bytes(card.total_bytes)),
     ] {
-        html.within("dt", name).within("dd", &figure);
+        html.push_element("dt", name).push_element("dd", &figure);
     }
-    html.raw("</dl>\n</article>\n");
+    html.push_markup("</dl>\n</article>\n");
 }
 
 /// What the card is filled with; nothing where that is not known.
@@ -122,17 +140,17 @@ fn colour(purpose: Purpose) -> &'static str {
 
 fn peak(html: &mut Html, made: &PeakBreakdown, several: bool) {
     let head = text::peak_head(made, several);
-    html.within("h2", &head);
+    html.push_element("h2", &head);
     let moment = &made.moment;
     let mut parts = Vec::new();
-    for group in text::merged(&moment.purposes) {
-        let doubt = match sure(group.certainty) {
+    for group in text::merge_by_purpose(&moment.purposes) {
+        let doubt = match format_certainty(group.certainty) {
             "" => String::new(),
             sure => format!(" ({sure})"),
         };
         parts.push(BarSegment {
             colour: colour(group.purpose),
-            name: format!("{}{doubt}", text::purpose(group.purpose)),
+            name: format!("{}{doubt}", text::format_purpose(group.purpose)),
             bytes: group.bytes,
         });
     }
@@ -151,65 +169,77 @@ fn peak(html: &mut Html, made: &PeakBreakdown, several: bool) {
         name: name.to_owned(),
         bytes,
     }));
-    html.raw("<div class=\"peak\">")
-        .bar(&parts, made.reserved_bytes, &head)
-        .raw("</div>\n")
-        .legend(&parts);
+    html.push_markup("<div class=\"peak\">")
+        .push_bar(&parts, made.reserved_bytes, &head)
+        .push_markup("</div>\n")
+        .push_legend(&parts);
     let whole = made.reserved_bytes;
     let rows: Vec<[String; 3]> = parts
         .iter()
         .map(|part| {
             [
-                size(part.bytes),
-                share(part.bytes, whole),
+                format_bytes(part.bytes),
+                format_percent(part.bytes, whole),
                 part.name.clone(),
             ]
         })
         .collect();
-    html.table(["#Size", "#Of reserved", "What for"], &rows);
-    html.within("h3", "By line");
-    html.raw("<div class=\"wide\" tabindex=\"0\"><table>\n<thead><tr><th scope=\"col\" class=\"number\">Size</th>")
-        .raw("<th scope=\"col\" class=\"number\">Of reserved</th><th scope=\"col\">Where</th></tr></thead>\n<tbody>\n");
+    html.push_table(["#Size", "#Of reserved", "What for"], &rows);
+    html.push_element("h3", "By line");
+    html.push_markup("<div class=\"wide\" tabindex=\"0\"><table>\n<thead><tr><th scope=\"col\" class=\"number\">Size</th>")
+        .push_markup("<th scope=\"col\" class=\"number\">Of reserved</th><th scope=\"col\">Where</th></tr></thead>\n<tbody>\n");
     for group in moment.filled.places.iter().take(ROWS) {
-        html.raw("<tr><td class=\"number\">")
-            .text(&size(group.bytes));
-        html.raw("</td><td class=\"number\">")
-            .text(&share(group.bytes, whole));
-        html.raw("</td><td>");
-        let place = place(group.place.as_ref());
+        html.push_markup("<tr><td class=\"number\">")
+            .push_text(&format_bytes(group.bytes));
+        html.push_markup("</td><td class=\"number\">")
+            .push_text(&format_percent(group.bytes, whole));
+        html.push_markup("</td><td>");
+        let place = format_location(group.place.as_ref());
         if group.stack.is_empty() {
-            html.text(&place);
+            html.push_text(&place);
         } else {
-            html.raw("<details><summary><code>")
-                .text(&place)
-                .raw("</code></summary><pre>");
+            html.push_markup("<details><summary><code>")
+                .push_text(&place)
+                .push_markup("</code></summary><pre>");
             let frames: Vec<String> = group.stack.iter().map(|frame| frame_of(frame)).collect();
-            html.text(&frames.join("\n")).raw("</pre></details>");
+            html.push_text(&frames.join("\n"))
+                .push_markup("</pre></details>");
         }
-        html.raw("</td></tr>\n");
+        html.push_markup("</td></tr>\n");
     }
-    html.raw("</tbody></table></div>\n");
+    html.push_markup("</tbody></table></div>\n");
     let more = moment.filled.places.len().saturating_sub(ROWS);
     if more > 0 {
-        html.within("p", &format!("and {}", counted(more as u64, "other line")));
+        html.push_element(
+            "p",
+            &format!("and {}", format_count(more as u64, "other line")),
+        );
     }
     let modules = moment.filled.modules.iter();
     let modules = modules.filter_map(|one| Some((one.module.as_ref()?, one.bytes)));
     let rows: Vec<[String; 3]> = modules
         .take(ROWS)
-        .map(|(module, bytes)| [size(bytes), share(bytes, whole), shown(module)])
+        .map(|(module, bytes)| {
+            [
+                format_bytes(bytes),
+                format_percent(bytes, whole),
+                printable_text(module),
+            ]
+        })
         .collect();
     if !rows.is_empty() {
-        html.within("h3", "By module")
-            .table(["#Size", "#Of reserved", "Module"], &rows);
+        html.push_element("h3", "By module")
+            .push_table(["#Size", "#Of reserved", "Module"], &rows);
     }
 }
 
 fn plans(html: &mut Html, table: &PlanTable, run: &PlanCommand<'_>) {
-    html.within("h2", &format!("Plans for the {}", table.card));
+    html.push_element("h2", &format!("Plans for the {}", table.card));
     let cards = table.rows.first().map_or(&[][..], |row| &row.cards);
     let flag = table.flag.as_deref();
-    let best: Vec<_> = (0..cards.len()).filter_map(|at| table.best(at)).collect();
+    let best: Vec<_> = (0..cards.len())
+        .filter_map(|at| table.fastest_fitting(at))
+        .collect();
     let most = table
         .rows
         .iter()
@@ -217,76 +247,87 @@ fn plans(html: &mut Html, table: &PlanTable, run: &PlanCommand<'_>) {
         .max()
         .unwrap_or(0);
     let of_ranks = text_plans::of_ranks(table);
-    html.raw("<div class=\"wide\" tabindex=\"0\"><table>\n<thead><tr><th scope=\"col\">Plan</th>")
-        .raw("<th scope=\"col\" class=\"number\">Reserved</th><th scope=\"col\" class=\"number\">On card</th><th scope=\"col\" class=\"meter\"></th>")
-        .raw("<th scope=\"col\" class=\"number\">Saved</th><th scope=\"col\" class=\"number\">Step</th>")
-        .raw(if of_ranks { "<th scope=\"col\" class=\"number\">Sent in</th>" } else { "" })
-        .raw("<th scope=\"col\">Fits</th></tr></thead>\n<tbody>\n");
+    html.push_markup("<div class=\"wide\" tabindex=\"0\"><table>\n<thead><tr><th scope=\"col\">Plan</th>")
+        .push_markup("<th scope=\"col\" class=\"number\">Reserved</th><th scope=\"col\" class=\"number\">On card</th><th scope=\"col\" class=\"meter\"></th>")
+        .push_markup("<th scope=\"col\" class=\"number\">Saved</th><th scope=\"col\" class=\"number\">Step</th>")
+        .push_markup(if of_ranks { "<th scope=\"col\" class=\"number\">Sent in</th>" } else { "" })
+        .push_markup("<th scope=\"col\">Fits</th></tr></thead>\n<tbody>\n");
     for row in &table.rows {
-        let [name, reserved, on_card, saved, step, sent, fits] = text_plans::cells(row, flag);
+        let [name, reserved, on_card, saved, step, sent, fits] =
+            text_plans::format_plan_cells(row, flag);
         let chosen = best.iter().any(|best| std::ptr::eq(*best, row));
-        html.raw(if chosen {
+        html.push_markup(if chosen {
             "<tr class=\"best\"><td>"
         } else {
             "<tr><td>"
         });
-        html.text(&name)
-            .raw("</td><td class=\"number\">")
-            .text(&reserved);
-        html.raw("</td><td class=\"number\">").text(&on_card);
-        html.raw("</td><td class=\"meter\">");
+        html.push_text(&name)
+            .push_markup("</td><td class=\"number\">")
+            .push_text(&reserved);
+        html.push_markup("</td><td class=\"number\">")
+            .push_text(&on_card);
+        html.push_markup("</td><td class=\"meter\">");
         if let Some(bytes) = row.on_card_bytes {
             let part = BarSegment {
                 colour: "allocated",
                 name: String::new(),
                 bytes,
             };
-            html.bar(&[part], most, &format!("{on_card} on card"));
+            html.push_bar(&[part], most, &format!("{on_card} on card"));
         }
-        html.raw("</td><td class=\"number\">").text(&saved);
-        html.raw("</td><td class=\"number\">").text(&step);
+        html.push_markup("</td><td class=\"number\">")
+            .push_text(&saved);
+        html.push_markup("</td><td class=\"number\">")
+            .push_text(&step);
         if of_ranks {
-            html.raw("</td><td class=\"number\">").text(&sent);
+            html.push_markup("</td><td class=\"number\">")
+                .push_text(&sent);
         }
-        html.raw("</td><td>").text(&fits).raw("</td></tr>\n");
+        html.push_markup("</td><td>")
+            .push_text(&fits)
+            .push_markup("</td></tr>\n");
     }
-    html.raw("</tbody></table></div>\n");
+    html.push_markup("</tbody></table></div>\n");
     for (at, card) in cards.iter().enumerate() {
-        let Some(best) = table.best(at) else {
-            html.within("h3", &card.card)
-                .within("p", "No plan that was tried fits.");
+        let Some(best) = table.fastest_fitting(at) else {
+            html.push_element("h3", &card.card)
+                .push_element("p", "No plan that was tried fits.");
             continue;
         };
         let there = text_plans::step_there(best, at);
-        html.within("h3", &format!("{}: what to do{there}", card.card));
+        html.push_element("h3", &format!("{}: what to do{there}", card.card));
         if best.lines.is_none() && !best.plan.is_empty() {
-            html.raw("<pre>")
-                .text(&text_plans::outside(best, run))
-                .raw("</pre>\n");
+            html.push_markup("<pre>")
+                .push_text(&text_plans::format_run_command(best, run))
+                .push_markup("</pre>\n");
         }
         if let (Some(value), Some(flag)) = (best.value, flag) {
-            html.within("p", &format!("with {} {value} in the command", shown(flag)));
+            html.push_element(
+                "p",
+                &format!("with {} {value} in the command", printable_text(flag)),
+            );
         }
-        let lines = text_plans::lines(table, best);
+        let lines = text_plans::format_script_lines(table, best);
         if !lines.is_empty() {
-            html.within("p", "or in the script:").list(&lines);
+            html.push_element("p", "or in the script:")
+                .push_list(&lines);
         }
     }
     let failed = table.rows.iter().filter_map(|row| {
         let why = text_plans::why_not(row)?;
         Some(format!(
             "Not applied: {}: {why}",
-            text_plans::name(row, flag)
+            text_plans::format_plan_name(row, flag)
         ))
     });
-    html.list(&failed.collect::<Vec<String>>());
-    html.raw("<p class=\"dim\">")
-        .text(&text_plans::tried(table))
-        .raw("</p>\n");
+    html.push_list(&failed.collect::<Vec<String>>());
+    html.push_markup("<p class=\"dim\">")
+        .push_text(&text_plans::format_table_note(table))
+        .push_markup("</p>\n");
     if of_ranks {
-        html.raw("<p class=\"dim\">")
-            .text(text_plans::SENT_IN)
-            .raw("</p>\n");
+        html.push_markup("<p class=\"dim\">")
+            .push_text(text_plans::SENT_IN)
+            .push_markup("</p>\n");
     }
 }
 
@@ -319,7 +360,7 @@ mod tests {
     fn nothing_of_a_program_is_markup() {
         let forecast = HOSTILE.replace("\"X\"", r#""</pre><img src=x>\"&\u001b""#);
         let forecast: Forecast = serde_json::from_str(&forecast).unwrap();
-        let page = page(&forecast, true);
+        let page = render_page(&forecast, true);
         assert!(!page.contains("<img") && !page.contains('\u{1b}'));
         assert!(page.matches("&lt;img src=x&gt;").count() > 15);
         for tag in ["pre", "table", "article", "details", "div", "ul", "main"] {
@@ -335,7 +376,7 @@ mod tests {
     #[test]
     fn a_page_says_what_fits_and_what_does() {
         let forecast: Forecast = serde_json::from_str(HOSTILE).unwrap();
-        let page = page(&forecast, true);
+        let page = render_page(&forecast, true);
         for said in [
             "does not fit, 1000 B short",
             "<b style=\"left:50.000%\">",

@@ -13,7 +13,7 @@ use sconce_schema::Bytes;
 use super::side::{self, TrialResult};
 use super::trial::{TrialContext, TrialOutput, TrialRequest};
 use super::{WITHOUT_END, command, say};
-use crate::commands::memory::words::counted;
+use crate::commands::memory::words::format_count;
 use crate::failure::Result;
 use crate::worker::TrialTask;
 
@@ -46,7 +46,7 @@ pub(super) struct BaselineTrial {
 
 impl BaselineTrial {
     /// `None` where the trial did not come to its steps.
-    pub(super) fn of(
+    pub(super) fn from_probe_report(
         hardware: &'static Hardware,
         card: &GpuBudget,
         verdict: FitOutcome,
@@ -81,16 +81,16 @@ impl BaselineTrial {
         if asked.args.ranks.ranks.is_none() || self.exchanges || self.base.of_ranks().is_some() {
             return self;
         }
-        let base = self.base.with(TrainingPlan::Ddp);
+        let base = self.base.with_plan(TrainingPlan::Ddp);
         say(
             asked.global,
             &format!("trying {base} on the {}", self.card.name),
         );
-        let Ok(limited) = asked.run(self.wanted(None, &base)) else {
+        let Ok(limited) = asked.run_trial(self.wanted(None, &base)) else {
             return self;
         };
         let without_end = forecast::ran_out(&limited.seen)
-            .then(|| asked.run(self.wanted(Some(WITHOUT_END), &base)).ok())
+            .then(|| asked.run_trial(self.wanted(Some(WITHOUT_END), &base)).ok())
             .flatten();
         let seen = without_end
             .as_ref()
@@ -153,7 +153,7 @@ fn has_bf16(hardware: &Hardware) -> bool {
 
 /// A table for each kind of card. Cards that multiply the same types take nearly the same, so the one
 /// with the least memory stands for the others; what is recommended for a card is run on that card.
-pub(super) fn search(
+pub(super) fn build_plan_tables(
     asked: &mut TrialContext<'_>,
     cards: &[&'static Hardware],
     plain: &[BaselineTrial],
@@ -209,14 +209,14 @@ fn of_group_searched(
             .into_iter()
             // What ranks hold as it is, is DDP in a script that has any.
             .filter(|&plan| {
-                base.with(plan) != *base && !(plain.exchanges && plan == TrainingPlan::Ddp)
+                base.with_plan(plan) != *base && !(plain.exchanges && plan == TrainingPlan::Ddp)
             })
             .collect(),
         values,
     };
     // By how much a value of the flag changes what a step does; told by the first trial of one.
     let mut scales: Option<bool> = None;
-    let trials = search::search(&wanted, |wishes: &[Wish]| {
+    let trials = search::search_plans(&wanted, |wishes: &[Wish]| {
         let named: Vec<String> = wishes
             .iter()
             .map(|wish| name(wish, flag.as_deref()))
@@ -225,7 +225,7 @@ fn of_group_searched(
             asked.global,
             &format!(
                 "trying {}: {}",
-                counted(named.len() as u64, "plan"),
+                format_count(named.len() as u64, "plan"),
                 named.join(", ")
             ),
         );
@@ -233,14 +233,15 @@ fn of_group_searched(
             .iter()
             .map(|wish| task(asked, cards, plain, wish, Some(WITHOUT_END.0)))
             .collect();
-        let came = side::all(asked, cards, &tasks)?;
+        let came = side::run_trials(asked, cards, &tasks)?;
         let mut outcomes = Vec::new();
         for (wish, came) in wishes.iter().zip(came) {
             let mut outcome = outcome(&came, plain, &hardware);
             if let (TrialOutcome::Ran(figures), Some(value), Some(most), Ok(done)) =
                 (&mut outcome, wish.value, most, &came)
             {
-                let part = work::operations(&done.seen.work) / work::operations(&plain.work);
+                let part =
+                    work::total_operations(&done.seen.work) / work::total_operations(&plain.work);
                 let scales = *scales.get_or_insert(part < LESS_WORK);
                 let times = if scales {
                     most as f64 / value as f64
@@ -260,23 +261,23 @@ fn of_group_searched(
         Ok::<_, crate::failure::Failure>(outcomes)
     })?;
     let of_cards: Vec<GpuBudget> = group.iter().map(|one| one.card.clone()).collect();
-    let mut table = PlanTable::of(flag, &as_it_is, &trials, &of_cards);
+    let mut table = PlanTable::from_trials(flag, &as_it_is, &trials, &of_cards);
     for (known, card) in group.iter().zip(&mut table.rows[0].cards) {
         card.fits = known.fits;
     }
     for row in &mut table.rows {
         let own: TrainingPlans = row.plan.parse().unwrap_or_default();
         let all = joined(base, &own);
-        row.lines = all.needs_lines().map(|plan| plan.lines().to_owned());
+        row.lines = all.needs_lines().map(|plan| plan.code_lines().to_owned());
         row.plan = all.to_string();
     }
     confirm(asked, cards, group, &mut table)?;
     for (at, one) in group.iter().enumerate() {
         if one.in_doubt {
-            table.doubt(at);
+            table.mark_inconclusive(at);
         }
     }
-    table.order();
+    table.sort_rows();
     Ok(table)
 }
 
@@ -320,15 +321,16 @@ fn confirm(
             };
             tasks.push(task(asked, cards, group[card], &wish, None));
         }
-        let came = side::all(asked, cards, &tasks)?;
+        let came = side::run_trials(asked, cards, &tasks)?;
         for (&(card, at), came) in next.iter().zip(came) {
             tried.push((card, at));
             let found = &mut table.rows[at].cards[card];
             found.fits = PlanFit::No;
             if let Ok(done) = came {
                 found.fits = fits(&done);
-                let device = done.seen.fullest().map(|(_, device)| device);
-                found.reserved_bytes = device.and_then(|device| device.stat(forecast::RESERVED));
+                let device = done.seen.fullest_gpu().map(|(_, device)| device);
+                found.reserved_bytes =
+                    device.and_then(|device| device.stat_value(forecast::RESERVED));
             }
             let fits = found.fits;
             if fits != PlanFit::No {
@@ -341,8 +343,10 @@ fn confirm(
 
 fn fits(done: &TrialOutput) -> PlanFit {
     let count = |name: &str| {
-        let device = done.seen.fullest().map(|(_, device)| device);
-        device.and_then(|device| device.stat(name)).unwrap_or(0)
+        let device = done.seen.fullest_gpu().map(|(_, device)| device);
+        device
+            .and_then(|device| device.stat_value(name))
+            .unwrap_or(0)
     };
     if done.seen.ended != ObservationEnd::Steps || forecast::ran_out(&done.seen) {
         PlanFit::No
@@ -379,7 +383,9 @@ fn task(
 }
 
 fn joined(base: &TrainingPlans, plans: &TrainingPlans) -> TrainingPlans {
-    plans.iter().fold(base.clone(), |all, plan| all.with(plan))
+    plans
+        .iter()
+        .fold(base.clone(), |all, plan| all.with_plan(plan))
 }
 
 fn outcome(came: &TrialResult, plain: &BaselineTrial, hardware: &[&Hardware]) -> TrialOutcome {
@@ -419,12 +425,12 @@ fn figures(seen: &ProbeReport, card: &GpuBudget, hardware: &[&Hardware]) -> Opti
     if seen.ended != ObservationEnd::Steps {
         return None;
     }
-    let (_, device) = seen.fullest()?;
+    let (_, device) = seen.fullest_gpu()?;
     let outside = u64::try_from(device.outside_bytes).unwrap_or(0);
     let of_cards_ms = steps_ms(&seen.work, hardware);
     Some(TrialFigures {
-        allocated_bytes: device.stat(forecast::ALLOCATED)?,
-        reserved_bytes: device.stat(forecast::RESERVED)?,
+        allocated_bytes: device.stat_value(forecast::ALLOCATED)?,
+        reserved_bytes: device.stat_value(forecast::RESERVED)?,
         libraries_bytes: outside.saturating_sub(card.context_bytes),
         step_ms: of_cards_ms.first().copied().flatten(),
         exchange_ms: work::exchange_ms(&seen.work, &rates(hardware.first()?)),

@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::WITHOUT_END;
 use super::side::{self, ERRORS};
 use super::trial::{SEEN, TrialRequest};
-use crate::commands::run::program;
+use crate::commands::run::current_exe;
 use crate::ranks::RankWorld;
 use crate::virtual_gpu;
 use crate::worker::TrialTask;
@@ -71,7 +71,11 @@ struct Request<'a> {
 
 impl ForkServer {
     /// What serves a command whose first trial, in this world, had imported `modules`.
-    pub(super) fn of(command: &[String], modules: &[String], world: Option<RankWorld>) -> Self {
+    pub(super) fn for_command(
+        command: &[String],
+        modules: &[String],
+        world: Option<RankWorld>,
+    ) -> Self {
         match words_before(command) {
             Some(_) if !modules.is_empty() => Self::Wanted {
                 command: command.to_vec(),
@@ -92,7 +96,7 @@ impl ForkServer {
     /// # Errors
     /// Files that cannot be written. Where it ends because it cannot serve, it is none.
     pub(super) fn start(&self, folder: PathBuf) -> crate::failure::Result<Self> {
-        let program = program()?;
+        let program = current_exe()?;
         let Self::Wanted {
             command,
             modules,
@@ -138,7 +142,7 @@ impl ForkServer {
     ///
     /// # Errors
     /// There is no server for this command, or it does not answer: the folder is as it was.
-    pub(super) fn run(
+    pub(super) fn run_trial(
         &self,
         number: usize,
         folder: &Path,
@@ -180,16 +184,16 @@ impl ForkServerProcess {
         let one = vec![wanted.hardware];
         let cards = self
             .world
-            .map_or(one, |world| world.cards(&[wanted.hardware]));
+            .map_or(one, |world| world.first_host_gpus(&[wanted.hardware]));
         let cards: String = cards
             .iter()
-            .map(|card| virtual_gpu::line(card, memory) + "\n")
+            .map(|card| virtual_gpu::format_gpu_line(card, memory) + "\n")
             .collect();
         fs::write(own.join("cards"), cards)?;
         let request = Request {
             folder: name,
             environment: wanted
-                .variables()
+                .env_variables()
                 .into_iter()
                 .chain(self.world.map(|_| RankWorld::of_trial()))
                 .collect(),
@@ -241,7 +245,7 @@ mod tests {
     fn only_python_with_a_script_is_served() {
         let served = |text: &str| {
             let command: Vec<String> = text.split(' ').map(str::to_owned).collect();
-            ForkServer::of(&command, &["torch".to_owned()], None).is_wanted()
+            ForkServer::for_command(&command, &["torch".to_owned()], None).is_wanted()
         };
         assert!(served("python train.py"));
         assert!(served("/v/bin/python3.12 a/train.py --batch 8"));
@@ -257,7 +261,10 @@ mod tests {
         assert!(!served("bash train.sh"));
         assert!(!served("pythonic train.py"));
         assert!(!served("python"));
-        assert!(!ForkServer::of(&["python".to_owned(), "a.py".to_owned()], &[], None).is_wanted());
+        assert!(
+            !ForkServer::for_command(&["python".to_owned(), "a.py".to_owned()], &[], None)
+                .is_wanted()
+        );
     }
 
     #[test]

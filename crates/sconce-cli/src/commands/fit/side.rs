@@ -13,8 +13,8 @@ use sconce_compat::tables::Hardware;
 use sconce_memory::forecast::plan::TrainingPlans;
 use sconce_schema::Bytes;
 
-use super::trial::{TrialContext, TrialOutput, TrialRequest, failed};
-use crate::commands::run::program;
+use super::trial::{TrialContext, TrialOutput, TrialRequest, file_error};
+use crate::commands::run::current_exe;
 use crate::failure::Result;
 use crate::style::OutputStyle;
 use crate::worker::{TrialTask, WorkerTask, worker_command};
@@ -56,8 +56,9 @@ pub(super) fn carry_out(
     folder: &Path,
     task: &TrialTask,
 ) -> Result<u8> {
-    let wrong =
-        |error: String| failed("make", folder)(io::Error::new(io::ErrorKind::InvalidData, error));
+    let wrong = |error: String| {
+        file_error("make", folder)(io::Error::new(io::ErrorKind::InvalidData, error))
+    };
     let wanted = wanted_trial(task, cards).map_err(wrong)?;
     asked.run_as(folder, wanted, task.serve)
 }
@@ -66,7 +67,7 @@ pub(super) fn carry_out(
 pub(super) type TrialResult = std::result::Result<TrialOutput, String>;
 
 /// Makes trials, as many at once as this machine has cores and memory for; in their order.
-pub(super) fn all(
+pub(super) fn run_trials(
     asked: &mut TrialContext<'_>,
     cards: &[&'static Hardware],
     tasks: &[TrialTask],
@@ -75,11 +76,11 @@ pub(super) fn all(
     let first = asked.trials;
     let mut folders: Vec<PathBuf> = Vec::new();
     for _ in tasks {
-        let folder = asked.folder(asked.trials)?;
+        let folder = asked.create_trial_dir(asked.trials)?;
         asked.trials += 1;
         folders.push(folder);
     }
-    let program = program()?;
+    let program = current_exe()?;
     let server = &asked.server;
     let next = AtomicUsize::new(0);
     let came: Mutex<Vec<(usize, io::Result<u8>)>> = Mutex::new(Vec::new());
@@ -93,7 +94,7 @@ pub(super) fn all(
                         break;
                     };
                     let served = match wanted_trial(task, cards) {
-                        Ok(wanted) => server.run(first + number, folder, &wanted),
+                        Ok(wanted) => server.run_trial(first + number, folder, &wanted),
                         Err(why) => Err(io::Error::other(why)),
                     };
                     let code = served.or_else(|_| run_worker(&program, folder, task));
@@ -112,9 +113,9 @@ pub(super) fn all(
     let mut all = Vec::new();
     for ((_, code), folder) in came.into_iter().zip(folders) {
         let words = last_words(&folder.join(ERRORS));
-        let code = code.map_err(failed("start", &program))?;
-        all.push(TrialOutput::of(folder, code).map_err(|failure| {
-            words.unwrap_or_else(|| failure.text(&OutputStyle { color: false }))
+        let code = code.map_err(file_error("start", &program))?;
+        all.push(TrialOutput::from_dir(folder, code).map_err(|failure| {
+            words.unwrap_or_else(|| failure.render_text(&OutputStyle { color: false }))
         }));
     }
     Ok(all)
@@ -179,7 +180,7 @@ mod tests {
             serve: true,
         };
         crate::golden::assert_lines("fit-task.json", &[&task]);
-        let text = crate::golden::goldens().text("fit-task.json");
+        let text = crate::golden::goldens().read_text("fit-task.json");
         let read: TrialTask = serde_json::from_str(&text).unwrap();
         assert_eq!((read.card, read.memory, read.serve), (1, task.memory, true));
     }

@@ -2,15 +2,17 @@
 
 use std::fmt::Write as _;
 
-use sconce_base::text::printable;
+use sconce_base::text::to_printable;
 use sconce_memory::analysis::purpose::{PeakInstant, Purpose, PurposeGroup, StepPhase};
 use sconce_memory::forecast::seen::{SourceLine, ValueRead, ValueUse};
 use sconce_memory::forecast::{FitOutcome, Forecast, ForecastCaveat, GpuForecast, PeakBreakdown};
 
 use super::{text_plans, unjudged};
-use crate::commands::memory::words::{counted, place, share, shown, size, sure};
+use crate::commands::memory::words::{
+    format_bytes, format_certainty, format_count, format_location, format_percent, printable_text,
+};
 use crate::page::TextLayout;
-use crate::table::table;
+use crate::table::format_table;
 
 /// Rows of a list without --all.
 const FEW: usize = 6;
@@ -22,17 +24,17 @@ const WORDS: usize = 18;
 const MOST_NAMES: usize = 8;
 
 /// Everything that is said of it.
-pub(super) fn forecast(forecast: &Forecast, all: bool, host: bool, page: &TextLayout) -> String {
+pub(super) fn render_text(forecast: &Forecast, all: bool, host: bool, page: &TextLayout) -> String {
     let few = if all { usize::MAX } else { FEW };
     let mut text = String::new();
-    let _ = writeln!(text, "{}\n", head(forecast));
+    let _ = writeln!(text, "{}\n", format_headline(forecast));
     let rows: Vec<[String; 6]> = forecast.cards.iter().map(row).collect();
     let heads = ["CARD", "MEMORY", "ALLOCATED", "RESERVED", "ON CARD", "FITS"];
-    let _ = writeln!(text, "{}\n", table(heads, &rows, &page.style));
-    for said in beside(&forecast.cards) {
+    let _ = writeln!(text, "{}\n", format_table(heads, &rows, &page.style));
+    for said in format_gpu_notes(&forecast.cards) {
         say(&mut text, page, &said);
     }
-    let unknown = unjudged::reasons(&forecast.cards, forecast.steps);
+    let unknown = unjudged::format_reasons(&forecast.cards, forecast.steps);
     if !unknown.is_empty() {
         let _ = writeln!(text, "\n{}", page.style.warn("Why it is not known"));
     }
@@ -47,16 +49,16 @@ pub(super) fn forecast(forecast: &Forecast, all: bool, host: bool, page: &TextLa
         host,
     };
     for table in &forecast.plans {
-        text.push_str(&text_plans::plans(table, &run, page));
+        text.push_str(&text_plans::render_plans(table, &run, page));
     }
     let _ = writeln!(text, "\n{}", page.style.warn("How sure"));
     for doubt in &forecast.doubts {
-        say(&mut text, page, &said(doubt));
+        say(&mut text, page, &format_caveat(doubt));
     }
     // Those whose tensors are as large as values say come first.
-    let reads: Vec<&ValueRead> = forecast.deciding().collect();
+    let reads: Vec<&ValueRead> = forecast.deciding_reads().collect();
     for one in reads.iter().take(if all { usize::MAX } else { FEW_READS }) {
-        say(&mut text, page, &format!("  {}", read(one)));
+        say(&mut text, page, &format!("  {}", format_value_read(one)));
     }
     if !all && reads.len() > FEW_READS {
         let more = reads.len() - FEW_READS;
@@ -66,9 +68,11 @@ pub(super) fn forecast(forecast: &Forecast, all: bool, host: bool, page: &TextLa
 }
 
 /// A line that lets something hang on a value of the card, and its text.
-pub(super) fn read(read: &ValueRead) -> String {
+pub(super) fn format_value_read(read: &ValueRead) -> String {
     let by = read.by.as_ref();
-    let by = by.map_or(String::new(), |by| format!(" (called at {})", at(by)));
+    let by = by.map_or(String::new(), |by| {
+        format!(" (called at {})", format_source_line(by))
+    });
     let done = match read.done {
         ValueUse::Size => "has a size or an index from values of the card, which are 0 here",
         ValueUse::Branch => "branches on a value of the card, which is 0 here",
@@ -76,35 +80,42 @@ pub(super) fn read(read: &ValueRead) -> String {
     };
     let code = match read.code.as_str() {
         "" => String::new(),
-        code => format!(": {}", shown(code)),
+        code => format!(": {}", printable_text(code)),
     };
-    format!("{}{by} {done}{code}", at(&read.at))
+    format!("{}{by} {done}{code}", format_source_line(&read.at))
 }
 
-pub(super) fn at(line: &SourceLine) -> String {
+pub(super) fn format_source_line(line: &SourceLine) -> String {
     let installed = line.file.rsplit_once("-packages/").map(|(_, path)| path);
     let file = installed.unwrap_or_else(|| line.file.rsplit('/').next().unwrap_or(&line.file));
-    format!("{}:{}", shown(file), line.line)
+    format!("{}:{}", printable_text(file), line.line)
 }
 
 /// What was run.
-pub(super) fn head(forecast: &Forecast) -> String {
+pub(super) fn format_headline(forecast: &Forecast) -> String {
     let cuda = forecast.cuda.as_ref();
-    let cuda = cuda.map_or(String::new(), |cuda| format!(", CUDA {}", shown(cuda)));
-    let steps = counted(forecast.steps as u64, "step");
+    let cuda = cuda.map_or(String::new(), |cuda| {
+        format!(", CUDA {}", printable_text(cuda))
+    });
+    let steps = format_count(forecast.steps as u64, "step");
     let ranks = forecast
         .ranks
         .map_or(String::new(), |ranks| format!(" as rank 0 of {ranks}"));
-    format!("{steps} with torch {}{cuda}{ranks}", shown(&forecast.torch))
+    format!(
+        "{steps} with torch {}{cuda}{ranks}",
+        printable_text(&forecast.torch)
+    )
 }
 
 fn say(text: &mut String, page: &TextLayout, said: &str) {
-    let _ = writeln!(text, "  {}", page.wrapped(said, 2, 2));
+    let _ = writeln!(text, "  {}", page.wrap_text(said, 2, 2));
 }
 
 fn row(card: &GpuForecast) -> [String; 6] {
-    let or_none = |bytes: Option<u64>| bytes.map_or("–".to_owned(), size);
-    let amount = card.margin_bytes.map(|bytes| size(bytes.unsigned_abs()));
+    let or_none = |bytes: Option<u64>| bytes.map_or("–".to_owned(), format_bytes);
+    let amount = card
+        .margin_bytes
+        .map(|bytes| format_bytes(bytes.unsigned_abs()));
     let fits = match (card.verdict, amount) {
         (FitOutcome::Fits, Some(left)) => format!("yes, {left} left"),
         (FitOutcome::Fits, None) => "yes".to_owned(),
@@ -118,7 +129,7 @@ fn row(card: &GpuForecast) -> [String; 6] {
     };
     [
         card.card.clone(),
-        size(card.total_bytes),
+        format_bytes(card.total_bytes),
         or_none(card.allocated_bytes),
         or_none(card.reserved_bytes),
         or_none(card.on_card_bytes),
@@ -128,7 +139,7 @@ fn row(card: &GpuForecast) -> [String; 6] {
 
 /// What of "on card" is not PyTorch's allocator, one sentence for cards of which the same is said; and
 /// what else there is to say of each.
-pub(super) fn beside(cards: &[GpuForecast]) -> Vec<String> {
+pub(super) fn format_gpu_notes(cards: &[GpuForecast]) -> Vec<String> {
     let mut said = Vec::new();
     let what = |card: &GpuForecast| {
         (
@@ -151,20 +162,24 @@ pub(super) fn beside(cards: &[GpuForecast]) -> Vec<String> {
         };
         let mut one = format!(
             "On card: reserved, and a CUDA context of {}, {reported}",
-            size(card.context_bytes)
+            format_bytes(card.context_bytes)
         );
         if let Some(nccl) = &card.nccl {
             let _ = write!(
                 one,
                 ", and {} for NCCL's own buffers: {}, modelled, {} to {} in all",
-                size(nccl.bytes),
-                counted(nccl.communicators, "communicator"),
-                size(nccl.least_bytes),
-                size(nccl.bytes)
+                format_bytes(nccl.bytes),
+                format_count(nccl.communicators, "communicator"),
+                format_bytes(nccl.least_bytes),
+                format_bytes(nccl.bytes)
             );
         }
         if card.libraries_bytes > 0 {
-            let _ = write!(one, ", and {} of libraries", size(card.libraries_bytes));
+            let _ = write!(
+                one,
+                ", and {} of libraries",
+                format_bytes(card.libraries_bytes)
+            );
         }
         if different.len() > 1 {
             let _ = write!(one, " ({})", card.card);
@@ -186,7 +201,7 @@ pub(super) fn beside(cards: &[GpuForecast]) -> Vec<String> {
     }
     for card in cards {
         let Some(varied) = &card.varied else { continue };
-        let flag = shown(&varied.flag);
+        let flag = printable_text(&varied.flag);
         said.push(match varied.largest {
             Some(largest) if card.verdict == FitOutcome::NotKnown => {
                 let more = match largest == varied.most {
@@ -215,8 +230,8 @@ pub(super) fn beside(cards: &[GpuForecast]) -> Vec<String> {
         said.push(format!(
             "{}: it ran only as PyTorch gave cached memory back ({}); {} failed",
             card.card,
-            counted(card.retries, "time"),
-            counted(card.failed_requests, "request")
+            format_count(card.retries, "time"),
+            format_count(card.failed_requests, "request")
         ));
     }
     said
@@ -236,7 +251,7 @@ pub(super) fn peak_head(made: &PeakBreakdown, several: bool) -> String {
         true => format!(" on the {}", made.card),
         false => String::new(),
     };
-    let bytes = size(made.moment.filled.bytes);
+    let bytes = format_bytes(made.moment.filled.bytes);
     format!("The peak{on}: {bytes} at once, in {phase}{step}")
 }
 
@@ -248,15 +263,23 @@ fn peak(text: &mut String, page: &TextLayout, made: &PeakBreakdown, few: usize, 
     let _ = writeln!(text, "\n{}", page.style.warn(&head));
     let whole = made.reserved_bytes;
     let mut line = |bytes: u64, said: &str| {
-        let said = page.wrapped(said, WORDS, WORDS);
-        let _ = writeln!(text, "{:>10}  {}  {said}", size(bytes), share(bytes, whole));
+        let said = page.wrap_text(said, WORDS, WORDS);
+        let _ = writeln!(
+            text,
+            "{:>10}  {}  {said}",
+            format_bytes(bytes),
+            format_percent(bytes, whole)
+        );
     };
-    for group in merged(purposes) {
-        let doubt = match sure(group.certainty) {
+    for group in merge_by_purpose(purposes) {
+        let doubt = match format_certainty(group.certainty) {
             "" => String::new(),
             sure => format!(" ({sure})"),
         };
-        line(group.bytes, &format!("{}{doubt}", purpose(group.purpose)));
+        line(
+            group.bytes,
+            &format!("{}{doubt}", format_purpose(group.purpose)),
+        );
     }
     line(
         made.allocated_bytes.saturating_sub(filled.bytes),
@@ -268,12 +291,12 @@ fn peak(text: &mut String, page: &TextLayout, made: &PeakBreakdown, few: usize, 
     );
     let _ = writeln!(text, "\n{}", page.style.warn("by line"));
     for group in filled.places.iter().take(few) {
-        let said = page.wrapped(&place(group.place.as_ref()), WORDS, WORDS);
+        let said = page.wrap_text(&format_location(group.place.as_ref()), WORDS, WORDS);
         let _ = writeln!(
             text,
             "{:>10}  {}  {said}",
-            size(group.bytes),
-            share(group.bytes, whole)
+            format_bytes(group.bytes),
+            format_percent(group.bytes, whole)
         );
     }
     let modules = filled.modules.iter();
@@ -283,13 +306,18 @@ fn peak(text: &mut String, page: &TextLayout, made: &PeakBreakdown, few: usize, 
         let _ = writeln!(text, "\n{}", page.style.warn("by module"));
     }
     for (module, bytes) in modules {
-        let said = page.wrapped(&shown(module), WORDS, WORDS);
-        let _ = writeln!(text, "{:>10}  {}  {said}", size(bytes), share(bytes, whole));
+        let said = page.wrap_text(&printable_text(module), WORDS, WORDS);
+        let _ = writeln!(
+            text,
+            "{:>10}  {}  {said}",
+            format_bytes(bytes),
+            format_percent(bytes, whole)
+        );
     }
 }
 
 /// One row for a purpose, as sure as most of it.
-pub(super) fn merged(groups: &[PurposeGroup]) -> Vec<PurposeGroup> {
+pub(super) fn merge_by_purpose(groups: &[PurposeGroup]) -> Vec<PurposeGroup> {
     let mut merged: Vec<PurposeGroup> = Vec::new();
     for group in groups {
         match merged.iter_mut().find(|one| one.purpose == group.purpose) {
@@ -305,7 +333,7 @@ pub(super) fn merged(groups: &[PurposeGroup]) -> Vec<PurposeGroup> {
     merged
 }
 
-pub(super) fn purpose(purpose: Purpose) -> &'static str {
+pub(super) fn format_purpose(purpose: Purpose) -> &'static str {
     match purpose {
         Purpose::Parameters => "parameters",
         Purpose::Buffers => "buffers of modules",
@@ -319,7 +347,7 @@ pub(super) fn purpose(purpose: Purpose) -> &'static str {
     }
 }
 
-pub(super) fn said(doubt: &ForecastCaveat) -> String {
+pub(super) fn format_caveat(doubt: &ForecastCaveat) -> String {
     match doubt {
         ForecastCaveat::Workspaces {
             largest_bytes,
@@ -327,7 +355,7 @@ pub(super) fn said(doubt: &ForecastCaveat) -> String {
         } => {
             let largest = match largest_bytes {
                 0 => "none".to_owned(),
-                bytes => format!("{} the largest", size(*bytes)),
+                bytes => format!("{} the largest", format_bytes(*bytes)),
             };
             let whence = match modelled {
                 false => {
@@ -356,12 +384,12 @@ pub(super) fn said(doubt: &ForecastCaveat) -> String {
             let shown: Vec<String> = names
                 .iter()
                 .take(MOST_NAMES)
-                .map(|name| printable(name, 60))
+                .map(|name| to_printable(name, 60))
                 .collect();
             format!("The virtual card does not know {}.", shown.join(", "))
         }
         ForecastCaveat::Evaluation { lines } => {
-            let lines: Vec<String> = lines.iter().map(unjudged::evaluation).collect();
+            let lines: Vec<String> = lines.iter().map(unjudged::format_evaluation).collect();
             format!(
                 "An evaluation that comes later was not watched. By its code it records no gradients and \
                  keeps nothing, and its batches are no larger: it is taken to need no more than a step. {}",
@@ -370,10 +398,10 @@ pub(super) fn said(doubt: &ForecastCaveat) -> String {
         }
         ForecastCaveat::Release { torch } => format!(
             "The virtual card is tested with PyTorch 2.6 to 2.15, and this is {}.",
-            printable(torch, 60)
+            to_printable(torch, 60)
         ),
         ForecastCaveat::FewSteps { seen } => {
-            let steps = counted(*seen as u64, "step");
+            let steps = format_count(*seen as u64, "step");
             format!("The command ended after {steps}: memory may grow later.")
         }
         ForecastCaveat::NothingCompared => {

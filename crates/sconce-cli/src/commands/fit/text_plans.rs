@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use sconce_memory::forecast::plan::{TrainingPlan, TrainingPlans};
 use sconce_memory::forecast::table::{PlanFit, PlanRow, PlanTable};
 
-use crate::commands::memory::words::{shown, signed, size};
+use crate::commands::memory::words::{format_bytes, format_signed_bytes, printable_text};
 use crate::page::TextLayout;
-use crate::table::table;
+use crate::table::format_table;
 
 /// What a plan is for.
 pub(super) struct PlanCommand<'a> {
@@ -17,35 +17,35 @@ pub(super) struct PlanCommand<'a> {
 }
 
 /// The table, and for each card what to do.
-pub(super) fn plans(plans: &PlanTable, run: &PlanCommand<'_>, page: &TextLayout) -> String {
+pub(super) fn render_plans(plans: &PlanTable, run: &PlanCommand<'_>, page: &TextLayout) -> String {
     let mut text = String::new();
     let head = format!("Plans for the {}", plans.card);
     let _ = writeln!(text, "\n{}\n", page.style.warn(&head));
     let cells = plans
         .rows
         .iter()
-        .map(|row| cells(row, plans.flag.as_deref()));
+        .map(|row| format_plan_cells(row, plans.flag.as_deref()));
     let rows: Vec<[String; 7]> = cells.collect();
     let heads = [
         "PLAN", "RESERVED", "ON CARD", "SAVED", "STEP", "SENT IN", "FITS",
     ];
     let shown_table = match of_ranks(plans) {
-        true => table(heads, &rows, &page.style),
+        true => format_table(heads, &rows, &page.style),
         // Where nothing is sent there is no column of it.
         false => {
             let without = |[a, b, c, d, e, _, f]: [String; 7]| [a, b, c, d, e, f];
             let rows: Vec<[String; 6]> = rows.into_iter().map(without).collect();
             let [a, b, c, d, e, _, f] = heads;
-            table([a, b, c, d, e, f], &rows, &page.style)
+            format_table([a, b, c, d, e, f], &rows, &page.style)
         }
     };
     let _ = writeln!(text, "{shown_table}\n");
     let mut say = |said: &str| {
-        let _ = writeln!(text, "  {}", page.wrapped(said, 2, 2));
+        let _ = writeln!(text, "  {}", page.wrap_text(said, 2, 2));
     };
     let cards = plans.rows.first().map_or(&[][..], |row| &row.cards);
     for (at, card) in cards.iter().enumerate() {
-        let Some(best) = plans.best(at) else {
+        let Some(best) = plans.fastest_fitting(at) else {
             say(&format!("{}: no plan that was tried fits", card.card));
             continue;
         };
@@ -59,19 +59,19 @@ pub(super) fn plans(plans: &PlanTable, run: &PlanCommand<'_>, page: &TextLayout)
             "{}{}{doubt}: {}",
             card.card,
             step_there(best, at),
-            applied(best, plans.flag.as_deref(), run)
+            format_how_to_apply(best, plans.flag.as_deref(), run)
         ));
-        for line in lines(plans, best) {
+        for line in format_script_lines(plans, best) {
             say(&format!("  {line}"));
         }
     }
     for row in &plans.rows {
         if let Some(why) = why_not(row) {
-            let name = name(row, plans.flag.as_deref());
+            let name = format_plan_name(row, plans.flag.as_deref());
             say(&format!("Not applied: {name}: {why}"));
         }
     }
-    say(&tried(plans));
+    say(&format_table_note(plans));
     if of_ranks(plans) {
         say(SENT_IN);
     }
@@ -90,7 +90,7 @@ pub(super) const SENT_IN: &str = "SENT IN is what this rank sends and receives i
     each rank.";
 
 /// What does the same in the script.
-pub(super) fn lines(plans: &PlanTable, best: &PlanRow) -> Vec<String> {
+pub(super) fn format_script_lines(plans: &PlanTable, best: &PlanRow) -> Vec<String> {
     let named: TrainingPlans = best.plan.parse().unwrap_or_default();
     // What divides stands on top of what makes ranks of one process.
     let begun = |plan: &TrainingPlan| plan.is_of_ranks() && *plan != TrainingPlan::Ddp;
@@ -98,12 +98,12 @@ pub(super) fn lines(plans: &PlanTable, best: &PlanRow) -> Vec<String> {
     let ranks = plain.and_then(|plain: TrainingPlans| plain.of_ranks());
     let ranks = ranks.filter(|_| named.iter().any(|plan| begun(&plan)));
     let all = ranks.into_iter().chain(named.iter());
-    all.map(|plan| format!("{plan}: {}", plan.lines()))
+    all.map(|plan| format!("{plan}: {}", plan.code_lines()))
         .collect()
 }
 
 /// How the table came to be.
-pub(super) fn tried(plans: &PlanTable) -> String {
+pub(super) fn format_table_note(plans: &PlanTable) -> String {
     let cards = plans.rows.first().map_or(0, |row| row.cards.len());
     format!(
         "Each plan was run on the virtual {}{}. STEP is an estimate: what the step's products and bytes \
@@ -126,24 +126,33 @@ pub(super) fn step_there(best: &PlanRow, card: usize) -> String {
 }
 
 /// How to train with it from outside; what follows are the lines that do the same inside.
-pub(super) fn applied(row: &PlanRow, flag: Option<&str>, run: &PlanCommand<'_>) -> String {
+pub(super) fn format_how_to_apply(
+    row: &PlanRow,
+    flag: Option<&str>,
+    run: &PlanCommand<'_>,
+) -> String {
     let flagged = match (row.value, flag) {
-        (Some(value), Some(flag)) => format!(", with {} {value} in the command", shown(flag)),
+        (Some(value), Some(flag)) => {
+            format!(", with {} {value} in the command", printable_text(flag))
+        }
         _ => String::new(),
     };
     match (&row.lines, row.plan.is_empty()) {
         (Some(_), _) => format!("these lines in the script{flagged}"),
         (None, true) => format!("the plan is its flag alone{flagged}"),
-        (None, false) => format!("{}{flagged}; or in the script", outside(row, run)),
+        (None, false) => format!(
+            "{}{flagged}; or in the script",
+            format_run_command(row, run)
+        ),
     }
 }
 
 /// The command that trains with it.
-pub(super) fn outside(row: &PlanRow, run: &PlanCommand<'_>) -> String {
+pub(super) fn format_run_command(row: &PlanRow, run: &PlanCommand<'_>) -> String {
     let words: String = run
         .command
         .iter()
-        .map(|word| format!(" {}", shown(word)))
+        .map(|word| format!(" {}", printable_text(word)))
         .collect();
     // The spec's own command needs no words.
     let dashes = if words.is_empty() { "" } else { " --" };
@@ -155,10 +164,10 @@ pub(super) fn outside(row: &PlanRow, run: &PlanCommand<'_>) -> String {
 pub(super) fn why_not(row: &PlanRow) -> Option<String> {
     let why = row.failed.as_deref()?;
     let why = why.strip_prefix(&format!("{}: ", row.plan)).unwrap_or(why);
-    Some(shown(why))
+    Some(printable_text(why))
 }
 
-pub(super) fn name(row: &PlanRow, flag: Option<&str>) -> String {
+pub(super) fn format_plan_name(row: &PlanRow, flag: Option<&str>) -> String {
     match (row.value, flag, row.plan.is_empty()) {
         (Some(value), Some(flag), true) => format!("{flag} {value}"),
         (Some(value), Some(flag), false) => format!("{}, {flag} {value}", row.plan),
@@ -167,15 +176,15 @@ pub(super) fn name(row: &PlanRow, flag: Option<&str>) -> String {
     }
 }
 
-pub(super) fn cells(row: &PlanRow, flag: Option<&str>) -> [String; 7] {
-    let or_none = |bytes: Option<u64>| bytes.map_or("–".to_owned(), size);
+pub(super) fn format_plan_cells(row: &PlanRow, flag: Option<&str>) -> [String; 7] {
+    let or_none = |bytes: Option<u64>| bytes.map_or("–".to_owned(), format_bytes);
     let is_plan = !row.plan.is_empty() || row.value.is_some();
     let saved = row.saved_bytes.filter(|_| is_plan);
     [
-        name(row, flag),
+        format_plan_name(row, flag),
         or_none(row.reserved_bytes),
         or_none(row.on_card_bytes),
-        saved.map_or("–".to_owned(), |bytes| signed(bytes.into())),
+        saved.map_or("–".to_owned(), |bytes| format_signed_bytes(bytes.into())),
         row.step_ms.map_or("–".to_owned(), milliseconds),
         row.exchange_ms.map_or("–".to_owned(), milliseconds),
         fits(row),

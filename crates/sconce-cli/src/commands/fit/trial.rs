@@ -62,7 +62,7 @@ pub(super) struct TrialRequest<'a> {
 
 impl TrialRequest<'_> {
     /// The variables in which it differs from other trials.
-    pub(super) fn variables(&self) -> Vec<(&'static str, String)> {
+    pub(super) fn env_variables(&self) -> Vec<(&'static str, String)> {
         let mut told = probe::of_trial(&self.plans, self.history, self.work, &self.answers);
         let seconds = self
             .seconds
@@ -95,9 +95,9 @@ impl Drop for TrialOutput {
 
 impl TrialOutput {
     /// What a command that ended with `code` left in a trial's folder, which is this one's from now on.
-    pub(super) fn of(folder: PathBuf, code: u8) -> Result<Self> {
+    pub(super) fn from_dir(folder: PathBuf, code: u8) -> Result<Self> {
         let seen = folder.join(SEEN);
-        let found = read(&seen).map_err(failed("read", &seen));
+        let found = read(&seen).map_err(file_error("read", &seen));
         match found.inspect_err(|_| drop(fs::remove_dir_all(&folder)))? {
             Some((processes, left, seen)) => Ok(Self {
                 folder,
@@ -119,12 +119,12 @@ impl TrialOutput {
     }
 
     /// PyTorch's snapshot. `None` where no history was recorded.
-    pub(super) fn snapshot(&self) -> Result<Option<Snapshot>> {
+    pub(super) fn read_snapshot(&self) -> Result<Option<Snapshot>> {
         let path = self.snapshot_file();
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(failed("read", &path)(source).into()),
+            Err(source) => return Err(file_error("read", &path)(source).into()),
         };
         let read = snapshot::read(file, &SnapshotLimits::default());
         Ok(Some(
@@ -135,8 +135,8 @@ impl TrialOutput {
 
 impl TrialContext<'_> {
     /// Runs a command on a card and tells what was seen.
-    pub(super) fn run(&mut self, wanted: TrialRequest<'_>) -> Result<TrialOutput> {
-        let folder = self.folder(self.trials)?;
+    pub(super) fn run_trial(&mut self, wanted: TrialRequest<'_>) -> Result<TrialOutput> {
+        let folder = self.create_trial_dir(self.trials)?;
         // What it says is heard once, and is no data.
         let aside = match self.trials {
             0 => Aside::to_stderr(),
@@ -145,16 +145,16 @@ impl TrialContext<'_> {
         let number = self.trials;
         self.trials += 1;
         self.start_server();
-        if let Ok(code) = self.server.run(number, &folder, &wanted) {
-            return TrialOutput::of(folder, code);
+        if let Ok(code) = self.server.run_trial(number, &folder, &wanted) {
+            return TrialOutput::from_dir(folder, code);
         }
         let ended = self.run_in(&folder, wanted);
         drop(aside);
         let code = ended.inspect_err(|_| drop(fs::remove_dir_all(&folder)))?;
-        let done = TrialOutput::of(folder, code)?;
+        let done = TrialOutput::from_dir(folder, code)?;
         if number == 0 && self.args.host {
-            let world = RankWorld::of(&self.args.ranks, 1, &self.args.command)?;
-            self.server = ForkServer::of(&self.args.command, &done.seen.imported, world);
+            let world = RankWorld::from_flags(&self.args.ranks, 1, &self.args.command)?;
+            self.server = ForkServer::for_command(&self.args.command, &done.seen.imported, world);
         }
         Ok(done)
     }
@@ -162,7 +162,7 @@ impl TrialContext<'_> {
     /// Starts the server, where there is to be one.
     pub(super) fn start_server(&mut self) {
         if self.server.is_wanted() {
-            let folder = self.folder(self.trials);
+            let folder = self.create_trial_dir(self.trials);
             self.trials += 1;
             let started = folder.and_then(|folder| self.server.start(folder));
             // Without it each trial imports for itself.
@@ -171,7 +171,7 @@ impl TrialContext<'_> {
     }
 
     /// A new folder for the trial of that number.
-    pub(super) fn folder(&self, number: usize) -> Result<PathBuf> {
+    pub(super) fn create_trial_dir(&self, number: usize) -> Result<PathBuf> {
         let name = format!("{}-{number}", sconce_base::random_name());
         let folder = self.places.scratch.join("fit").join(name);
         let seen = folder.join(SEEN);
@@ -179,7 +179,7 @@ impl TrialContext<'_> {
         fs::create_dir_all(&seen)
             .and_then(|()| fs::set_permissions(&folder, Permissions::from_mode(0o700)))
             .and_then(|()| fs::set_permissions(&seen, Permissions::from_mode(0o1777)))
-            .map_err(failed("create", &seen))?;
+            .map_err(file_error("create", &seen))?;
         Ok(folder)
     }
 
@@ -205,12 +205,12 @@ impl TrialContext<'_> {
             answers: wanted.answers,
             serve,
         };
-        let world = RankWorld::of(&self.args.ranks, 1, wanted.command)?;
+        let world = RankWorld::from_flags(&self.args.ranks, 1, wanted.command)?;
         let cards = world.map_or(vec![wanted.hardware], |world| {
-            world.cards(&[wanted.hardware])
+            world.first_host_gpus(&[wanted.hardware])
         });
         let trial = TrialRun {
-            gpus: VirtualGpus::play(&cards, wanted.memory, scratch)?,
+            gpus: VirtualGpus::from_hardware(&cards, wanted.memory, scratch)?,
             probe: Probe::prepare(Some(watch), wanted.plans, world, self.places)?,
             runs: folder.join("runs"),
         };
@@ -250,14 +250,14 @@ fn read(folder: &Path) -> io::Result<Option<(usize, PathBuf, ProbeReport)>> {
     }
     all.sort_by(|(one, _), (other, _)| one.cmp(other));
     let seen = all.iter().map(|(_, seen)| seen.clone()).collect();
-    let foremost = forecast::foremost(seen);
+    let foremost = forecast::select_main_process(seen);
     Ok(foremost.and_then(|(used, chosen)| {
         let (folder, seen) = all.into_iter().find(|(_, seen)| *seen == chosen)?;
         Some((used, folder, seen))
     }))
 }
 
-pub(super) fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CliError {
+pub(super) fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CliError {
     let path = path.to_owned();
     move |source| CliError::File {
         action,

@@ -4,14 +4,14 @@ use sconce_memory::forecast::seen::UnreachedEvaluation;
 use sconce_memory::forecast::values::{SelectedShare, UnboundedReason, ValueTrial};
 use sconce_memory::forecast::{FitOutcome, GpuForecast, InconclusiveReason};
 
-use super::text::{at, read};
-use crate::commands::memory::words::{counted, shown, size};
+use super::text::{format_source_line, format_value_read};
+use crate::commands::memory::words::{format_bytes, format_count, printable_text};
 
 /// Lines of a list, and shapes of batches, that are named.
 const FEW: usize = 4;
 
 /// Why it is not known of these cards; what holds for several is said once.
-pub(super) fn reasons(cards: &[GpuForecast], steps: usize) -> Vec<String> {
+pub(super) fn format_reasons(cards: &[GpuForecast], steps: usize) -> Vec<String> {
     let mut said: Vec<String> = Vec::new();
     for card in cards {
         for one in &card.not_judged {
@@ -34,7 +34,7 @@ fn reason(card: &GpuForecast, one: &InconclusiveReason, steps: usize) -> Vec<Str
                 lines
                     .iter()
                     .take(FEW)
-                    .map(|line| format!("  {}", read(line))),
+                    .map(|line| format!("  {}", format_value_read(line))),
             );
             if lines.len() > FEW {
                 said.push(format!("  {} more: --json has them", lines.len() - FEW));
@@ -51,7 +51,7 @@ fn reason(card: &GpuForecast, one: &InconclusiveReason, steps: usize) -> Vec<Str
                 "Not known beyond the {} that {} watched: batches have different shapes ({}{more}). The \
                  largest of them, {}, is in the figures; whether a larger one comes is not known. Have the \
                  command give its largest batch first, or all of one size",
-                counted(steps as u64, "step"),
+                format_count(steps as u64, "step"),
                 if steps == 1 { "was" } else { "were" },
                 some.join("; "),
                 shape(largest)
@@ -63,9 +63,9 @@ fn reason(card: &GpuForecast, one: &InconclusiveReason, steps: usize) -> Vec<Str
         } => vec![format!(
             "Not known beyond the {} that were watched: steps ask for different amounts ({} to {} in all). \
              The largest of them is in the figures; whether a larger one comes is not known",
-            counted(steps as u64, "step"),
-            size(*least_bytes),
-            size(*most_bytes)
+            format_count(steps as u64, "step"),
+            format_bytes(*least_bytes),
+            format_bytes(*most_bytes)
         )],
         InconclusiveReason::Later { lines } => {
             let what = format!(
@@ -75,17 +75,17 @@ fn reason(card: &GpuForecast, one: &InconclusiveReason, steps: usize) -> Vec<Str
             let lines = lines
                 .iter()
                 .take(FEW)
-                .map(|line| format!("  {}", evaluation(line)));
+                .map(|line| format!("  {}", format_evaluation(line)));
             std::iter::once(what).chain(lines).collect()
         }
     }
 }
 
 /// The line of an evaluation, and its text.
-pub(super) fn evaluation(line: &UnreachedEvaluation) -> String {
+pub(super) fn format_evaluation(line: &UnreachedEvaluation) -> String {
     match line.code.as_str() {
-        "" => at(&line.at),
-        code => format!("{}: {}", at(&line.at), shown(code)),
+        "" => format_source_line(&line.at),
+        code => format!("{}: {}", format_source_line(&line.at), printable_text(code)),
     }
 }
 
@@ -116,7 +116,7 @@ fn values(card: &str, why: &UnboundedReason, with: &[ValueTrial]) -> String {
         }
         UnboundedReason::Fails { kind } => format!(
             "values of the card decide what it does, and with others than zeros it failed by itself, with {}",
-            shown(kind)
+            printable_text(kind)
         ),
         UnboundedReason::Unanswered => {
             "values of the card are read for which nothing but zeros can be given".to_owned()
@@ -139,9 +139,9 @@ fn tried(one: &ValueTrial) -> String {
     let fits = match one.verdict {
         FitOutcome::DoesNotFit => "does not fit".to_owned(),
         _ => {
-            let reserved = one
-                .reserved_bytes
-                .map_or(String::new(), |bytes| format!(", {} reserved", size(bytes)));
+            let reserved = one.reserved_bytes.map_or(String::new(), |bytes| {
+                format!(", {} reserved", format_bytes(bytes))
+            });
             format!("fits{reserved}")
         }
     };

@@ -22,7 +22,7 @@ pub(super) struct Free {
 }
 
 impl Free {
-    pub(super) fn of(command: &[String], seen: &ProbeReport) -> Self {
+    pub(super) fn from_probe_report(command: &[String], seen: &ProbeReport) -> Self {
         Self {
             command: command.to_vec(),
             lines: lines(seen),
@@ -44,7 +44,7 @@ fn lines(seen: &ProbeReport) -> Vec<SourceLine> {
 }
 
 /// Whether the forecast of a trial hangs on values, which is tried where any are read.
-pub(super) fn judge(
+pub(super) fn classify_by_trials(
     asked: &mut TrialContext<'_>,
     wanted: &TrialRequest<'_>,
     zeros: &ProbeReport,
@@ -56,7 +56,7 @@ pub(super) fn judge(
         .max(AT_LEAST)
         .min(asked.args.time);
     let mut tried = 0;
-    values::judge(zeros, |answers: &SubstituteValues| {
+    values::classify_dependence(zeros, |answers: &SubstituteValues| {
         if tried == 0 {
             say(
                 asked.global,
@@ -71,12 +71,12 @@ pub(super) fn judge(
             work: false,
             ..wanted.clone()
         };
-        Ok::<_, Failure>(watched(asked.run(wanted))?.map(|done| done.seen.clone()))
+        Ok::<_, Failure>(optional_output(asked.run_trial(wanted))?.map(|done| done.seen.clone()))
     })
 }
 
 /// Nothing where the command left nothing: it failed by itself. That a trial could not be made is an error.
-pub(super) fn watched(done: Result<TrialOutput>) -> Result<Option<TrialOutput>> {
+pub(super) fn optional_output(done: Result<TrialOutput>) -> Result<Option<TrialOutput>> {
     match done {
         Err(failure) if failure.exit_code() == exit::BAD_INPUT => Ok(None),
         done => done.map(Some),
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn what_hangs_on_no_values_holds_where_the_same_lines_read() {
         let command = ["python".to_owned(), "a.py".to_owned()];
-        let free = Free::of(&command, &seen(&[3, 9]));
+        let free = Free::from_probe_report(&command, &seen(&[3, 9]));
         assert!(free.holds_of(&command, &seen(&[9, 3, 3])));
         // As `if torch.cuda.get_device_capability() >= (9, 0)` leads elsewhere.
         assert!(!free.holds_of(&command, &seen(&[3, 12])));

@@ -41,7 +41,7 @@ impl fmt::Display for FlagRange {
 
 impl FlagRange {
     /// The command with that value in place of its own; at its end where it has none.
-    pub(super) fn command(&self, command: &[String], value: u64) -> Vec<String> {
+    pub(super) fn command_with_value(&self, command: &[String], value: u64) -> Vec<String> {
         let begin = format!("{}=", self.flag);
         let mut words: Vec<String> = Vec::with_capacity(command.len() + 2);
         let mut rest = command.iter();
@@ -67,7 +67,7 @@ impl FlagRange {
     }
 
     /// The largest value that fits, found by halving: what needs more never fits where less does not.
-    pub(super) fn largest<E>(
+    pub(super) fn find_largest_fitting<E>(
         &self,
         mut fits: impl FnMut(u64) -> Result<bool, E>,
     ) -> Result<Option<u64>, E> {
@@ -123,7 +123,7 @@ mod tests {
     fn the_commands_own_value_is_replaced() {
         let of = |text: &str, command: &str| {
             let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
-            vary(text).command(&words, 9).join(" ")
+            vary(text).command_with_value(&words, 9).join(" ")
         };
         assert_eq!(of("-b=1..2", "python t.py"), "python t.py -b=9");
         assert_eq!(of("-b 1..2", "python t.py"), "python t.py -b 9");
@@ -137,7 +137,7 @@ mod tests {
         let one = vary("-b=3..1000");
         for largest in [0, 3, 4, 77, 999, 1000, 2000] {
             let mut tried = 0;
-            let found = one.largest(|value| {
+            let found = one.find_largest_fitting(|value| {
                 tried += 1;
                 Ok::<bool, ()>(value <= largest)
             });
@@ -145,6 +145,6 @@ mod tests {
             assert_eq!(found, Ok(expected));
             assert!(tried <= 12, "{tried}");
         }
-        assert_eq!(one.largest(|_| Err(7)), Err(7));
+        assert_eq!(one.find_largest_fitting(|_| Err(7)), Err(7));
     }
 }

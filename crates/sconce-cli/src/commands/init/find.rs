@@ -34,12 +34,12 @@ const KNOWN: [&str; 6] = [
 /// Scripts that are taken for the command, in their order.
 const SCRIPTS: [&str; 2] = ["train.py", "main.py"];
 
-pub(super) fn script(folder: &Path) -> Option<&'static str> {
+pub(super) fn find_script(folder: &Path) -> Option<&'static str> {
     SCRIPTS.into_iter().find(|name| folder.join(name).is_file())
 }
 
 /// The file that a person named.
-pub(super) fn read(folder: &Path, path: &Path) -> Result<ImportCandidate> {
+pub(super) fn read_source(folder: &Path, path: &Path) -> Result<ImportCandidate> {
     let unknown = || InitError::Unknown {
         path: path.to_owned(),
     };
@@ -48,7 +48,9 @@ pub(super) fn read(folder: &Path, path: &Path) -> Result<ImportCandidate> {
         return Err(InitError::Missing { path }.into());
     }
     let name = path.file_name().and_then(|name| name.to_str());
-    let kind = name.and_then(ImportFormat::of).ok_or_else(unknown)?;
+    let kind = name
+        .and_then(ImportFormat::from_file_name)
+        .ok_or_else(unknown)?;
     let named = path.to_str().ok_or_else(unknown)?;
     let named = named.strip_prefix("./").unwrap_or(named).to_owned();
     let adopted = adopted(folder, path, kind, &named)?;
@@ -61,14 +63,14 @@ pub(super) fn read(folder: &Path, path: &Path) -> Result<ImportCandidate> {
 }
 
 /// The first file of the folder that names packages; where none does, the first that is one.
-pub(super) fn look(folder: &Path) -> Result<Option<ImportCandidate>> {
+pub(super) fn find_source(folder: &Path) -> Result<Option<ImportCandidate>> {
     let here: Vec<&'static str> = KNOWN
         .into_iter()
         .filter(|name| folder.join(name).is_file())
         .collect();
     let mut found: Option<ImportCandidate> = None;
     for name in &here {
-        let kind = ImportFormat::of(name).expect("its name is a known one");
+        let kind = ImportFormat::from_file_name(name).expect("its name is a known one");
         let adopted = match adopted(folder, &folder.join(name), kind, name) {
             Ok(adopted) => adopted,
             // Settings of other tools, or an environment.yml of another program.
@@ -131,8 +133,8 @@ fn adopted(
         })
     })?;
     let beside = |path: &str| beside(folder, path);
-    sconce_import::text(kind, &bytes)
-        .and_then(|text| sconce_import::adopt(kind, named, text, &beside))
+    sconce_import::decode_text(kind, &bytes)
+        .and_then(|text| sconce_import::import_spec(kind, named, text, &beside))
         .map_err(|source| {
             let path = path.strip_prefix(".").unwrap_or(path).to_owned();
             Problem::Adopt(InitError::Adopt { path, source })
@@ -141,14 +143,19 @@ fn adopted(
 
 /// A file of the folder that the source names. A link that leaves the folder is not followed.
 fn beside(folder: &Path, path: &str) -> Option<String> {
-    let kind = path.rsplit('/').next().and_then(ImportFormat::of);
+    let kind = path
+        .rsplit('/')
+        .next()
+        .and_then(ImportFormat::from_file_name);
     let kind = kind.unwrap_or(ImportFormat::Requirements);
     let whole = folder.join(path).canonicalize().ok()?;
     if !whole.starts_with(folder.canonicalize().ok()?) {
         return None;
     }
     let bytes = bytes(&whole, kind.limit_bytes()).ok()?;
-    sconce_import::text(kind, &bytes).ok().map(str::to_owned)
+    sconce_import::decode_text(kind, &bytes)
+        .ok()
+        .map(str::to_owned)
 }
 
 /// At most one byte more than `limit`, which tells that it is too large. Only of a file: a pipe
@@ -180,7 +187,7 @@ mod tests {
     fn the_first_that_names_packages_is_taken() {
         let used = |files: &[(&str, &str)]| {
             let folder = folder(files);
-            let found = look(folder.path()).unwrap();
+            let found = find_source(folder.path()).unwrap();
             found.map(|found| (found.path, found.others))
         };
         assert_eq!(used(&[("a.py", "")]), None);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use sconce_import::{NoteKind, grouped};
+use sconce_import::{NoteKind, group_by_reason};
 use sconce_schema::Spec;
 use sconce_schema::spec::WORKSPACE;
 
@@ -11,7 +11,7 @@ use super::find::ImportCandidate;
 use crate::style::OutputStyle;
 
 /// A spec to begin with, which runs as it is.
-pub(super) fn small(name: &str) -> String {
+pub(super) fn render_minimal_spec(name: &str) -> String {
     format!(
         r#"# What the environment is made of, and what runs in it: `sconce run`.
 name = "{name}"
@@ -35,9 +35,9 @@ command = ["python", "-c", "import torch; print(torch.__version__, torch.cuda.is
 }
 
 /// The adopted spec, with what was left out above it.
-pub(super) fn adopted(found: &ImportCandidate) -> String {
+pub(super) fn render_imported_spec(found: &ImportCandidate) -> String {
     let mut text = format!("# Made by `sconce init` from {}.\n", plain(&found.path));
-    let left: Vec<String> = grouped(&found.adopted.notes)
+    let left: Vec<String> = group_by_reason(&found.adopted.notes)
         .iter()
         .filter(|group| group.outcome == NoteKind::LeftOut)
         .map(|group| format!("#   {}: {}\n", things(&group.things), group.why))
@@ -74,7 +74,7 @@ fn plain(path: &str) -> String {
 }
 
 /// What is said on the terminal.
-pub(super) fn said(
+pub(super) fn render_summary(
     found: Option<&ImportCandidate>,
     target: &Path,
     spec: &Spec,
@@ -91,7 +91,7 @@ pub(super) fn said(
     if !found.others.is_empty() {
         let _ = write!(text, " (also here: {})", found.others.join(", "));
     }
-    for group in grouped(&found.adopted.notes) {
+    for group in group_by_reason(&found.adopted.notes) {
         let what = things(&group.things);
         let label = match group.outcome {
             NoteKind::LeftOut => style.warn("left out:"),
@@ -116,7 +116,7 @@ pub(super) fn said(
 }
 
 /// The same as data.
-pub(super) fn json(
+pub(super) fn as_json(
     found: Option<&ImportCandidate>,
     target: &Path,
     spec: &Spec,

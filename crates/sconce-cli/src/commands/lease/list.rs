@@ -5,7 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use sconce_host::{GpuMonitor as _, Roots, owners};
 use sconce_lease::{
-    LeaseGpu, LeaseSummary, Overview, QueueEntry, UnleasedProcess, outsiders, person,
+    LeaseGpu, LeaseSummary, Overview, QueueEntry, UnleasedProcess, list_unleased_processes,
+    user_by_uid,
 };
 use sconce_schema::exit;
 
@@ -15,18 +16,18 @@ use crate::leases::{self, LeaseClient};
 use crate::output;
 use crate::places::SconceDirs;
 use crate::style::OutputStyle;
-use crate::table::table;
+use crate::table::format_table;
 
 const MISSING: &str = "–";
 
-pub(super) fn list(json: bool, global: &GlobalArgs) -> Result<u8> {
+pub(super) fn list_leases(json: bool, global: &GlobalArgs) -> Result<u8> {
     let places = SconceDirs::find(global)?;
-    let (host, nvml) = leases::machine();
+    let (host, nvml) = leases::read_host_profile();
     let loaded = nvml
         .as_ref()
         .map(|nvml| nvml as &dyn sconce_host::GpuMonitor);
-    let cards = leases::cards(&host, loaded);
-    let overview = LeaseClient::find(&places.leases, cards)?.look()?;
+    let cards = leases::list_lease_gpus(&host, loaded);
+    let overview = LeaseClient::open(&places.leases, cards)?.query_overview()?;
     let roots = Roots::default();
     let keys: BTreeMap<u32, String> = overview
         .cards
@@ -37,13 +38,13 @@ pub(super) fn list(json: bool, global: &GlobalArgs) -> Result<u8> {
         .iter()
         .flat_map(|nvml| keys.keys().map(|&index| nvml.sample(index)))
         .collect();
-    let who = |pid| owners::owner(&roots, pid).map(|owner| (owner.uid, owner.command));
-    let parents = |pid| owners::parents(&roots, pid);
-    let outside = outsiders(&samples, &overview.leases, &keys, &who, &parents);
-    output::data(&if json {
+    let who = |pid| owners::read_owner(&roots, pid).map(|owner| (owner.uid, owner.command));
+    let parents = |pid| owners::list_ancestors(&roots, pid);
+    let outside = list_unleased_processes(&samples, &overview.leases, &keys, &who, &parents);
+    output::write_data(&if json {
         as_json(&overview, &outside)
     } else {
-        let name = |uid| person(uid).name;
+        let name = |uid| user_by_uid(uid).name;
         as_text(&overview, &outside, &name, &OutputStyle::for_stdout())
     })?;
     Ok(exit::OK)
@@ -66,7 +67,7 @@ fn as_text(
         parts.push("this machine has no card that could be leased".to_owned());
     } else {
         let rows: Vec<_> = card_rows(overview);
-        parts.push(table(
+        parts.push(format_table(
             ["CARD", "NAME", "HOLDER", "LEASE", "LEFT", ""],
             &rows,
             style,
@@ -82,8 +83,10 @@ fn as_text(
                     waiting.user.clone(),
                     waiting.id.to_string(),
                     waiting.cards.to_string(),
-                    waiting.for_s.map_or_else(|| MISSING.to_owned(), span),
-                    span(overview.now_s.saturating_sub(waiting.asked_s)),
+                    waiting
+                        .for_s
+                        .map_or_else(|| MISSING.to_owned(), format_duration),
+                    format_duration(overview.now_s.saturating_sub(waiting.asked_s)),
                     waiting.start_s.map_or_else(
                         || MISSING.to_owned(),
                         |start| format!("in {}", left(start.saturating_sub(overview.now_s))),
@@ -105,7 +108,7 @@ fn as_text(
             "EXPECTED START",
             "WHY",
         ];
-        parts.push(table(heads, &rows, style));
+        parts.push(format_table(heads, &rows, style));
     }
     let mut notes = Vec::new();
     for process in outside {
@@ -146,7 +149,7 @@ fn card_rows(overview: &Overview) -> Vec<[String; 6]> {
         if let Some(idle) = lease.and_then(|lease| lease.idle_s) {
             let warned = lease.is_some_and(|lease| lease.warned);
             let then = if warned { ", will be taken back" } else { "" };
-            remark.push(format!("unused for {}{then}", span(idle)));
+            remark.push(format!("unused for {}{then}", format_duration(idle)));
         }
         [
             index,
@@ -183,11 +186,11 @@ fn describe(card: &LeaseGpu) -> String {
 
 /// Names of processes and reasons are anyone's text.
 fn tame(text: &str) -> String {
-    sconce_base::text::printable(text, 200)
+    sconce_base::text::to_printable(text, 200)
 }
 
 /// `3 h 20 min`; the shortest that says enough.
-pub(super) fn span(seconds: u64) -> String {
+pub(super) fn format_duration(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds} s"),
@@ -199,11 +202,11 @@ pub(super) fn span(seconds: u64) -> String {
     }
 }
 
-/// As [`span`], of a time that is still to come: what was 1 h a second ago is not 59 min.
+/// As [`format_duration`], of a time that is still to come: what was 1 h a second ago is not 59 min.
 fn left(seconds: u64) -> String {
     match seconds {
-        0..60 => span(seconds),
-        _ => span(seconds.next_multiple_of(60)),
+        0..60 => format_duration(seconds),
+        _ => format_duration(seconds.next_multiple_of(60)),
     }
 }
 
@@ -218,7 +221,7 @@ fn in_words(start_s: Option<u64>) -> String {
 }
 
 /// What is said of a place in the queue.
-pub(crate) fn waiting(waiting: &QueueEntry) -> String {
+pub(crate) fn format_queue_position(waiting: &QueueEntry) -> String {
     let (place, start) = (waiting.place, in_words(waiting.start_s));
     let why = waiting.why.as_ref().map_or_else(String::new, |why| {
         // A window's reason is the owner's text.
@@ -228,7 +231,7 @@ pub(crate) fn waiting(waiting: &QueueEntry) -> String {
 }
 
 /// What is said to whoever does not wait.
-pub(super) fn expected(start_s: Option<u64>) -> String {
+pub(super) fn format_expected_start(start_s: Option<u64>) -> String {
     format!("with --wait: {}", in_words(start_s))
 }
 
@@ -240,7 +243,7 @@ mod tests {
 
     #[test]
     fn spans() {
-        let said = [0, 59, 60, 3_599, 3_600, 12_000, 86_400, 100_000].map(span);
+        let said = [0, 59, 60, 3_599, 3_600, 12_000, 86_400, 100_000].map(format_duration);
         let expected = [
             "0 s",
             "59 s",
@@ -263,7 +266,7 @@ mod tests {
             key: format!("k{index}"),
             index,
             name: Some("NVIDIA L4".to_owned()),
-            memory: Some(Bytes::gib(24)),
+            memory: Some(Bytes::from_gib(24)),
         };
         let lease = |id, user: &str, cards: &[&str], until_s, idle_s| LeaseSummary {
             id,
@@ -313,7 +316,7 @@ mod tests {
             pid: 812,
             uid: 1002,
             command: "python".to_owned(),
-            memory: Bytes::gib(10),
+            memory: Bytes::from_gib(10),
             lease: None,
         }];
         let name = |_| "dana".to_owned();

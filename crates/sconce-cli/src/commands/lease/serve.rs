@@ -13,13 +13,13 @@ use sconce_host::{GpuMonitor as _, NvmlMonitor, Roots};
 use sconce_lease::service::{self, ConnectionQuotas, LeaseServiceOptions, Peer};
 use sconce_lease::{
     AccountCache, Database, Handles, LeaseError, LeaseGpu, LeaseRequest, LeaseResponse, LeaseState,
-    LocalSystem, Millis, Policy, UtilizationSample, idle_events, is_group, is_user, keep,
+    LocalSystem, Millis, Policy, UtilizationSample, idle_events, is_group, is_user, push_sample,
 };
 use sconce_schema::exit;
 
 use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
-use crate::leases::{self, FOLDER, POLICY, SOCKET, policy};
+use crate::leases::{self, FOLDER, POLICY, SOCKET, read_policy};
 use crate::output;
 
 /// Time between two readings of the cards, at most and at least, milliseconds.
@@ -75,9 +75,9 @@ impl Service {
     /// Reads what the owner wrote.
     fn heed(&self) -> Result<()> {
         // Without the file nobody has ids but their own.
-        let text = crate::input::text(Path::new(SUBORDINATES)).unwrap_or_default();
+        let text = crate::input::read_text(Path::new(SUBORDINATES)).unwrap_or_default();
         self.people.set_subordinates(&text);
-        *lock(&self.policy) = policy(Path::new(POLICY))?;
+        *lock(&self.policy) = read_policy(Path::new(POLICY))?;
         Ok(())
     }
 
@@ -90,7 +90,7 @@ impl Service {
         if *refused != why
             && let Some(wrong) = wrong
         {
-            output::say(&wrong.text(&crate::style::OutputStyle::for_stderr()));
+            output::print_message(&wrong.render_text(&crate::style::OutputStyle::for_stderr()));
         }
         *refused = why;
     }
@@ -107,11 +107,11 @@ impl Service {
         if known {
             return;
         }
-        let found = policy.cautions(cards, &is_user, &is_group);
+        let found = policy.list_warnings(cards, &is_user, &is_group);
         watched.looked_at = Some((policy, cards, Instant::now()));
         let before = std::mem::replace(&mut *lock(&self.cautions), found.clone());
         for caution in found.iter().filter(|caution| !before.contains(caution)) {
-            output::say(&format!("warning: {POLICY}: {caution}"));
+            output::print_message(&format!("warning: {POLICY}: {caution}"));
         }
     }
 
@@ -130,15 +130,16 @@ impl Service {
 
     fn answer(&self, peer: &Peer, ask: &LeaseRequest) -> Result<LeaseResponse, LeaseError> {
         let policy = lock(&self.policy).clone();
-        let person = match self.people.admit(peer.uid, &policy, ask) {
+        let person = match self.people.authorize_request(peer.uid, &policy, ask) {
             Ok(person) => person,
             Err(refusal) => return Ok(LeaseResponse::Refused(refusal)),
         };
         let world = self.world();
-        let process = peer.process(&world);
-        let decided = lock(&self.database).decide(&policy, &world, &person, process, ask)?;
+        let process = peer.find_process(&world);
+        let decided =
+            lock(&self.database).write_decision(&policy, &world, &person, process, ask)?;
         // The next one is answered while the disk writes.
-        let mut answer = decided.kept()?;
+        let mut answer = decided.sync_to_disk()?;
         if let LeaseResponse::Overview(overview) = &mut answer {
             overview.remarks.extend(self.remarks(peer.uid));
         }
@@ -152,7 +153,7 @@ impl Service {
         let loaded = nvml
             .as_ref()
             .map(|nvml| nvml as &dyn sconce_host::GpuMonitor);
-        *lock(&self.cards) = leases::cards(&host, loaded);
+        *lock(&self.cards) = leases::list_lease_gpus(&host, loaded);
         let (world, policy) = (self.world(), lock(&self.policy).clone());
         let samples: BTreeMap<String, Option<u32>> = world
             .cards
@@ -163,11 +164,11 @@ impl Service {
                 (card.key.clone(), percent)
             })
             .collect();
-        lock(&self.database).note(&policy, &world, |state: &LeaseState| {
+        lock(&self.database).record_events(&policy, &world, |state: &LeaseState| {
             readings.retain(|id, _| state.leases.iter().any(|lease| lease.id == *id));
             for lease in &state.leases {
                 let reading = reading(state.now_ms, &lease.cards, &samples);
-                keep(readings.entry(lease.id).or_default(), reading);
+                push_sample(readings.entry(lease.id).or_default(), reading);
             }
             idle_events(state, &policy, readings)
         })?;
@@ -187,7 +188,7 @@ fn reading(
     }
 }
 
-pub(super) fn serve(global: &GlobalArgs) -> Result<u8> {
+pub(super) fn serve_leases(global: &GlobalArgs) -> Result<u8> {
     if !rustix::process::geteuid().is_root() {
         return Err(CliError::NotRoot.into());
     }
@@ -214,19 +215,19 @@ pub(super) fn serve(global: &GlobalArgs) -> Result<u8> {
     };
     let host = leases::machine_with(&mut watched.nvml);
     let loaded = watched.nvml.as_ref();
-    let cards = leases::cards(
+    let cards = leases::list_lease_gpus(
         &host,
         loaded.map(|nvml| nvml as &dyn sconce_host::GpuMonitor),
     );
     if !global.quiet {
         let many = if cards.len() == 1 { "card" } else { "cards" };
-        output::say(&format!("leases of {} {many}, at {SOCKET}", cards.len()));
+        output::print_message(&format!("leases of {} {many}, at {SOCKET}", cards.len()));
     }
     *lock(&service.cards) = cards;
     let serving = LeaseServiceOptions {
         bounds: ConnectionQuotas::default(),
-        identify: &service::peer,
-        charged: &|uid| service.people.charged(uid),
+        identify: &service::identify_peer,
+        charged: &|uid| service.people.charged_uid(uid),
         answer: &|peer, ask| service.answer(peer, ask),
         stop: &|| false,
     };
@@ -239,7 +240,7 @@ pub(super) fn serve(global: &GlobalArgs) -> Result<u8> {
             while ended.recv_timeout(service.read_after()) == Err(RecvTimeoutError::Timeout) {
                 service.heed_again();
                 if let Err(error) = service.watch(&mut watched) {
-                    output::say(&crate::failure::with_causes(&error));
+                    output::print_message(&crate::failure::with_causes(&error));
                 }
                 service.caution(&mut watched);
             }

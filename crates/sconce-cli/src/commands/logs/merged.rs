@@ -22,12 +22,12 @@ pub(super) struct MergedLogs {
 impl MergedLogs {
     pub(super) fn open(folder: &Path, names: Vec<String>) -> Self {
         let mut merged = Self { logs: Vec::new() };
-        merged.add(folder, names);
+        merged.add_new_logs(folder, names);
         merged
     }
 
     /// Those of these that are not there yet.
-    pub(super) fn add(&mut self, folder: &Path, names: Vec<String>) {
+    pub(super) fn add_new_logs(&mut self, folder: &Path, names: Vec<String>) {
         for name in names {
             if self.logs.iter().all(|(known, _)| *known != name) {
                 let source = LogReader::open(folder, &name);
@@ -47,15 +47,15 @@ impl MergedLogs {
             .logs
             .iter_mut()
             .enumerate()
-            .filter_map(|(at, (_, log))| Some((log.peek(complete)?.stamp.clone(), at)));
+            .filter_map(|(at, (_, log))| Some((log.peek_line(complete)?.stamp.clone(), at)));
         let (_, at) = stamps.min()?;
         let (name, log) = self.logs.get_mut(at)?;
-        Some((name, log.take()?))
+        Some((name, log.take_line()?))
     }
 }
 
 /// A line as it is printed, with its log's name where several are shown.
-pub(super) fn shown(name: Option<&str>, stamped: bool, line: &LogLine) -> Vec<u8> {
+pub(super) fn format_line(name: Option<&str>, stamped: bool, line: &LogLine) -> Vec<u8> {
     let mut text = Vec::new();
     if let Some(name) = name {
         text.extend_from_slice(format!("{name} | ").as_bytes());
@@ -72,8 +72,8 @@ pub(super) fn shown(name: Option<&str>, stamped: bool, line: &LogLine) -> Vec<u8
 pub(crate) fn last_lines(folder: &Path, name: &str, count: usize) -> Vec<String> {
     let mut source = LogReader::open(folder, name);
     let mut last = VecDeque::new();
-    while source.peek(true).is_some() {
-        if let Some(line) = source.take() {
+    while source.peek_line(true).is_some() {
+        if let Some(line) = source.take_line() {
             last.push_back(line.text);
         }
         if last.len() > count {
@@ -101,7 +101,7 @@ pub(crate) struct Follower {
 
 impl Follower {
     /// Begins; the logs need not be there yet. `None` where no thread can be had.
-    pub(crate) fn begin(folder: PathBuf, names: Vec<String>) -> Option<Self> {
+    pub(crate) fn start(folder: PathBuf, names: Vec<String>) -> Option<Self> {
         let ended = Arc::new(AtomicBool::new(false));
         let until = Arc::clone(&ended);
         let follow = move || {
@@ -121,7 +121,7 @@ impl Follower {
     }
 
     /// The run has ended: prints the rest.
-    pub(crate) fn end(self) {
+    pub(crate) fn finish(self) {
         self.ended.store(true, Ordering::Release);
         let _ = self.thread.join();
     }
@@ -130,7 +130,7 @@ impl Follower {
 /// False when nobody reads it any more.
 fn print_all(logs: &mut MergedLogs, complete: bool) -> Result<bool> {
     while let Some((name, line)) = logs.next(complete) {
-        if !output::bytes(&shown(Some(name), false, &line))? {
+        if !output::write_bytes(&format_line(Some(name), false, &line))? {
             return Ok(false);
         }
     }
@@ -144,7 +144,7 @@ mod tests {
 
     fn written(name: &str, text: &[u8]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        let path = logs::file(folder.path(), name, 0);
+        let path = logs::log_path(folder.path(), name, 0);
         std::fs::create_dir(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
         folder
@@ -164,13 +164,13 @@ mod tests {
     fn lines_of_several_come_by_their_time() {
         let at = |second| format!("2026-11-22T10:23:2{second}.123Z");
         let folder = written("a", format!("{} 1\n{} 3\n", at(1), at(3)).as_bytes());
-        let other = logs::file(folder.path(), "b", 0);
+        let other = logs::log_path(folder.path(), "b", 0);
         std::fs::write(other, format!("{} 2\n{} half", at(2), at(4))).unwrap();
         let mut merged = MergedLogs::open(folder.path(), vec!["a".to_owned(), "b".to_owned()]);
         let mut all = |complete| {
             let mut lines = Vec::new();
             while let Some((name, line)) = merged.next(complete) {
-                lines.push(String::from_utf8(shown(Some(name), false, &line)).unwrap());
+                lines.push(String::from_utf8(format_line(Some(name), false, &line)).unwrap());
             }
             lines
         };

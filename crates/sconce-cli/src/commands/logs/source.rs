@@ -41,9 +41,10 @@ impl LogReader {
     /// A log that is not there has no lines yet.
     pub(super) fn open(folder: &Path, name: &str) -> Self {
         let numbers = (0..=logs::KEPT).rev();
-        let files = numbers.filter_map(|number| File::open(logs::file(folder, name, number)).ok());
+        let files =
+            numbers.filter_map(|number| File::open(logs::log_path(folder, name, number)).ok());
         Self {
-            path: logs::file(folder, name, 0),
+            path: logs::log_path(folder, name, 0),
             files: files.map(BufReader::new).collect(),
             buffer: Vec::new(),
             whole: false,
@@ -53,7 +54,7 @@ impl LogReader {
     }
 
     /// The next line, which stays the next; with `complete` also one without its end.
-    pub(super) fn peek(&mut self, complete: bool) -> Option<&LogLine> {
+    pub(super) fn peek_line(&mut self, complete: bool) -> Option<&LogLine> {
         if self.next.is_none() {
             while !self.whole && self.read() {}
             if self.whole || complete && !self.buffer.is_empty() {
@@ -66,7 +67,7 @@ impl LogReader {
     }
 
     /// The line that was looked at.
-    pub(super) fn take(&mut self) -> Option<LogLine> {
+    pub(super) fn take_line(&mut self) -> Option<LogLine> {
         self.next.take()
     }
 
@@ -133,8 +134,8 @@ mod tests {
 
     fn all(source: &mut LogReader, complete: bool) -> Vec<String> {
         let mut lines = Vec::new();
-        while source.peek(complete).is_some() {
-            let line = source.take().unwrap();
+        while source.peek_line(complete).is_some() {
+            let line = source.take_line().unwrap();
             lines.push(String::from_utf8_lossy(&line.text).into_owned());
         }
         lines
@@ -143,7 +144,7 @@ mod tests {
     #[test]
     fn files_are_read_from_the_oldest_on_and_followed_through_their_change() {
         let folder = tempfile::tempdir().unwrap();
-        let at = |number| logs::file(folder.path(), "web", number);
+        let at = |number| logs::log_path(folder.path(), "web", number);
         std::fs::create_dir(at(0).parent().unwrap()).unwrap();
         std::fs::write(at(1), format!("{T} old\n{T} cut")).unwrap();
         std::fs::write(at(0), format!(" in two\n{T} new\n{T} half")).unwrap();
@@ -163,7 +164,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut source = LogReader::open(folder.path(), "web");
         assert_eq!(all(&mut source, true), Vec::<String>::new());
-        let path = logs::file(folder.path(), "web", 0);
+        let path = logs::log_path(folder.path(), "web", 0);
         std::fs::create_dir(path.parent().unwrap()).unwrap();
         let mut bytes = vec![b'x'; 3 << 20];
         bytes.extend_from_slice(b"\n\xff\xfe\n\n");

@@ -9,13 +9,13 @@ use clap::Args;
 use sconce_memory::analysis::{self, FunctionChange, MemoryTotals, ReportDiff};
 use sconce_schema::exit;
 
-use super::words::{read, shown, signed, size};
+use super::words::{analyze_snapshot_file, format_bytes, format_signed_bytes, printable_text};
 use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
 use crate::outputs::{self, OutputForm};
 use crate::page::TextLayout;
-use crate::table::table;
+use crate::table::format_table;
 
 /// Places without --all.
 const FEW: usize = 10;
@@ -40,27 +40,31 @@ pub(crate) struct MemoryDiffArgs {
 }
 
 /// Says what differs. Exit code 1 where anything does, as diff(1).
-pub(crate) fn diff(args: &MemoryDiffArgs, global: &GlobalArgs) -> Result<u8> {
+pub(crate) fn diff_snapshots(args: &MemoryDiffArgs, global: &GlobalArgs) -> Result<u8> {
     let html = outputs::find_beside(
         args.html.as_deref(),
         OutputForm::Text,
         &[&args.before, &args.after],
     )?;
-    outputs::share(&[html.as_ref()], args.json)?;
-    let found = analysis::diff(&read(&args.before)?, &read(&args.after)?);
+    outputs::claim_stdout(&[html.as_ref()], args.json)?;
+    let found = analysis::diff_reports(
+        &analyze_snapshot_file(&args.before)?,
+        &analyze_snapshot_file(&args.after)?,
+    );
     if let Some(output) = html {
-        let name = |path: &Path| shown(&path.file_name().unwrap_or_default().to_string_lossy());
-        let whole = page::page(&name(&args.before), &name(&args.after), &found);
+        let name =
+            |path: &Path| printable_text(&path.file_name().unwrap_or_default().to_string_lossy());
+        let whole = page::render_page(&name(&args.before), &name(&args.after), &found);
         outputs::write(output, whole.as_bytes(), global)?;
     }
     if args.json {
-        output::data(&serde_json::to_string_pretty(&found).unwrap_or_default())?;
+        output::write_data(&serde_json::to_string_pretty(&found).unwrap_or_default())?;
     } else if args.html.is_some() {
         // It is all on the page.
     } else if !found.is_empty() {
-        output::data(&text(&found, args.all, &TextLayout::stdout()))?;
+        output::write_data(&text(&found, args.all, &TextLayout::for_stdout()))?;
     } else if !global.quiet {
-        output::say("nothing differs in what they say");
+        output::print_message("nothing differs in what they say");
     }
     Ok(if found.is_empty() { exit::OK } else { exit::NO })
 }
@@ -68,7 +72,7 @@ pub(crate) fn diff(args: &MemoryDiffArgs, global: &GlobalArgs) -> Result<u8> {
 fn text(found: &ReportDiff, all: bool, page: &TextLayout) -> String {
     let mut text = String::new();
     for said in settings(found) {
-        let _ = writeln!(text, "{}", page.wrapped(&said, 0, 2));
+        let _ = writeln!(text, "{}", page.wrap_text(&said, 0, 2));
     }
     for device in &found.devices {
         if !text.is_empty() {
@@ -81,14 +85,14 @@ fn text(found: &ReportDiff, all: bool, page: &TextLayout) -> String {
         );
         let rows = figures(device.before.as_ref(), device.after.as_ref());
         let heads = ["", "before", "after", "change"];
-        let _ = writeln!(text, "{}", table(heads, &rows, &page.style));
+        let _ = writeln!(text, "{}", format_table(heads, &rows, &page.style));
         if device.changes.is_empty() {
             continue;
         }
         let few = if all { usize::MAX } else { FEW };
         let rows: Vec<[String; 4]> = device.changes.iter().take(few).map(cells).collect();
         let heads = ["change", "before", "after", "what filled the peak"];
-        let _ = writeln!(text, "\n{}", table(heads, &rows, &page.style));
+        let _ = writeln!(text, "\n{}", format_table(heads, &rows, &page.style));
         let more = device.changes.len().saturating_sub(few);
         if more > 0 {
             let _ = writeln!(text, "{more} more: --all shows them");
@@ -108,10 +112,10 @@ fn settings(found: &ReportDiff) -> Vec<String> {
 }
 
 fn cells(change: &FunctionChange) -> [String; 4] {
-    let cell = |bytes: Option<u64>| bytes.map_or("–".to_owned(), size);
+    let cell = |bytes: Option<u64>| bytes.map_or("–".to_owned(), format_bytes);
     let place = change.place.as_deref();
     [
-        signed(change.growth_bytes()),
+        format_signed_bytes(change.growth_bytes()),
         cell(change.before_bytes),
         cell(change.after_bytes),
         place.unwrap_or("no Python, or not recorded").to_owned(),
@@ -121,7 +125,7 @@ fn cells(change: &FunctionChange) -> [String; 4] {
 fn quoted(value: &str) -> String {
     match value {
         "" => "nothing".to_owned(),
-        value => shown(value),
+        value => printable_text(value),
     }
 }
 
@@ -134,12 +138,12 @@ fn figures(before: Option<&MemoryTotals>, after: Option<&MemoryTotals>) -> Vec<[
         ("reserved at the end", |one| one.reserved_bytes),
         ("free, kept by live blocks", |one| one.stuck_bytes),
     ];
-    let cell = |bytes: Option<u64>| bytes.map_or("–".to_owned(), size);
+    let cell = |bytes: Option<u64>| bytes.map_or("–".to_owned(), format_bytes);
     let rows = rows.into_iter().map(|(name, of)| {
         let (first, second) = (before.map(of), after.map(of));
         let change = first.zip(second);
         let change = change.map_or("–".to_owned(), |(first, second)| {
-            signed(i128::from(second) - i128::from(first))
+            format_signed_bytes(i128::from(second) - i128::from(first))
         });
         [name.to_owned(), cell(first), cell(second), change]
     });

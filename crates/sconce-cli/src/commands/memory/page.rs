@@ -9,12 +9,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use sconce_memory::analysis::{EntryKind, MemoryTimeline, TimelineGroup, timeline};
+use sconce_memory::analysis::{EntryKind, MemoryTimeline, TimelineGroup, build_timeline};
 use sconce_memory::snapshot::Snapshot;
 use serde::Serialize;
 
-use super::words::{category, frame_of, place, sure};
-use crate::html::{STYLE, escaped, filled};
+use super::words::{format_category, format_certainty, format_location, frame_of};
+use crate::html::{STYLE, escape_html, fill_template};
 
 const PAGE: &str = include_str!("page/page.html");
 const CSS: &str = include_str!("page/page.css");
@@ -47,22 +47,22 @@ struct Line {
 }
 
 /// The page of a snapshot. `title` names it; `report` is what is said of it in words.
-pub(super) fn page(title: &str, snapshot: &Snapshot, report: &str) -> String {
-    let devices = snapshot.devices().into_iter();
+pub(super) fn render_page(title: &str, snapshot: &Snapshot, report: &str) -> String {
+    let devices = snapshot.device_numbers().into_iter();
     let cards: Vec<GpuPage> = devices
-        .filter_map(|device| Some(card(device, &timeline(snapshot, device)?)))
+        .filter_map(|device| Some(card(device, &build_timeline(snapshot, device)?)))
         .filter(|card| card.length > 0)
         .collect();
     // In JSON a `<` can only stand in a text.
     let data = serde_json::to_string(&cards).unwrap_or_else(|_| "[]".to_owned());
     let data = data.replace('<', "\\u003c");
     let style = format!("{STYLE}{CSS}");
-    filled(
+    fill_template(
         PAGE,
         &[
-            ("TITLE", &escaped(title)),
+            ("TITLE", &escape_html(title)),
             ("CSS", &style),
-            ("REPORT", &escaped(report)),
+            ("REPORT", &escape_html(report)),
             ("DATA", &data),
             ("JS", JS),
         ],
@@ -84,12 +84,12 @@ fn card(device: u64, timeline: &MemoryTimeline) -> GpuPage {
 }
 
 fn line(group: &TimelineGroup) -> Line {
-    let kind = category(group.category);
+    let kind = format_category(group.category);
     Line {
-        place: place(group.place.as_ref()),
+        place: format_location(group.place.as_ref()),
         category: group.category,
         kind,
-        purpose: match sure(group.certainty) {
+        purpose: match format_certainty(group.certainty) {
             "" => kind.to_owned(),
             sure => format!("{kind}, {sure}"),
         },
@@ -166,7 +166,7 @@ mod tests {
         let bytes: &[u8] =
             include_bytes!("../../../../sconce-memory/tests/fixtures/torch-2.15-oom.pickle");
         let snapshot = read(bytes, &SnapshotLimits::default()).unwrap();
-        let whole = page("a</title><script>", &snapshot, "<b>{{JS}} & </pre>");
+        let whole = render_page("a</title><script>", &snapshot, "<b>{{JS}} & </pre>");
         assert!(whole.contains("<title>a&lt;/title&gt;&lt;script&gt;</title>"));
         assert!(whole.contains("&lt;b&gt;{{JS}} &amp; &lt;/pre&gt;"));
         let data = whole.split_once("type=\"application/json\">").unwrap().1;

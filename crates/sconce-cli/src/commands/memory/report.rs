@@ -11,7 +11,10 @@ use sconce_memory::analysis::{
 use sconce_schema::exit;
 
 use super::page;
-use super::words::{category, counted, frame_of, open, place, share, shown, signed, size, sure};
+use super::words::{
+    format_bytes, format_category, format_certainty, format_count, format_location, format_percent,
+    format_signed_bytes, frame_of, printable_text, read_snapshot,
+};
 use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
@@ -44,25 +47,25 @@ pub(crate) struct MemoryReportArgs {
 }
 
 /// Says what filled the memory.
-pub(crate) fn report(args: &MemoryReportArgs, global: &GlobalArgs) -> Result<u8> {
+pub(crate) fn report_snapshot(args: &MemoryReportArgs, global: &GlobalArgs) -> Result<u8> {
     let html = outputs::find_beside(args.html.as_deref(), OutputForm::Text, &[&args.snapshot])?;
-    outputs::share(&[html.as_ref()], args.json)?;
-    let snapshot = open(&args.snapshot)?;
-    let report = analysis::report(&snapshot);
+    outputs::claim_stdout(&[html.as_ref()], args.json)?;
+    let snapshot = read_snapshot(&args.snapshot)?;
+    let report = analysis::analyze_snapshot(&snapshot);
     if let Some(output) = html {
         let name = args.snapshot.file_name().unwrap_or_default();
-        let title = format!("Memory of {}", shown(&name.to_string_lossy()));
-        let said = text(&report, true, &TextLayout::file());
-        let whole = page::page(&title, &snapshot, &said);
+        let title = format!("Memory of {}", printable_text(&name.to_string_lossy()));
+        let said = text(&report, true, &TextLayout::for_file());
+        let whole = page::render_page(&title, &snapshot, &said);
         outputs::write(output, whole.as_bytes(), global)?;
         if !args.json {
             return Ok(exit::OK);
         }
     }
     if args.json {
-        output::data(&serde_json::to_string_pretty(&report).unwrap_or_default())?;
+        output::write_data(&serde_json::to_string_pretty(&report).unwrap_or_default())?;
     } else {
-        output::data(&text(&report, args.all, &TextLayout::stdout()))?;
+        output::write_data(&text(&report, args.all, &TextLayout::for_stdout()))?;
     }
     Ok(exit::OK)
 }
@@ -80,7 +83,7 @@ fn text(report: &SnapshotReport, all: bool, page: &TextLayout) -> String {
         ReportTextOptions { page, all, grows }.device(&mut text, device);
     }
     if let Some(bytes) = report.pinned_host_bytes {
-        let _ = writeln!(text, "\npinned host memory: {}", size(bytes));
+        let _ = writeln!(text, "\npinned host memory: {}", format_bytes(bytes));
     }
     if report.devices.is_empty() {
         text.push_str("the snapshot says nothing of any card\n");
@@ -101,12 +104,15 @@ impl ReportTextOptions<'_> {
     }
 
     fn say(&self, text: &mut String, said: &str) {
-        let _ = writeln!(text, "  {}", self.page.wrapped(said, DETAIL, DETAIL));
+        let _ = writeln!(text, "  {}", self.page.wrap_text(said, DETAIL, DETAIL));
     }
 
     fn more(&self, text: &mut String, count: usize, bytes: u64) {
         if count > 0 {
-            let line = format!("{:>10}  in {count} more: --all shows them", size(bytes));
+            let line = format!(
+                "{:>10}  in {count} more: --all shows them",
+                format_bytes(bytes)
+            );
             let _ = writeln!(text, "{}", self.page.style.dim(&line));
         }
     }
@@ -117,14 +123,14 @@ impl ReportTextOptions<'_> {
             Some(traced) => format!(
                 "card {}: {} at its peak, {} reserved",
                 device.device,
-                size(traced.peak.filled.bytes),
-                size(traced.peak_reserved_bytes)
+                format_bytes(traced.peak.filled.bytes),
+                format_bytes(traced.peak_reserved_bytes)
             ),
             None => format!(
                 "card {}: {} live, {} reserved when the snapshot was taken",
                 device.device,
-                size(device.now.bytes),
-                size(device.fragments.reserved_bytes)
+                format_bytes(device.now.bytes),
+                format_bytes(device.fragments.reserved_bytes)
             ),
         };
         let _ = writeln!(text, "{}", style.warn(&head));
@@ -152,7 +158,7 @@ impl ReportTextOptions<'_> {
         }
         self.say(text, &said);
         if traced.live_before_bytes > 0 {
-            let before = size(traced.live_before_bytes);
+            let before = format_bytes(traced.live_before_bytes);
             self.say(
                 text,
                 &format!("the history begins within the run: {before} were live before it"),
@@ -181,29 +187,33 @@ impl ReportTextOptions<'_> {
     fn filled(&self, text: &mut String, filled: &MemoryBreakdown, when: &str) {
         self.head(text, &format!("What filled it {when}"));
         for group in &filled.categories {
-            let sure = match sure(group.certainty) {
+            let sure = match format_certainty(group.certainty) {
                 "" => String::new(),
                 sure => format!(" ({sure})"),
             };
             let what = match group.category {
                 MemoryCategory::Backward => "backward: gradients and what they need",
-                other => category(other),
+                other => format_category(other),
             };
-            let share = share(group.bytes, filled.bytes);
-            let _ = writeln!(text, "{:>10}  {share}  {what}{sure}", size(group.bytes));
+            let share = format_percent(group.bytes, filled.bytes);
+            let _ = writeln!(
+                text,
+                "{:>10}  {share}  {what}{sure}",
+                format_bytes(group.bytes)
+            );
         }
         self.head(text, "by line");
         let few = self.few();
         for group in filled.places.iter().take(few) {
-            let share = share(group.bytes, filled.bytes);
+            let share = format_percent(group.bytes, filled.bytes);
             let what = match group.category {
                 MemoryCategory::Other => String::new(),
-                other => format!(", {}", category(other)),
+                other => format!(", {}", format_category(other)),
             };
-            let blocks = counted(group.blocks, "block");
-            let said = format!("{} ({blocks}{what})", place(group.place.as_ref()));
-            let said = self.page.wrapped(&said, 19, 19);
-            let _ = writeln!(text, "{:>10}  {share}  {said}", size(group.bytes));
+            let blocks = format_count(group.blocks, "block");
+            let said = format!("{} ({blocks}{what})", format_location(group.place.as_ref()));
+            let said = self.page.wrap_text(&said, 19, 19);
+            let _ = writeln!(text, "{:>10}  {share}  {said}", format_bytes(group.bytes));
             if self.all {
                 self.stack(text, &group.stack, 19);
             }
@@ -220,9 +230,9 @@ impl ReportTextOptions<'_> {
         }
         self.head(text, "by module");
         for (module, group) in named.iter().take(few) {
-            let share = share(group.bytes, filled.bytes);
-            let said = self.page.wrapped(&shown(module), 19, 19);
-            let _ = writeln!(text, "{:>10}  {share}  {said}", size(group.bytes));
+            let share = format_percent(group.bytes, filled.bytes);
+            let said = self.page.wrap_text(&printable_text(module), 19, 19);
+            let _ = writeln!(text, "{:>10}  {share}  {said}", format_bytes(group.bytes));
         }
         let rest = named.get(few..).unwrap_or_default();
         self.more(text, rest.len(), sum(rest.iter().map(|(_, one)| one.bytes)));
@@ -251,12 +261,12 @@ impl ReportTextOptions<'_> {
             let grown = leak.last_bytes.saturating_sub(leak.first_bytes);
             let said = format!(
                 "{} (+{} in {} {unit}s)",
-                place(leak.place.as_ref()),
-                size(grown),
+                format_location(leak.place.as_ref()),
+                format_bytes(grown),
                 leaks.units
             );
-            let said = self.page.wrapped(&said, 12, 12);
-            let rate = signed(leak.bytes_per_unit.into());
+            let said = self.page.wrap_text(&said, 12, 12);
+            let rate = format_signed_bytes(leak.bytes_per_unit.into());
             let _ = writeln!(text, "{rate:>10}  {said}");
             self.stack(text, &leak.stack, 12);
         }
@@ -268,18 +278,24 @@ impl ReportTextOptions<'_> {
             count => format!(" ({count} requests failed; this is one of the last)"),
         };
         self.head(text, &format!("Why a request failed{times}"));
-        let or_none = |bytes: Option<u64>| bytes.map_or("–".to_owned(), size);
+        let or_none = |bytes: Option<u64>| bytes.map_or("–".to_owned(), format_bytes);
         let rows = [
             ("asked for", or_none(oom.asked_bytes)),
             ("free on the card", or_none(oom.device_free_bytes)),
-            ("reserved", size(oom.reserved_bytes)),
-            ("of it free, for this stream", size(oom.free_bytes)),
-            ("the largest free block", size(oom.largest_free_bytes)),
+            ("reserved", format_bytes(oom.reserved_bytes)),
+            ("of it free, for this stream", format_bytes(oom.free_bytes)),
+            (
+                "the largest free block",
+                format_bytes(oom.largest_free_bytes),
+            ),
         ];
         for (name, figure) in rows {
             let _ = writeln!(text, "  {name:28}{figure:>10}");
         }
-        self.say(text, &format!("asked at {}", place(oom.place.as_ref())));
+        self.say(
+            text,
+            &format!("asked at {}", format_location(oom.place.as_ref())),
+        );
         let said = match oom.reason {
             OomReason::TooMuch => format!(
                 "{} too much: no other order of blocks would have made it fit",
@@ -304,7 +320,7 @@ impl ReportTextOptions<'_> {
         if let Some(bytes) = oom.in_the_way_bytes.filter(|&bytes| bytes > 0) {
             let said = format!(
                 "with {} less in one segment it would have fitted:",
-                size(bytes)
+                format_bytes(bytes)
             );
             self.say(text, &said);
             self.pins(text, &oom.in_the_way);
@@ -324,10 +340,10 @@ impl ReportTextOptions<'_> {
             }
         }
         for (pin, bytes, blocks) in rows.into_iter().take(self.few()) {
-            let blocks = counted(blocks, "block");
-            let said = format!("{} ({blocks})", place(pin.place.as_ref()));
-            let said = self.page.wrapped(&said, 16, 16);
-            let _ = writeln!(text, "{:>14}  {said}", size(bytes));
+            let blocks = format_count(blocks, "block");
+            let said = format!("{} ({blocks})", format_location(pin.place.as_ref()));
+            let said = self.page.wrap_text(&said, 16, 16);
+            let _ = writeln!(text, "{:>14}  {said}", format_bytes(bytes));
             if self.all {
                 self.stack(text, &pin.stack, 16);
             }
@@ -360,7 +376,7 @@ impl ReportTextOptions<'_> {
             );
         }
         for (name, bytes) in rows {
-            let figure = bytes.map_or("–".to_owned(), size);
+            let figure = bytes.map_or("–".to_owned(), format_bytes);
             let _ = writeln!(text, "  {name:40}{figure:>10}");
         }
         let much = found.stuck_bytes as f64 >= found.reserved_bytes as f64 * MUCH_STUCK;
@@ -370,12 +386,12 @@ impl ReportTextOptions<'_> {
         self.head(text, "Segments that live blocks keep");
         let few = if self.all { usize::MAX } else { 3 };
         for segment in found.pinned.iter().take(few) {
-            let blocks = counted(segment.live_blocks as u64, "live block");
+            let blocks = format_count(segment.live_blocks as u64, "live block");
             let said = format!(
                 "{} of {} free, kept by {} in {blocks}:",
-                size(segment.free_bytes),
-                size(segment.total_bytes),
-                size(segment.live_bytes)
+                format_bytes(segment.free_bytes),
+                format_bytes(segment.total_bytes),
+                format_bytes(segment.live_bytes)
             );
             self.say(text, &said);
             self.pins(text, &segment.pins);

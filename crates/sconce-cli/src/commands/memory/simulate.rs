@@ -16,7 +16,7 @@ use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
 use crate::output;
 use crate::page::TextLayout;
-use crate::table::table;
+use crate::table::format_table;
 
 /// Out-of-memory errors that are shown; --json has all.
 const MOST_ERRORS: usize = 3;
@@ -66,7 +66,7 @@ impl Hint for MallocAsync {
 }
 
 /// Runs the program. Memory that runs out is an answer, and no failure.
-pub(super) fn simulate(args: &SimulateArgs, global: &GlobalArgs) -> Result<u8> {
+pub(super) fn simulate_program(args: &SimulateArgs, global: &GlobalArgs) -> Result<u8> {
     let settings = AllocatorSettings::parse(&args.conf, args.torch)?;
     if settings.malloc_async {
         return Err(MallocAsync.into());
@@ -76,28 +76,28 @@ pub(super) fn simulate(args: &SimulateArgs, global: &GlobalArgs) -> Result<u8> {
     let mut seen = SimulationTotals::default();
     let mut text = String::new();
     let ended = lines(&args.program, global, |line| {
-        if let Some(answer) = runner.line(line)? {
+        if let Some(answer) = runner.run_line(line)? {
             seen.count(&answer);
             if args.json {
                 text += &serde_json::to_string(&answer).unwrap_or_default();
                 text.push('\n');
             }
             if text.len() > PIECE {
-                output::data(&std::mem::take(&mut text))?;
+                output::write_data(&std::mem::take(&mut text))?;
             }
         }
         Ok(())
     });
     if !text.is_empty() {
-        output::data(&text)?;
+        output::write_data(&text)?;
     }
     ended?;
     let stats = runner.allocator().stats();
     if args.json {
-        let stats = serde_json::json!({ "stats": stats.named() });
-        output::data(&stats.to_string())?;
+        let stats = serde_json::json!({ "stats": stats.counters_by_name() });
+        output::write_data(&stats.to_string())?;
     } else {
-        output::data(&shown(args, &seen, &runner, &TextLayout::stdout()))?;
+        output::write_data(&shown(args, &seen, &runner, &TextLayout::for_stdout()))?;
     }
     Ok(exit::OK)
 }
@@ -116,7 +116,7 @@ fn lines(
     let mut from: Box<dyn BufRead> = match path == Path::new("-") {
         true => {
             if io::stdin().is_terminal() && !global.quiet {
-                output::say("type the calls, then press Ctrl-D");
+                output::print_message("type the calls, then press Ctrl-D");
             }
             Box::new(io::stdin().lock())
         }
@@ -176,7 +176,7 @@ fn shown(
     let _ = write!(
         text,
         "{} lines, {} requests, ",
-        runner.lines(),
+        runner.line_count(),
         seen.requests
     );
     let _ = match seen.refused {
@@ -205,7 +205,7 @@ fn shown(
         row("inactive split", &stats.inactive_split_bytes),
     ];
     let heads = ["", "PEAK", "NOW", "LARGE POOL", "SMALL POOL"];
-    let _ = writeln!(text, "{}\n", table(heads, &rows, style));
+    let _ = writeln!(text, "{}\n", format_table(heads, &rows, style));
     let _ = writeln!(
         text,
         "{} calls for memory of the card, {} to give it back, {} retries after emptying the cache",
@@ -215,7 +215,7 @@ fn shown(
         let _ = writeln!(
             text,
             "{}",
-            page.wrapped(&format!("line {line}: {error}"), 0, 2)
+            page.wrap_text(&format!("line {line}: {error}"), 0, 2)
         );
     }
     let more = seen.refused - seen.errors.len() as u64;

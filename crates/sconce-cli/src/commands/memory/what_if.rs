@@ -13,7 +13,7 @@ use sconce_memory::replay::{
 use sconce_schema::finding::Certainty;
 use sconce_schema::{Bytes, exit};
 
-use super::words::{counted, open, shown, size};
+use super::words::{format_bytes, format_count, printable_text, read_snapshot};
 use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
@@ -63,8 +63,8 @@ pub(crate) struct WhatIfArgs {
 /// Plays the snapshot's trace under other settings.
 pub(super) fn what_if(args: &WhatIfArgs, global: &GlobalArgs) -> Result<u8> {
     let html = outputs::find_beside(args.html.as_deref(), OutputForm::Text, &[&args.snapshot])?;
-    outputs::share(&[html.as_ref()], args.json)?;
-    let snapshot = open(&args.snapshot)?;
+    outputs::claim_stdout(&[html.as_ref()], args.json)?;
+    let snapshot = read_snapshot(&args.snapshot)?;
     let question = WhatIfQuery {
         version: args.torch,
         capacity: args.capacity.map(|bytes| bytes.0),
@@ -74,13 +74,13 @@ pub(super) fn what_if(args: &WhatIfArgs, global: &GlobalArgs) -> Result<u8> {
     let answer = replay::what_if(&snapshot, &question)?;
     if let Some(output) = html {
         let name = args.snapshot.file_name().unwrap_or_default();
-        let whole = page::page(&shown(&name.to_string_lossy()), &answer);
+        let whole = page::render_page(&printable_text(&name.to_string_lossy()), &answer);
         outputs::write(output, whole.as_bytes(), global)?;
     }
     if args.json {
-        output::data(&serde_json::to_string_pretty(&answer).unwrap_or_default())?;
+        output::write_data(&serde_json::to_string_pretty(&answer).unwrap_or_default())?;
     } else if args.html.is_none() {
-        output::data(&text(&answer, args.all, &TextLayout::stdout()))?;
+        output::write_data(&text(&answer, args.all, &TextLayout::for_stdout()))?;
     }
     Ok(exit::OK)
 }
@@ -104,7 +104,7 @@ struct WhatIfText<'a> {
 
 impl WhatIfText<'_> {
     fn say(&self, text: &mut String, said: &str) {
-        let _ = writeln!(text, "  {}", self.page.wrapped(said, DETAIL, DETAIL));
+        let _ = writeln!(text, "  {}", self.page.wrap_text(said, DETAIL, DETAIL));
     }
 
     fn device(&self, text: &mut String, device: &DeviceWhatIf) {
@@ -160,11 +160,11 @@ impl WhatIfText<'_> {
         let style = &self.page.style;
         let today = device.today.peak_reserved_bytes;
         let failed = format!("{:>7}", failed(one));
-        let failed = match one.failed() {
+        let failed = match one.failed_request_count() {
             0 => failed,
             _ => style.error(&failed),
         };
-        let reserved = size(one.peak_reserved_bytes);
+        let reserved = format_bytes(one.peak_reserved_bytes);
         let change = change(one.peak_reserved_bytes, today);
         // Settings are one word, which is copied: where it does not fit, it stands below.
         let name = match self.page.fits(SETTINGS, name) {
@@ -183,7 +183,11 @@ impl WhatIfText<'_> {
             return self.say(text, &verdict(device));
         };
         self.say(text, &self.page.style.hint(&verdict(device)));
-        let _ = writeln!(text, "    PYTORCH_CUDA_ALLOC_CONF={}", shown(&best.conf));
+        let _ = writeln!(
+            text,
+            "    PYTORCH_CUDA_ALLOC_CONF={}",
+            printable_text(&best.conf)
+        );
         if best.saved > 0 {
             self.say(text, AFTER);
         }
@@ -195,8 +199,8 @@ fn trust(device: &DeviceWhatIf) -> String {
     let was = &device.as_it_was;
     let peaks = format!(
         "played again as it was: {} reserved at its peak, {} in the snapshot",
-        size(was.outcome.peak_reserved_bytes),
-        size(device.peak_reserved_bytes)
+        format_bytes(was.outcome.peak_reserved_bytes),
+        format_bytes(device.peak_reserved_bytes)
     );
     match was.certainty {
         Certainty::Certain => {
@@ -206,11 +210,11 @@ fn trust(device: &DeviceWhatIf) -> String {
             "{peaks}; the same after {} of {} calls, and at most {} off",
             was.same_calls,
             device.calls,
-            size(was.farthest_bytes)
+            format_bytes(was.farthest_bytes)
         ),
         Certainty::Possible => format!(
             "{peaks}; {} off at worst: what follows is no more than a hint",
-            size(was.farthest_bytes)
+            format_bytes(was.farthest_bytes)
         ),
     }
 }
@@ -227,7 +231,7 @@ fn stands_on(answer: &WhatIf, device: &DeviceWhatIf) -> Vec<String> {
     let mut all = vec![format!("rules of {torch}")];
     let said = match device.room {
         Some(room) => {
-            let bytes = size(room.bytes);
+            let bytes = format_bytes(room.bytes);
             match room.source {
                 CapacitySource::Given => format!("{bytes} of the card for PyTorch, as you say"),
                 CapacitySource::FailedRequest => {
@@ -248,8 +252,8 @@ fn stands_on(answer: &WhatIf, device: &DeviceWhatIf) -> Vec<String> {
         let said = format!(
             "the history begins within the run, with {} live and {} reserved: all settings \
                  below begin with the live blocks alone, which is an approximation",
-            size(device.live_before_bytes),
-            size(device.reserved_before_bytes)
+            format_bytes(device.live_before_bytes),
+            format_bytes(device.reserved_before_bytes)
         );
         all.push(said);
     }
@@ -268,35 +272,44 @@ fn verdict(device: &DeviceWhatIf) -> String {
         _ => "",
     };
     let Some(best) = &device.best else {
-        let said = match device.today.failed() {
+        let said = match device.today.failed_request_count() {
             0 => "no settings that were tried reserve less",
             _ => "no settings that were tried would have given the memory",
         };
         return said.to_owned();
     };
-    if best.failed() < device.today.failed() {
-        let left = match best.failed() {
+    if best.failed_request_count() < device.today.failed_request_count() {
+        let left = match best.failed_request_count() {
             0 => "no request would have failed".to_owned(),
-            left => format!("{} would have failed", counted(left, "request")),
+            left => format!("{} would have failed", format_count(left, "request")),
         };
-        format!("{left}{sure}, instead of {}, with", device.today.failed())
+        format!(
+            "{left}{sure}, instead of {}, with",
+            device.today.failed_request_count()
+        )
     } else {
         let less = device.today.peak_reserved_bytes;
         let less = less.saturating_sub(best.peak_reserved_bytes);
-        format!("{} less would be reserved{sure} with", size(less))
+        format!("{} less would be reserved{sure} with", format_bytes(less))
     }
 }
 
 /// Settings that were looked through, the best first.
 fn in_order(device: &DeviceWhatIf) -> Vec<&ReplayOutcome> {
     let mut searched: Vec<&ReplayOutcome> = device.searched.iter().collect();
-    searched.sort_by_key(|one| (one.failed(), one.peak_reserved_bytes, one.conf.len()));
+    searched.sort_by_key(|one| {
+        (
+            one.failed_request_count(),
+            one.peak_reserved_bytes,
+            one.conf.len(),
+        )
+    });
     searched
 }
 
 /// Failed requests, as a row tells them.
 fn failed(one: &ReplayOutcome) -> String {
-    match (one.failed(), one.saved) {
+    match (one.failed_request_count(), one.saved) {
         (0, 0) => "–".to_owned(),
         (0, _) => "avoided".to_owned(),
         (failed, _) => failed.to_string(),
@@ -307,9 +320,9 @@ fn failed(one: &ReplayOutcome) -> String {
 fn head(device: &DeviceWhatIf) -> String {
     let failed = match device.oom_count {
         0 => String::new(),
-        count => format!(", {} failed", counted(count, "request")),
+        count => format!(", {} failed", format_count(count, "request")),
     };
-    let peak = size(device.peak_reserved_bytes);
+    let peak = format_bytes(device.peak_reserved_bytes);
     format!(
         "card {}: {peak} reserved at its peak{failed}",
         device.device
@@ -322,7 +335,8 @@ fn telling<'o>(searched: &[&'o ReplayOutcome], today: &ReplayOutcome) -> Vec<&'o
     let parts = |one: &ReplayOutcome| one.conf.split(',').map(str::to_owned).collect::<Vec<_>>();
     let as_good = |one: &ReplayOutcome, other: &ReplayOutcome| {
         let (one_peak, other_peak) = (one.peak_reserved_bytes, other.peak_reserved_bytes);
-        one.failed() <= other.failed() && one_peak as f64 <= other_peak as f64 * SAME
+        one.failed_request_count() <= other.failed_request_count()
+            && one_peak as f64 <= other_peak as f64 * SAME
     };
     let needless = |one: &&ReplayOutcome| {
         let own = parts(one);
@@ -350,6 +364,6 @@ fn change(now: u64, before: u64) -> String {
 fn named(conf: &str) -> String {
     match conf.trim() {
         "" => "default settings".to_owned(),
-        conf => shown(conf),
+        conf => printable_text(conf),
     }
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use sconce_base::text::printable;
+use sconce_base::text::to_printable;
 use sconce_memory::analysis::{self, MemoryCategory, SnapshotReport, SourceLocation};
 use sconce_memory::snapshot::{self, Snapshot, SnapshotLimits};
 use sconce_schema::Bytes;
@@ -15,12 +15,12 @@ use crate::failure::{CliError, Result};
 const WIDEST: usize = 120;
 
 /// Reads a snapshot and says what is in it.
-pub(crate) fn read(path: &Path) -> Result<SnapshotReport> {
-    Ok(analysis::report(&open(path)?))
+pub(crate) fn analyze_snapshot_file(path: &Path) -> Result<SnapshotReport> {
+    Ok(analysis::analyze_snapshot(&read_snapshot(path)?))
 }
 
 /// Reads a snapshot.
-pub(crate) fn open(path: &Path) -> Result<Snapshot> {
+pub(crate) fn read_snapshot(path: &Path) -> Result<Snapshot> {
     let file = File::open(path).map_err(|source| CliError::File {
         action: "read",
         path: path.to_owned(),
@@ -33,12 +33,12 @@ pub(crate) fn open(path: &Path) -> Result<Snapshot> {
     })
 }
 
-pub(crate) fn size(bytes: u64) -> String {
+pub(crate) fn format_bytes(bytes: u64) -> String {
     Bytes(bytes).to_string()
 }
 
-pub(crate) fn signed(bytes: i128) -> String {
-    let size = size(u64::try_from(bytes.unsigned_abs()).unwrap_or(u64::MAX));
+pub(crate) fn format_signed_bytes(bytes: i128) -> String {
+    let size = format_bytes(u64::try_from(bytes.unsigned_abs()).unwrap_or(u64::MAX));
     match bytes {
         0 => "–".to_owned(),
         n if n > 0 => format!("+{size}"),
@@ -47,7 +47,7 @@ pub(crate) fn signed(bytes: i128) -> String {
 }
 
 /// `train.py:36 step`.
-pub(crate) fn place(place: Option<&SourceLocation>) -> String {
+pub(crate) fn format_location(place: Option<&SourceLocation>) -> String {
     let Some(place) = place else {
         return "no Python: autograd's thread, or not recorded".to_owned();
     };
@@ -56,21 +56,21 @@ pub(crate) fn place(place: Option<&SourceLocation>) -> String {
         Some(line) => format!("{file}:{line} {}", place.function),
         None => format!("{file} {}", place.function),
     };
-    printable(&text, WIDEST)
+    to_printable(&text, WIDEST)
 }
 
 /// One frame of a stack; of an installed package without the folder that packages are in.
 pub(crate) fn frame_of(frame: &str) -> String {
     let installed = frame.rsplit_once("-packages/").map(|(_, path)| path);
-    shown(installed.unwrap_or(frame))
+    printable_text(installed.unwrap_or(frame))
 }
 
 /// A text of a snapshot, without what a terminal would obey.
-pub(crate) fn shown(text: &str) -> String {
-    printable(text, WIDEST)
+pub(crate) fn printable_text(text: &str) -> String {
+    to_printable(text, WIDEST)
 }
 
-pub(crate) fn category(category: MemoryCategory) -> &'static str {
+pub(crate) fn format_category(category: MemoryCategory) -> &'static str {
     match category {
         MemoryCategory::Parameters => "parameters",
         MemoryCategory::Activations => "activations",
@@ -83,7 +83,7 @@ pub(crate) fn category(category: MemoryCategory) -> &'static str {
     }
 }
 
-pub(crate) fn sure(certainty: Certainty) -> &'static str {
+pub(crate) fn format_certainty(certainty: Certainty) -> &'static str {
     match certainty {
         Certainty::Certain => "",
         Certainty::Likely => "likely",
@@ -91,14 +91,14 @@ pub(crate) fn sure(certainty: Certainty) -> &'static str {
     }
 }
 
-pub(crate) fn counted(count: u64, what: &str) -> String {
+pub(crate) fn format_count(count: u64, what: &str) -> String {
     match count {
         1 => format!("1 {what}"),
         count => format!("{count} {what}s"),
     }
 }
 
-pub(crate) fn share(part: u64, whole: u64) -> String {
+pub(crate) fn format_percent(part: u64, whole: u64) -> String {
     match whole {
         0 => "    –".to_owned(),
         whole => format!("{:>3.0} %", part as f64 * 100.0 / whole as f64),

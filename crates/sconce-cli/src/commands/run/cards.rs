@@ -27,8 +27,8 @@ pub(super) struct GpuAssignment {
 }
 
 /// Whether `host` has the cards that `wanted` names, before anything is fetched for them.
-pub(super) fn check(host: &HostProfile, wanted: &GpuRequest) -> Result<()> {
-    sconce_host::select(cards_of(host), wanted)?;
+pub(super) fn validate_gpu_request(host: &HostProfile, wanted: &GpuRequest) -> Result<()> {
+    sconce_host::select_gpus(cards_of(host), wanted)?;
     Ok(())
 }
 
@@ -39,7 +39,7 @@ fn cards_of(host: &HostProfile) -> &[GpuDevice] {
 impl GpuAssignment {
     /// Those of `host` that `wanted` names, for a run of so many `cpus`; with `asked`, somebody asked
     /// for them, and is told where there are none. Files that their edits need are made below `scratch`.
-    pub(super) fn choose(
+    pub(super) fn select_gpus(
         host: &HostProfile,
         wanted: &GpuRequest,
         asked: bool,
@@ -47,13 +47,13 @@ impl GpuAssignment {
         scratch: &Path,
         global: &GlobalArgs,
     ) -> Result<Self> {
-        let chosen = sconce_host::select(cards_of(host), wanted)?;
+        let chosen = sconce_host::select_gpus(cards_of(host), wanted)?;
         let indices: Vec<u32> = chosen.iter().map(|card| card.index).collect();
         info!(?wanted, ?indices, there = cards_of(host).len(), "cards");
         if chosen.is_empty() {
             if asked && *wanted == GpuRequest::All && !global.quiet {
                 let style = OutputStyle::for_stderr();
-                output::say(
+                output::print_message(
                     &style.dim("gpus: this machine has no NVIDIA card; running on the CPU"),
                 );
             }
@@ -65,10 +65,10 @@ impl GpuAssignment {
             });
         }
         let folder = format!("{}.private", sconce_base::random_name());
-        let files = RunTempDir::make(&scratch.join("edits").join(folder))?;
+        let files = RunTempDir::create(&scratch.join("edits").join(folder))?;
         let edits = sconce_host::edits_for(host, &chosen, &Roots::default(), files.path())?;
         Ok(Self {
-            near: limits::near(&chosen, host, cpus),
+            near: limits::place_near_gpus(&chosen, host, cpus),
             edits,
             given: chosen.into_iter().map(GpuDevice::summary).collect(),
             files: Some(files),

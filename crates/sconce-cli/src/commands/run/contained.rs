@@ -15,7 +15,7 @@ use super::cards::GpuAssignment;
 use super::held::RunSession;
 use super::leased::LeasedGpus;
 use super::nvml::NvmlLoad;
-use super::request::started;
+use super::request::common_start_event;
 use crate::args::{GlobalArgs, RunFlags};
 use crate::failure::Result;
 use crate::kernels::KernelCacheGuard;
@@ -68,14 +68,16 @@ impl ContainedRun {
         called: &CommandInvocation<'_>,
         idle_work: Box<dyn FnOnce() + '_>,
     ) -> Result<u8> {
-        let gpus = self.nvml.complete(&mut self.host);
+        let gpus = self.nvml.finish_loading(&mut self.host);
         let scratch = &called.places.scratch;
         // A run that makes no folder there itself still takes away what others left.
-        private::sweep(scratch);
+        private::remove_stale_dirs(scratch);
         let reached = gpus.as_deref();
-        let leased = LeasedGpus::take(&self.host, reached, &self.wish.gpus, called)?;
-        let wanted = leased.as_ref().map_or(&self.wish.gpus, LeasedGpus::cards);
-        let cards = GpuAssignment::choose(
+        let leased = LeasedGpus::acquire(&self.host, reached, &self.wish.gpus, called)?;
+        let wanted = leased
+            .as_ref()
+            .map_or(&self.wish.gpus, LeasedGpus::gpu_request);
+        let cards = GpuAssignment::select_gpus(
             &self.host,
             wanted,
             self.wish.asks_for_gpus,
@@ -112,16 +114,16 @@ impl ContainedRun {
         };
         let mut given = cards.given;
         if let Some(gpus) = &self.virtual_gpus {
-            gpus.give(&mut request, |_| None);
-            given.extend(gpus.summaries());
+            gpus.apply_to(&mut request, |_| None);
+            given.extend(gpus.gpu_summaries());
         }
         if let Some(probe) = &mut self.probe {
-            probe.give(&mut request, self.executor.shares_memory(), |_| None)?;
+            probe.apply_to(&mut request, self.executor.shares_memory(), |_| None)?;
         }
         if let Some(kernels) = &self.kernels {
-            kernels.give(&mut request);
+            kernels.apply_to(&mut request);
         }
-        let home = called.global.env.home();
+        let home = called.global.env.home_dir();
         let laid = match &self.beside {
             Some((services, lock)) => {
                 let private = services::private_folder(called.places, &request.id);
@@ -134,14 +136,14 @@ impl ContainedRun {
                     host_keys: &called.places.host_keys,
                     private: &private,
                 };
-                Some(given.give(&mut request)?)
+                Some(given.apply_to(&mut request)?)
             }
             None => None,
         };
         if !called.global.quiet {
             laid.iter()
                 .flat_map(|laid| &laid.notes)
-                .for_each(|note| output::say(note));
+                .for_each(|note| output::print_message(note));
         }
         let started = RunStarted {
             name: Some(self.name),
@@ -151,7 +153,7 @@ impl ContainedRun {
             runtime: self.executor.summary(),
             plan: self.probe.as_ref().and_then(Probe::plans),
             gpus: given,
-            ..started(&request, &self.host)
+            ..common_start_event(&request, &self.host)
         };
         let held = RunSession {
             places: called.places,
@@ -162,7 +164,7 @@ impl ContainedRun {
             json: called.json,
             global: called.global,
         };
-        let account = self.probe.as_ref().and_then(Probe::account);
+        let account = self.probe.as_ref().and_then(Probe::accounting_location);
         let done = held.run(&request, started, gpus, account, Some(idle_work));
         drop(cards.files);
         drop(leased);

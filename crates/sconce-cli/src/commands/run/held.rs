@@ -10,7 +10,7 @@ use sconce_run::{ControlOptions, Executor, RestartBackoff, RunOptions, RunOutcom
 use sconce_schema::event::RunStarted;
 use sconce_schema::request::RunRequest;
 
-use super::request::program;
+use super::request::current_exe;
 use crate::account::ProbeDirectory;
 use crate::args::GlobalArgs;
 use crate::commands::logs::Follower;
@@ -47,7 +47,7 @@ impl RunSession<'_> {
         idle_work: Option<Box<dyn FnOnce() + '_>>,
     ) -> Result<u8> {
         let options = RunOptions {
-            program: program()?,
+            program: current_exe()?,
             state_dir: self.places.scratch.clone(),
             keep: None,
             shared: match &account {
@@ -65,7 +65,7 @@ impl RunSession<'_> {
                 log_command: self.global.holds_run(),
                 restarts: RestartBackoff::default(),
             }),
-            waiting: self.global.holds_run().then(detach::caller).flatten(),
+            waiting: self.global.holds_run().then(detach::caller_pid).flatten(),
         };
         let follower = Cell::new(None);
         let mut recorder = Recorder::new(
@@ -77,12 +77,19 @@ impl RunSession<'_> {
             idle_work,
         );
         recorder.open = (request.services.iter())
-            .map(|service| (service.name.clone(), crate::services::openly(service)))
+            .map(|service| {
+                (
+                    service.name.clone(),
+                    crate::services::redacted_links(service),
+                )
+            })
             .collect();
         if self.global.holds_run() {
             let folder = self.places.runs.join(&request.id);
             let id = request.id.clone();
-            recorder.begun = Some(Box::new(move || crate::detach::settle(&folder, &id)));
+            recorder.begun = Some(Box::new(move || {
+                crate::detach::release_caller(&folder, &id)
+            }));
         } else {
             // Into a terminal, and not into the log of a run in the background: a token may be in one.
             let services = request.services.iter();
@@ -92,34 +99,35 @@ impl RunSession<'_> {
                 let folder = self.places.runs.join(&request.id);
                 let names = request.services.iter().map(|it| it.name.clone()).collect();
                 // A thread that was there before would get the signals that are to end the run.
-                let begin = || follower.set(Follower::begin(folder, names));
+                let begin = || follower.set(Follower::start(folder, names));
                 recorder.begun = Some(Box::new(begin));
             }
         }
         let outcome = sconce_run::run(request, self.executor, &options, &mut recorder);
         if let Some(follower) = follower.take() {
-            follower.end();
+            follower.finish();
         }
-        let outcome =
-            outcome.inspect_err(|error| recorder.failed(sconce_schema::Hint::exit_code(error)))?;
+        let outcome = outcome.inspect_err(|error| {
+            recorder.record_start_failure(sconce_schema::Hint::exit_code(error))
+        })?;
         if let Some(limit) = outcome.out_of_memory.and_then(|killed| killed.limit)
             && !recorder.has_begun()
         {
             return Err(CliError::TooLittleMemory { limit }.into());
         }
         self.tell(&outcome, &recorder)?;
-        Ok(outcome.exit.code())
+        Ok(outcome.exit.exit_code())
     }
 
     /// The report, and whatever went wrong beside the command.
     fn tell(&self, outcome: &RunOutcome, recorder: &Recorder<'_>) -> Result<()> {
         let style = OutputStyle::for_stderr();
         for path in &outcome.left_behind {
-            output::say(&style.warn(&format!("could not remove {}", path.display())));
+            output::print_message(&style.warn(&format!("could not remove {}", path.display())));
         }
         if let Some(error) = &recorder.lost {
             let causes = with_causes(error);
-            output::say(&style.warn(&format!("the record is incomplete: {causes}")));
+            output::print_message(&style.warn(&format!("the record is incomplete: {causes}")));
         }
         let Some(path) = recorder.path() else {
             return Ok(());
@@ -127,15 +135,15 @@ impl RunSession<'_> {
         if self.global.quiet && self.json.is_none() {
             return Ok(());
         }
-        let report = RunReport::of(sconce_record::read(&path)?);
+        let report = RunReport::from_record(sconce_record::open_record(&path)?);
         if !self.global.quiet {
-            output::say(&format!(
+            output::print_message(&format!(
                 "\n{}",
-                terminal::report(&report, style.for_reports()).trim_end()
+                terminal::render_report(&report, style.for_reports()).trim_end()
             ));
         }
         if let Some(file) = self.json {
-            let json = json::report(&report);
+            let json = json::render_report(&report);
             outputs::find_beside_command(file, OutputForm::Text)?.write(json.as_bytes())?;
         }
         Ok(())

@@ -21,7 +21,7 @@ use super::nvml::NvmlLoad;
 use super::request::{current_folder, new_id};
 use super::target::ImageLocation;
 use crate::args::{GlobalArgs, RunFlags};
-use crate::commands::pull::fetch;
+use crate::commands::pull::fetch_image;
 use crate::executor::find_executor;
 use crate::failure::{CliError, Result};
 use crate::kernels::{self, KernelCacheOwner};
@@ -31,7 +31,7 @@ use crate::places::SconceDirs;
 use crate::probe::Probe;
 use crate::progress::TerminalProgress;
 use crate::ranks::RankWorld;
-use crate::staying::staying;
+use crate::staying::with_item_guards;
 use crate::style::OutputStyle;
 use crate::virtual_gpu::VirtualGpus;
 use crate::wish::ResolvedRunOptions;
@@ -48,7 +48,7 @@ pub(crate) enum ImageCommand<'a> {
 /// Shells, best first.
 const SHELLS: [&str; 3] = ["/bin/bash", "/usr/bin/bash", "/bin/sh"];
 
-pub(crate) fn run(
+pub(crate) fn run_image(
     which: &ImageLocation,
     flags: &RunFlags,
     asked: ImageCommand<'_>,
@@ -59,36 +59,41 @@ pub(crate) fn run(
     let here = current_folder()?;
     let mut wish = ResolvedRunOptions::of_flags(flags, &here, &global.env)?;
     let host = HostProfile::read(&Roots::default());
-    cards::check(&host, &wish.gpus)?;
+    cards::validate_gpu_request(&host, &wish.gpus)?;
     let executor = find_executor(wish.runtime, &global.env)?;
-    let nvml = NvmlLoad::begin(&host, &wish.gpus);
+    let nvml = NvmlLoad::start_if_needed(&host, &wish.gpus);
     let places = SconceDirs::find(global)?;
-    own_folders::refuse(&wish.mounts, None, &places)?;
+    own_folders::validate_mounts(&wish.mounts, None, &places)?;
     let (cards, scratch) = (&flags.virtual_gpu, &places.scratch);
     let words = match asked {
         ImageCommand::Command(words) => words,
         ImageCommand::Shell => &[],
     };
-    let world = RankWorld::of(&flags.ranks, cards.len(), words)?;
-    let virtual_gpus = VirtualGpus::prepare(cards, world, scratch, global)?;
+    let world = RankWorld::from_flags(&flags.ranks, cards.len(), words)?;
+    let virtual_gpus = VirtualGpus::from_names(cards, world, scratch, global)?;
     let probe = Probe::of_flags(wish.probe, flags.plan.plan.as_ref(), world, &places)?;
     let store = Store::open(&places.store)?;
     let progress = TerminalProgress::new(global.quiet);
 
     let (name, image) = find(which, &store, global, &progress)?;
-    let config = image.config()?;
+    let config = image.parse_config()?;
     let limits = UnpackLimits::default();
-    let unpack = || Ok(unpack::trees(&image, &name, &store, limits, &progress)?);
-    let (mut layers, mut stays) = staying(unpack, |layers| layers)?;
+    let unpack = || {
+        Ok(unpack::ensure_trees(
+            &image, &name, &store, limits, &progress,
+        )?)
+    };
+    let (mut layers, mut stays) = with_item_guards(unpack, |layers| layers)?;
     let lookup = OverlayLookup::new(&layers);
     let accounts = Accounts::read(&lookup)?;
-    let execution = ImageExecution::of(&config, &accounts, wish.user == ContainerUser::Root);
+    let execution =
+        ImageExecution::from_image_config(&config, &accounts, wish.user == ContainerUser::Root);
     wish.command = command(&execution, &lookup, asked)?;
-    wish.workdir = execution.workdir(flags.workdir.as_deref());
+    wish.workdir = execution.resolve_workdir(flags.workdir.as_deref());
     let home = execution.env["HOME"].clone();
     if wish.user == ContainerUser::Plain {
-        let (layer, stay) = staying(
-            || Ok(accounts.layer(&home, &store)?),
+        let (layer, stay) = with_item_guards(
+            || Ok(accounts.build_user_layer(&home, &store)?),
             |layer| layer.as_slice(),
         )?;
         layers.extend(layer);
@@ -100,7 +105,7 @@ pub(crate) fn run(
     progress.finish();
     tell(&execution, &wish, global);
 
-    let versions = execution::versions(&config);
+    let versions = execution::versions_from_labels(&config);
     let owner = || KernelCacheOwner {
         environment: image.digest.to_string(),
         folders: wish
@@ -157,16 +162,16 @@ fn find(
     global: &GlobalArgs,
     progress: &TerminalProgress,
 ) -> Result<(String, LocalImage)> {
-    let platform = platform();
+    let platform = host_platform();
     match which {
         ImageLocation::Named(name) => {
             let image = match (LocalImage::find(store, name), Reference::parse(name, None)) {
                 (Err(LocalError::Unknown { .. } | LocalError::Name { .. }), Ok(reference)) => {
-                    fetch(&reference, &platform, store, global, progress)?
+                    fetch_image(&reference, &platform, store, global, progress)?
                 }
                 (found, _) => found?,
             };
-            let config = image.config()?;
+            let config = image.parse_config()?;
             let there = Platform {
                 architecture: config.architecture,
                 os: config.os,
@@ -178,7 +183,7 @@ fn find(
             Ok((name.clone(), image))
         }
         ImageLocation::There(source) => {
-            let image = open::open(source, &platform, store, progress)?;
+            let image = open::load_image(source, &platform, store, progress)?;
             let file = source.path.file_name().unwrap_or_default();
             let name = match &source.name {
                 Some(name) => name.clone(),
@@ -190,7 +195,7 @@ fn find(
 }
 
 /// This machine, in Go's words.
-pub(crate) fn platform() -> Platform {
+pub(crate) fn host_platform() -> Platform {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -209,11 +214,11 @@ fn command(
     asked: ImageCommand<'_>,
 ) -> Result<Vec<String>> {
     let command = match asked {
-        ImageCommand::Command(words) => execution.command(words),
+        ImageCommand::Command(words) => execution.resolve_command(words),
         ImageCommand::Shell => {
             let there = |shell: &&str| -> io::Result<bool> {
                 Ok(image
-                    .find(shell.as_bytes())?
+                    .resolve_path(shell.as_bytes())?
                     .is_some_and(|found| found.meta.is_file()))
             };
             let shell = SHELLS.iter().find(|shell| there(shell).unwrap_or(false));
@@ -234,7 +239,7 @@ fn tell(execution: &ImageExecution, wish: &ResolvedRunOptions, global: &GlobalAr
     }
     let style = OutputStyle::for_stderr();
     for note in &execution.notes {
-        output::say(&style.dim(&format!("image: {note}")));
+        output::print_message(&style.dim(&format!("image: {note}")));
     }
     // On the machine's own network they can be reached as they are.
     if wish.network == NetworkMode::None && !execution.ports.is_empty() {
@@ -243,7 +248,7 @@ fn tell(execution: &ImageExecution, wish: &ResolvedRunOptions, global: &GlobalAr
             .map(|port| port.chars().take(20).flat_map(char::escape_debug).collect())
             .collect();
         let ports = ports.join(", ");
-        output::say(&style.dim(&format!(
+        output::print_message(&style.dim(&format!(
             "image: it may listen on {ports}; only what -p names is published"
         )));
     }

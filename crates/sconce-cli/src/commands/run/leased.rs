@@ -13,9 +13,9 @@ use sconce_lease::{
 use sconce_schema::spec::{GpuId, GpuRequest};
 
 use super::contained::CommandInvocation;
-use crate::commands::lease::waiting;
+use crate::commands::lease::format_queue_position;
 use crate::failure::Result;
-use crate::leases::{self, LeaseClient, strange};
+use crate::leases::{self, LeaseClient, unexpected_response};
 use crate::output;
 
 /// Time between two looks at the lease of a run.
@@ -49,7 +49,7 @@ enum GpuGrant {
 
 impl LeasedGpus {
     /// Takes the lease, and waits for it; `None` where no card is wanted or leases are not in use.
-    pub(super) fn take(
+    pub(super) fn acquire(
         host: &HostProfile,
         nvml: Option<&dyn sconce_host::GpuMonitor>,
         wanted: &GpuRequest,
@@ -60,8 +60,8 @@ impl LeasedGpus {
         if there.is_empty() || *wanted == GpuRequest::Count(0) || !LeaseClient::is_in_use(folder) {
             return Ok(None);
         }
-        let mut desk = LeaseClient::find(folder, leases::cards(host, nvml))?;
-        let overview = desk.look()?;
+        let mut desk = LeaseClient::open(folder, leases::list_lease_gpus(host, nvml))?;
+        let overview = desk.query_overview()?;
         let uid = rustix::process::geteuid().as_raw();
         let mut way = way(&overview, wanted, there, uid)?;
         tracing::info!(?way, "cards are leased");
@@ -79,13 +79,13 @@ impl LeasedGpus {
                 while_alive: true,
                 wait: true,
             });
-            let (id, keys) = match desk.ask(&ask)? {
+            let (id, keys) = match desk.send_request(&ask)? {
                 LeaseResponse::Granted(lease) => (lease.id, lease.cards),
                 LeaseResponse::Queued(place) => {
                     let id = place.id;
                     let overview = desk.wait(id, &mut |place| {
                         if !called.global.quiet {
-                            output::say(&waiting(place));
+                            output::print_message(&format_queue_position(place));
                         }
                     })?;
                     let found = overview.leases.into_iter().find(|lease| lease.id == id);
@@ -99,7 +99,7 @@ impl LeasedGpus {
                     continue;
                 }
                 LeaseResponse::Refused(refusal) => return Err(refusal.into()),
-                other => return Err(strange(&other).into()),
+                other => return Err(unexpected_response(&other).into()),
             };
             let indices = indices(&keys, there)?;
             let own = Arc::new(OwnLease {
@@ -115,7 +115,7 @@ impl LeasedGpus {
         }
     }
 
-    pub(super) fn cards(&self) -> &GpuRequest {
+    pub(super) fn gpu_request(&self) -> &GpuRequest {
         &self.cards
     }
 }
@@ -126,7 +126,7 @@ impl Drop for LeasedGpus {
             own.ended.store(true, Ordering::SeqCst);
             let mut desk = own.desk.lock().unwrap_or_else(PoisonError::into_inner);
             // Where that fails, it ends with this process.
-            let _ = desk.ask(&LeaseRequest::Return { id: own.id });
+            let _ = desk.send_request(&LeaseRequest::Return { id: own.id });
         }
     }
 }
@@ -142,7 +142,7 @@ fn any(cards: u32) -> GpuSelection {
 /// cards than were asked for.
 fn indices(keys: &[String], there: &[GpuDevice]) -> std::result::Result<Vec<u32>, LeaseError> {
     let index = |key: &String| {
-        let card = there.iter().find(|card| leases::key(card) == *key);
+        let card = there.iter().find(|card| leases::gpu_key(card) == *key);
         card.map(|card| card.index)
             .ok_or_else(|| LeaseError::Unseen(key.clone()))
     };
@@ -169,14 +169,14 @@ fn way(
     };
     let own: Vec<u32> = there
         .iter()
-        .filter(|card| mine(&leases::key(card)))
+        .filter(|card| mine(&leases::gpu_key(card)))
         .map(|card| card.index)
         .collect();
     Ok(match wanted {
         GpuRequest::All if !own.is_empty() => GpuGrant::Held(own),
         GpuRequest::All => {
             let taken = |card: &GpuDevice| {
-                let key = leases::key(card);
+                let key = leases::gpu_key(card);
                 overview
                     .leases
                     .iter()
@@ -190,12 +190,12 @@ fn way(
         }
         &GpuRequest::Count(count) => GpuGrant::Take(any(count)),
         listed @ GpuRequest::Listed(_) => {
-            let chosen = sconce_host::select(there, listed)?;
+            let chosen = sconce_host::select_gpus(there, listed)?;
             if chosen.iter().all(|card| own.contains(&card.index)) {
                 GpuGrant::Held(chosen.iter().map(|card| card.index).collect())
             } else {
                 GpuGrant::Take(GpuSelection::These(
-                    chosen.into_iter().map(leases::key).collect(),
+                    chosen.into_iter().map(leases::gpu_key).collect(),
                 ))
             }
         }
@@ -215,14 +215,16 @@ fn watch(own: &Arc<OwnLease>) {
                     return;
                 }
                 let asked_ms = since_boot_ms();
-                match desk.look() {
+                match desk.query_overview() {
                     Ok(overview) => {
                         let mut leases = overview.leases.iter();
                         let Some(lease) = leases.find(|lease| lease.id == own.id) else {
                             break;
                         };
                         if lease.warned && !warned {
-                            output::say("lease: the cards are not used, and will be taken back");
+                            output::print_message(
+                                "lease: the cards are not used, and will be taken back",
+                            );
                         }
                         // Whoever used them again may be warned again.
                         warned = lease.warned;
@@ -238,7 +240,7 @@ fn watch(own: &Arc<OwnLease>) {
             let left = until_ms.map(|until| until.saturating_sub(since_boot_ms()));
             std::thread::sleep(look_after(left));
         }
-        output::say("lease: it is over, the run ends");
+        output::print_message("lease: it is over, the run ends");
         // As Ctrl-C: once to ask, once more to end.
         let _ = kill_process(getpid(), Signal::TERM);
         std::thread::sleep(GRACE);
@@ -288,9 +290,12 @@ mod tests {
     #[test]
     fn a_leased_card_that_is_not_here_is_an_error() {
         let there = [card(0), card(1)];
-        let keys = [leases::key(&card(1)), leases::key(&card(0))];
+        let keys = [leases::gpu_key(&card(1)), leases::gpu_key(&card(0))];
         assert_eq!(indices(&keys, &there).unwrap(), [1, 0]);
-        let missing = indices(&[leases::key(&card(0)), "0000:99:00.0".to_owned()], &there);
+        let missing = indices(
+            &[leases::gpu_key(&card(0)), "0000:99:00.0".to_owned()],
+            &there,
+        );
         assert!(missing.unwrap_err().to_string().contains("0000:99:00.0"));
     }
 
@@ -301,7 +306,7 @@ mod tests {
             id: u64::from(index),
             uid,
             user: String::new(),
-            cards: vec![leases::key(&card(index))],
+            cards: vec![leases::gpu_key(&card(index))],
             lost: Vec::new(),
             since_s: 0,
             until_s: None,
@@ -326,7 +331,7 @@ mod tests {
         assert_eq!(of(&held, "all"), Some(GpuGrant::Held(vec![1])));
         assert_eq!(of(&held, "device=1"), Some(GpuGrant::Held(vec![1])));
         assert_eq!(of(&held, "2"), Some(GpuGrant::Take(any(2))));
-        let first = GpuSelection::These(vec![leases::key(&card(0))]);
+        let first = GpuSelection::These(vec![leases::gpu_key(&card(0))]);
         assert_eq!(of(&held, "device=0"), Some(GpuGrant::Take(first)));
         assert_eq!(of(&held, "device=9"), None);
         // A lease that is another run's is that run's.

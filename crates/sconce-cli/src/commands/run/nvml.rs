@@ -13,17 +13,17 @@ use sconce_schema::spec;
 pub(super) struct NvmlLoad(Option<JoinHandle<Option<NvmlMonitor>>>);
 
 impl NvmlLoad {
-    pub(super) fn begin(host: &HostProfile, wanted: &spec::GpuRequest) -> Self {
+    pub(super) fn start_if_needed(host: &HostProfile, wanted: &spec::GpuRequest) -> Self {
         let cards = host.nvidia.as_ref().is_some_and(|n| !n.cards.is_empty());
         let load = cards && *wanted != spec::GpuRequest::Count(0);
         Self(load.then(|| std::thread::spawn(NvmlMonitor::load)))
     }
 
     /// Waits for it, fills the facts with what it tells, and hands it over for the readings.
-    pub(super) fn complete(self, host: &mut HostProfile) -> Option<Box<dyn GpuMonitor>> {
+    pub(super) fn finish_loading(self, host: &mut HostProfile) -> Option<Box<dyn GpuMonitor>> {
         let gpus = self.0?.join().ok()??;
         if let Some(nvidia) = &mut host.nvidia {
-            nvidia.complete(&gpus);
+            nvidia.fill_from_nvml(&gpus);
         }
         Some(Box::new(gpus))
     }

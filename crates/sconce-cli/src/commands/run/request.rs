@@ -10,13 +10,13 @@ use sconce_schema::request::{Mount, RunRequest, RunRoot};
 use sconce_store::ItemGuard;
 
 use crate::failure::{CliError, Result};
-use crate::staying::hold;
+use crate::staying::acquire_layer_guards;
 
 /// So many ids are tried for one that is free.
 const TRIES: usize = 32;
 
 /// The parts of a run's beginning that every kind of run has.
-pub(super) fn started(request: &RunRequest, host: &HostProfile) -> RunStarted {
+pub(super) fn common_start_event(request: &RunRequest, host: &HostProfile) -> RunStarted {
     RunStarted {
         format: FORMAT,
         id: request.id.clone(),
@@ -43,7 +43,7 @@ pub(super) fn started(request: &RunRequest, host: &HostProfile) -> RunStarted {
 }
 
 /// A request for work of Sconce's own in `root`: no network, no limits, no cards.
-pub(crate) fn chore(
+pub(crate) fn internal_run_request(
     root: RunRoot,
     name: &str,
     command: Vec<String>,
@@ -86,7 +86,7 @@ fn random() -> u32 {
 }
 
 /// This program.
-pub(crate) fn program() -> Result<PathBuf> {
+pub(crate) fn current_exe() -> Result<PathBuf> {
     std::env::current_exe().map_err(|source| {
         CliError::File {
             action: "find",
@@ -98,9 +98,9 @@ pub(crate) fn program() -> Result<PathBuf> {
 }
 
 /// Has what a run stands on stay in the store as long as what this gives is held.
-pub(crate) fn stay(root: &RunRoot) -> Result<Vec<ItemGuard>> {
+pub(crate) fn acquire_root_guards(root: &RunRoot) -> Result<Vec<ItemGuard>> {
     match root {
-        RunRoot::Image(manifest) => Ok(hold(&manifest.layers)?),
+        RunRoot::Image(manifest) => Ok(acquire_layer_guards(&manifest.layers)?),
         RunRoot::Host => Ok(Vec::new()),
     }
 }

@@ -36,7 +36,7 @@ impl RunSource {
     /// 6. anything else: a spec, which is not there.
     ///
     /// So what is there comes before a name, and `./` before a path tells it from a prefix.
-    pub(crate) fn of(argument: &Path) -> Self {
+    pub(crate) fn from_argument(argument: &Path) -> Self {
         let spec = || Self::Spec(argument.to_owned());
         let text = argument.to_str();
         if let Some(source) = text.and_then(ImageSource::parse) {
@@ -51,7 +51,7 @@ impl RunSource {
             return spec();
         }
         let name = |text: &&str| local::is_name(text) || Reference::parse(text, None).is_ok();
-        match (ImageSource::at(argument), text.filter(name)) {
+        match (ImageSource::detect_at(argument), text.filter(name)) {
             (Ok(Some(source)), _) => Self::Image(ImageLocation::There(source)),
             (Ok(None), _) => spec(),
             (Err(_), Some(name)) => local(name),
@@ -95,7 +95,7 @@ mod tests {
             "nowhere",
         ] {
             assert_eq!(
-                RunSource::of(&here(name)),
+                RunSource::from_argument(&here(name)),
                 RunSource::Spec(here(name)),
                 "{name}"
             );
@@ -112,14 +112,14 @@ mod tests {
             ("saved.tar.gz", ImageFormat::Archive),
         ] {
             assert_eq!(
-                RunSource::of(&here(name)),
+                RunSource::from_argument(&here(name)),
                 there(kind, &here(name), None),
                 "{name}"
             );
         }
         let both = format!("oci:{}:1.0", here("both").display());
         let wanted = there(ImageFormat::Layout, &here("both"), Some("1.0"));
-        assert_eq!(RunSource::of(Path::new(&both)), wanted);
+        assert_eq!(RunSource::from_argument(Path::new(&both)), wanted);
         let digest = format!("sha256:{}", "0f".repeat(32));
         for name in [
             "no-such:1.0",
@@ -130,11 +130,11 @@ mod tests {
             &digest,
         ] {
             let wanted = RunSource::Image(ImageLocation::Named(name.to_owned()));
-            assert_eq!(RunSource::of(Path::new(name)), wanted, "{name}");
+            assert_eq!(RunSource::from_argument(Path::new(name)), wanted, "{name}");
         }
         for name in ["no-such", "No-Such:1", "no-such:", "../no:such/x"] {
             let wanted = RunSource::Spec(PathBuf::from(name));
-            assert_eq!(RunSource::of(Path::new(name)), wanted, "{name}");
+            assert_eq!(RunSource::from_argument(Path::new(name)), wanted, "{name}");
         }
     }
 }

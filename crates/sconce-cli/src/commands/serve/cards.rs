@@ -23,7 +23,7 @@ struct Inner {
 }
 
 impl ServedGpus {
-    pub(super) fn find(hostname: String) -> Self {
+    pub(super) fn load_nvml(hostname: String) -> Self {
         let inner = NvmlMonitor::load().map(|gpus| Inner {
             driver: gpus.driver(),
             cards: gpus.cards(),
@@ -40,7 +40,7 @@ impl ServedGpus {
         &self.hostname
     }
 
-    pub(super) fn read(&self) -> Vec<MachineGpuSample> {
+    pub(super) fn read_samples(&self) -> Vec<MachineGpuSample> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(inner) = inner.as_mut() else {
             return Vec::new();

@@ -20,7 +20,7 @@ pub(super) struct HttpRequest {
 
 impl HttpRequest {
     /// A number of the query.
-    pub(super) fn number(&self, name: &str) -> Option<u64> {
+    pub(super) fn numeric_parameter(&self, name: &str) -> Option<u64> {
         let found = self.query.iter().find(|(key, _)| key == name);
         found.and_then(|(_, value)| value.parse().ok())
     }
@@ -62,7 +62,7 @@ pub(super) enum HttpStatus {
 }
 
 impl HttpStatus {
-    pub(super) fn line(self) -> &'static str {
+    pub(super) fn code_and_reason(self) -> &'static str {
         match self {
             Self::Ok => "200 OK",
             Self::BadRequest => "400 Bad Request",
@@ -82,7 +82,7 @@ impl HttpStatus {
 ///
 /// # Errors
 /// What is no GET or HEAD of this server.
-pub(super) fn parse(bytes: &[u8]) -> Result<Option<HttpRequest>, HttpRejection> {
+pub(super) fn parse_request(bytes: &[u8]) -> Result<Option<HttpRequest>, HttpRejection> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(bytes) {
@@ -188,7 +188,7 @@ impl HttpResponse {
     }
 
     /// A refusal, with a sentence for whoever reads it.
-    pub(super) fn refused(status: HttpStatus, why: &str) -> Self {
+    pub(super) fn plain_text_error(status: HttpStatus, why: &str) -> Self {
         Self {
             status,
             kind: TEXT,
@@ -198,8 +198,11 @@ impl HttpResponse {
 }
 
 /// The head of an answer. `length` is absent for a stream, which ends with its connection.
-pub(super) fn head(status: HttpStatus, kind: &str, length: Option<usize>) -> String {
-    let mut head = format!("HTTP/1.1 {}\r\nContent-Type: {kind}\r\n", status.line());
+pub(super) fn response_head(status: HttpStatus, kind: &str, length: Option<usize>) -> String {
+    let mut head = format!(
+        "HTTP/1.1 {}\r\nContent-Type: {kind}\r\n",
+        status.code_and_reason()
+    );
     if let Some(length) = length {
         head += &format!("Content-Length: {length}\r\n");
     }
@@ -222,7 +225,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn get(text: &str) -> Result<Option<HttpRequest>, HttpRejection> {
-        parse(text.as_bytes())
+        parse_request(text.as_bytes())
     }
 
     #[test]
@@ -232,7 +235,10 @@ mod tests {
         let request = get(text).unwrap().unwrap();
         assert_eq!(request.path, "/api/runs/a b/series");
         assert_eq!(
-            (request.number("from"), request.number("to")),
+            (
+                request.numeric_parameter("from"),
+                request.numeric_parameter("to")
+            ),
             (Some(5), None)
         );
         assert_eq!(request.host, "localhost:8080");
@@ -302,7 +308,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_for_its_own_page_alone() {
-        let head = head(HttpStatus::Ok, JSON, Some(7));
+        let head = response_head(HttpStatus::Ok, JSON, Some(7));
         assert!(head.contains("Content-Length: 7\r\n") && head.ends_with("\r\n\r\n"));
         assert!(!head.contains("Access-Control") && head.contains("default-src 'none'"));
     }
@@ -310,11 +316,11 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_panic(bytes: Vec<u8>, at in 0_usize..80) {
-            let _ = parse(&bytes);
+            let _ = parse_request(&bytes);
             let mut text = b"GET /a?b=%41 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer x\r\n\r\n".to_vec();
             let at = at.min(text.len());
             text.splice(at..at, bytes);
-            let _ = parse(&text);
+            let _ = parse_request(&text);
         }
     }
 }

@@ -52,7 +52,7 @@ impl RecordCache {
         }
     }
 
-    pub(super) fn listing(&self) -> Result<Arc<RunListing>, RecordError> {
+    pub(super) fn list_runs(&self) -> Result<Arc<RunListing>, RecordError> {
         let mut kept = locked(&self.listing);
         if let Some((until, listing)) = &*kept
             && Instant::now() < *until
@@ -60,14 +60,14 @@ impl RecordCache {
             return Ok(listing.clone());
         }
         let began = Instant::now();
-        let listing = Arc::new(sconce_record::list(&self.folder)?);
+        let listing = Arc::new(sconce_record::list_runs(&self.folder)?);
         *kept = Some((rested(began), listing.clone()));
         Ok(listing)
     }
 
     /// A run of the folder, by its whole id.
-    pub(super) fn view(&self, id: &str) -> Result<Option<Arc<RecordView>>, RecordError> {
-        let listing = self.listing()?;
+    pub(super) fn load_view(&self, id: &str) -> Result<Option<Arc<RecordView>>, RecordError> {
+        let listing = self.list_runs()?;
         let Some(entry) = find(&listing, id) else {
             return Ok(None);
         };
@@ -81,7 +81,10 @@ impl RecordCache {
             }
         }
         let began = Instant::now();
-        let view = Arc::new(RecordView::of(sconce_record::read(&entry.path)?, POINTS));
+        let view = Arc::new(RecordView::from_record(
+            sconce_record::open_record(&entry.path)?,
+            POINTS,
+        ));
         *run = Some(CachedRun {
             view: view.clone(),
             stand,
@@ -93,36 +96,38 @@ impl RecordCache {
     /// Reads the newest runs ahead of whoever asks for them: a record of a day takes seconds. One that
     /// cannot be read is told to whoever opens it.
     pub(super) fn read_ahead(&self) {
-        let Ok(listing) = self.listing() else { return };
+        let Ok(listing) = self.list_runs() else {
+            return;
+        };
         let mut newest: Vec<&RunEntry> = listing.runs.iter().collect();
         newest.sort_by_key(|run| Reverse(run.started.unix_ms));
         for run in newest.into_iter().take(MOST) {
-            let _ = self.view(&run.started.id);
+            let _ = self.load_view(&run.started.id);
         }
     }
 
     /// Figures of a part of a run, finer than what is kept of the whole.
-    pub(super) fn window(
+    pub(super) fn load_time_range(
         &self,
         id: &str,
         from_us: u64,
         to_us: u64,
         points: usize,
     ) -> Result<Option<RunSeries>, RecordError> {
-        let listing = self.listing()?;
+        let listing = self.list_runs()?;
         let Some(entry) = find(&listing, id) else {
             return Ok(None);
         };
         let _one = locked(&self.windows);
         let mut fold = SeriesFold::new(from_us, Some(to_us), points);
-        let record = sconce_record::read(&entry.path)?;
-        fold.started(&record.started);
+        let record = sconce_record::open_record(&entry.path)?;
+        fold.apply_start_event(&record.started);
         for line in record.without_processes().flatten() {
             // A line that tells steps may be a reading later than they were.
             if line.t_us > to_us.saturating_add(60_000_000) {
                 break;
             }
-            fold.line(&line);
+            fold.add_line(&line);
         }
         Ok(Some(fold.finish()))
     }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::http::{self, HttpStatus};
-use super::server::{WebServer, write};
+use super::server::{WebServer, write_with_timeout};
 
 /// How often it is looked whether something changed.
 const LOOK: Duration = Duration::from_secs(1);
@@ -18,22 +18,22 @@ const BEAT: Duration = Duration::from_millis(100);
 const SILENCE: Duration = Duration::from_secs(15);
 
 /// Sends until the page or the server is gone.
-pub(super) fn stream(server: &Arc<WebServer>, connection: &TcpStream) -> io::Result<()> {
-    write(
+pub(super) fn stream_run_events(server: &Arc<WebServer>, connection: &TcpStream) -> io::Result<()> {
+    write_with_timeout(
         connection,
-        http::head(HttpStatus::Ok, http::EVENTS, None).as_bytes(),
+        http::response_head(HttpStatus::Ok, http::EVENTS, None).as_bytes(),
     )?;
     let (mut told, mut spoke) = (None, Instant::now());
     while !server.ending.load(Ordering::Relaxed) {
-        let now = server.site.state();
+        let now = server.site.run_states_json();
         if told.as_ref() != Some(&now) {
-            write(
+            write_with_timeout(
                 connection,
                 format!("event: runs\ndata: {now}\n\n").as_bytes(),
             )?;
             (told, spoke) = (Some(now), Instant::now());
         } else if spoke.elapsed() >= SILENCE {
-            write(connection, b": \n\n")?;
+            write_with_timeout(connection, b": \n\n")?;
             spoke = Instant::now();
         }
         let next = Instant::now() + LOOK;

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use sconce_fetch::{Agents, FetchConfig, retry_after, shown};
+use sconce_fetch::{Agents, FetchConfig, redact_url, retry_after};
 use sconce_schema::{Hint, duration, exit};
 use serde::Deserialize;
 use ureq::http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -83,7 +83,7 @@ impl fmt::Debug for CollectorUrl {
 
 impl CollectorUrl {
     fn shown(&self) -> String {
-        shown(&self.0.to_string())
+        redact_url(&self.0.to_string())
     }
 }
 
@@ -142,7 +142,8 @@ fn header(text: &str) -> std::result::Result<Header, String> {
 }
 
 fn every(text: &str) -> std::result::Result<Duration, String> {
-    let ms = duration::milliseconds(text).map_err(|error| format!("not {}", error.expected))?;
+    let ms =
+        duration::parse_milliseconds(text).map_err(|error| format!("not {}", error.expected))?;
     match (1_000..=3_600_000).contains(&ms) {
         true => Ok(Duration::from_millis(ms)),
         false => Err("not from 1s to 60m".to_owned()),
@@ -175,7 +176,7 @@ impl MetricsPushArgs {
     ///
     /// # Errors
     /// For options and settings of the network that cannot be used.
-    pub(super) fn collector(&self, network: &FetchConfig) -> Result<Option<OtlpCollector>> {
+    pub(super) fn build_collector(&self, network: &FetchConfig) -> Result<Option<OtlpCollector>> {
         let Some(to) = &self.to else {
             return Ok(None);
         };
@@ -197,18 +198,21 @@ impl MetricsPushArgs {
 impl OtlpCollector {
     /// Sends until the server ends. A failure is said once, and its end too. What was not sent is not kept:
     /// counters count from their start, so the next request tells the same.
-    pub(super) fn feed(&self, server: &Arc<WebServer>, quiet: bool) {
+    pub(super) fn send_until_shutdown(&self, server: &Arc<WebServer>, quiet: bool) {
         let mut failing = false;
         loop {
             let began = Instant::now();
-            let sent =
-                (server.site.otlp().map_err(PushError::Runs)).and_then(|body| self.send(&body));
+            let sent = (server.site.otlp_metrics().map_err(PushError::Runs))
+                .and_then(|body| self.send(&body));
             let mut rest = self.every;
             match sent {
                 Ok(()) if failing => {
                     failing = false;
                     if !quiet {
-                        output::say(&format!("{} takes metrics again.", self.target.shown()));
+                        output::print_message(&format!(
+                            "{} takes metrics again.",
+                            self.target.shown()
+                        ));
                     }
                 }
                 Ok(()) => {}
@@ -216,7 +220,7 @@ impl OtlpCollector {
                     if !failing {
                         let why = with_causes(&error);
                         let to = self.target.shown();
-                        output::say(&format!(
+                        output::print_message(&format!(
                             "Metrics did not get to {to}: {why}. Sconce goes on trying."
                         ));
                     }
@@ -240,8 +244,8 @@ impl OtlpCollector {
 
     fn send(&self, body: &str) -> std::result::Result<(), PushError> {
         let failed = |error| PushError::Transport(Box::new(error));
-        let agent = self.agents.to(&self.target.0);
-        let agent = agent.unwrap_or_else(|| self.agents.direct());
+        let agent = self.agents.agent_for(&self.target.0);
+        let agent = agent.unwrap_or_else(|| self.agents.direct_agent());
         let mut request = agent
             .post(&self.target.0)
             .config()

@@ -41,11 +41,11 @@ struct RunProgress<'a> {
 }
 
 impl ServerState {
-    pub(super) fn answer(&self, request: &HttpRequest) -> RouteResponse {
+    pub(super) fn route_request(&self, request: &HttpRequest) -> RouteResponse {
         let parts: Vec<&str> = request.path.split('/').skip(1).collect();
         RouteResponse::Whole(match parts.as_slice() {
-            [""] => HttpResponse::ok(http::HTML, view::served()),
-            ["page.css"] => HttpResponse::ok(http::CSS, view::style()),
+            [""] => HttpResponse::ok(http::HTML, view::render_served_page()),
+            ["page.css"] => HttpResponse::ok(http::CSS, view::page_css()),
             ["page.js"] => HttpResponse::ok(http::JS, view::SCRIPT),
             ["metrics"] => or_failed(
                 self.metrics()
@@ -54,21 +54,21 @@ impl ServerState {
             ["api", "live"] => return RouteResponse::Live,
             ["api", "runs"] => or_failed(
                 self.kept
-                    .listing()
-                    .map(|listing| HttpResponse::ok(http::JSON, json::runs(&listing))),
+                    .list_runs()
+                    .map(|listing| HttpResponse::ok(http::JSON, json::render_run_list(&listing))),
             ),
-            ["api", "runs", id] => self.run(id, views::run),
-            ["api", "runs", id, "report"] => self.run(id, |view| json::report(&view.report)),
+            ["api", "runs", id] => self.run(id, views::render_run),
+            ["api", "runs", id, "report"] => self.run(id, |view| json::render_report(&view.report)),
             ["api", "compare", before, after] => self.compare(before, after),
             ["api", "runs", id, "series"] => self.series(id, request),
-            _ => HttpResponse::refused(HttpStatus::NotFound, "There is nothing here."),
+            _ => HttpResponse::plain_text_error(HttpStatus::NotFound, "There is nothing here."),
         })
     }
 
     /// Where every run stands, as JSON.
-    pub(super) fn state(&self) -> String {
+    pub(super) fn run_states_json(&self) -> String {
         // A folder that cannot be read has no runs; `/api/runs` says why.
-        let listing = self.kept.listing().ok();
+        let listing = self.kept.list_runs().ok();
         let runs = listing.iter().flat_map(|listing| &listing.runs);
         let standing = runs.map(|run| RunProgress {
             id: &run.started.id,
@@ -80,19 +80,19 @@ impl ServerState {
     }
 
     fn run(&self, id: &str, shown: impl Fn(&RecordView) -> String) -> HttpResponse {
-        or_failed(self.kept.view(id).map(|view| match view {
+        or_failed(self.kept.load_view(id).map(|view| match view {
             Some(view) => HttpResponse::ok(http::JSON, shown(&view)),
             None => no_run(),
         }))
     }
 
     fn compare(&self, before: &str, after: &str) -> HttpResponse {
-        let (before, after) = (self.kept.view(before), self.kept.view(after));
+        let (before, after) = (self.kept.load_view(before), self.kept.load_view(after));
         or_failed(before.and_then(|before| {
             Ok(match (before, after?) {
                 (Some(before), Some(after)) => {
-                    let compared = Comparison::of(&before.report, &after.report);
-                    HttpResponse::ok(http::JSON, json::compare(&compared))
+                    let compared = Comparison::from_reports(&before.report, &after.report);
+                    HttpResponse::ok(http::JSON, json::render_comparison(&compared))
                 }
                 _ => no_run(),
             })
@@ -100,27 +100,27 @@ impl ServerState {
     }
 
     fn series(&self, id: &str, request: &HttpRequest) -> HttpResponse {
-        or_failed(self.kept.view(id).and_then(|view| {
+        or_failed(self.kept.load_view(id).and_then(|view| {
             let Some(view) = view else {
                 return Ok(no_run());
             };
             let points = request
-                .number("points")
+                .numeric_parameter("points")
                 .unwrap_or(POINTS)
                 .clamp(2, MOST_POINTS);
-            let from_us = request.number("from").unwrap_or(0);
+            let from_us = request.numeric_parameter("from").unwrap_or(0);
             let to_us = request
-                .number("to")
+                .numeric_parameter("to")
                 .unwrap_or(view.series.wall_us)
                 .max(from_us.saturating_add(1));
             let fine = to_us.saturating_sub(from_us) / points >= view.series.width_us();
             let whole = from_us == 0 && to_us >= view.series.wall_us;
             let points = points as usize;
             let text = if fine || whole {
-                views::series(&view.series, from_us, to_us, points)
+                views::render_series(&view.series, from_us, to_us, points)
             } else {
-                match self.kept.window(id, from_us, to_us, points)? {
-                    Some(series) => views::series(&series, from_us, to_us, points),
+                match self.kept.load_time_range(id, from_us, to_us, points)? {
+                    Some(series) => views::render_series(&series, from_us, to_us, points),
                     None => return Ok(no_run()),
                 }
             };
@@ -130,19 +130,23 @@ impl ServerState {
 
     /// Metrics of the runs that go on and of the machine's cards.
     fn metrics(&self) -> Result<String, RecordError> {
-        let (listing, cards) = (self.kept.listing()?, self.cards.read());
-        Ok(metrics::text(running(&listing), &cards, self.dcgm_names))
+        let (listing, cards) = (self.kept.list_runs()?, self.cards.read_samples());
+        Ok(metrics::render_prometheus(
+            running(&listing),
+            &cards,
+            self.dcgm_names,
+        ))
     }
 
     /// The same as a request to an OpenTelemetry collector.
-    pub(super) fn otlp(&self) -> Result<String, RecordError> {
-        let (listing, cards) = (self.kept.listing()?, self.cards.read());
+    pub(super) fn otlp_metrics(&self) -> Result<String, RecordError> {
+        let (listing, cards) = (self.kept.list_runs()?, self.cards.read_samples());
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let source = metrics::OtlpResource {
             hostname: self.cards.hostname(),
             unix_ms: now.unwrap_or_default().as_millis() as u64,
         };
-        Ok(metrics::otlp(running(&listing), &cards, source))
+        Ok(metrics::render_otlp(running(&listing), &cards, source))
     }
 }
 
@@ -152,12 +156,14 @@ fn running(listing: &RunListing) -> impl Iterator<Item = &RunEntry> {
 }
 
 fn no_run() -> HttpResponse {
-    HttpResponse::refused(HttpStatus::NotFound, "There is no such run.")
+    HttpResponse::plain_text_error(HttpStatus::NotFound, "There is no such run.")
 }
 
 /// What cannot be read is said in words; a page shows them.
 fn or_failed(response: Result<HttpResponse, RecordError>) -> HttpResponse {
-    response.unwrap_or_else(|error| HttpResponse::refused(HttpStatus::Failed, &with_causes(&error)))
+    response.unwrap_or_else(|error| {
+        HttpResponse::plain_text_error(HttpStatus::Failed, &with_causes(&error))
+    })
 }
 
 #[cfg(test)]

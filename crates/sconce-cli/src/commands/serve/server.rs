@@ -91,7 +91,7 @@ impl AccessPolicy {
     fn refuses(&self, request: &HttpRequest) -> Option<HttpResponse> {
         if !self.is_ours(&request.host) {
             let why = "This server is not known by that name; --name NAME lets it be.";
-            return Some(HttpResponse::refused(HttpStatus::Misdirected, why));
+            return Some(HttpResponse::plain_text_error(HttpStatus::Misdirected, why));
         }
         let open = match request.path.as_str() {
             "/metrics" => self.metrics_open,
@@ -99,7 +99,10 @@ impl AccessPolicy {
         };
         if !open && !self.knows(request.token.as_deref()) {
             let why = "The token is missing or wrong: open the link that `sconce serve` printed.";
-            return Some(HttpResponse::refused(HttpStatus::Unauthorized, why));
+            return Some(HttpResponse::plain_text_error(
+                HttpStatus::Unauthorized,
+                why,
+            ));
         }
         None
     }
@@ -117,7 +120,7 @@ impl WebServer {
     }
 
     /// Takes connections until the program ends.
-    pub(super) fn listen(self: &Arc<Self>, listener: &TcpListener) {
+    pub(super) fn accept_connections(self: &Arc<Self>, listener: &TcpListener) {
         for connection in listener.incoming() {
             let Ok(connection) = connection else {
                 // Too many open files: those that are open will close.
@@ -128,7 +131,7 @@ impl WebServer {
                 ConnectionSlot::take(self, |server| &server.connections, MOST_CONNECTIONS)
             else {
                 let _ = connection.set_write_timeout(Some(Duration::from_millis(100)));
-                let busy = http::head(HttpStatus::Busy, http::TEXT, Some(0));
+                let busy = http::response_head(HttpStatus::Busy, http::TEXT, Some(0));
                 let _ = (&connection).write_all(busy.as_bytes());
                 continue;
             };
@@ -143,7 +146,7 @@ impl WebServer {
     }
 
     /// Waits for answers under way, but not long.
-    pub(super) fn end(&self, patience: Duration) {
+    pub(super) fn shut_down(&self, patience: Duration) {
         self.ending.store(true, Ordering::Relaxed);
         let end = Instant::now() + patience;
         while self.connections.load(Ordering::Relaxed) > 0 && Instant::now() < end {
@@ -159,7 +162,7 @@ impl WebServer {
                 let why = "This server answers GET and HEAD without a body.";
                 return send(
                     connection,
-                    &HttpResponse::refused(refusal.status(), why),
+                    &HttpResponse::plain_text_error(refusal.status(), why),
                     false,
                 );
             }
@@ -167,16 +170,16 @@ impl WebServer {
         if let Some(refusal) = self.door.refuses(&request) {
             return send(connection, &refusal, request.head_only);
         }
-        match self.site.answer(&request) {
+        match self.site.route_request(&request) {
             RouteResponse::Whole(response) => send(connection, &response, request.head_only),
             RouteResponse::Live => {
                 match ConnectionSlot::take(self, |server| &server.streams, MOST_STREAMS) {
-                    Some(_place) => live::stream(self, connection),
+                    Some(_place) => live::stream_run_events(self, connection),
                     None => {
                         let why = "Too many pages are open.";
                         send(
                             connection,
-                            &HttpResponse::refused(HttpStatus::Busy, why),
+                            &HttpResponse::plain_text_error(HttpStatus::Busy, why),
                             false,
                         )
                     }
@@ -228,7 +231,7 @@ fn ask(mut connection: &TcpStream) -> io::Result<Result<HttpRequest, http::HttpR
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         head.extend_from_slice(&chunk[..read]);
-        match http::parse(&head) {
+        match http::parse_request(&head) {
             Ok(None) if head.len() >= LARGEST_HEAD => {
                 return Ok(Err(http::HttpRejection::TooLarge));
             }
@@ -241,11 +244,11 @@ fn ask(mut connection: &TcpStream) -> io::Result<Result<HttpRequest, http::HttpR
 
 fn send(mut connection: &TcpStream, response: &HttpResponse, head_only: bool) -> io::Result<()> {
     let mut bytes =
-        http::head(response.status, response.kind, Some(response.body.len())).into_bytes();
+        http::response_head(response.status, response.kind, Some(response.body.len())).into_bytes();
     if !head_only {
         bytes.extend_from_slice(&response.body);
     }
-    write(connection, &bytes)?;
+    write_with_timeout(connection, &bytes)?;
     // What the other side still sends is read away: closing before that would take the answer back.
     let _ = connection.shutdown(std::net::Shutdown::Write);
     let _ = connection.set_read_timeout(Some(Duration::from_millis(200)));
@@ -254,7 +257,7 @@ fn send(mut connection: &TcpStream, response: &HttpResponse, head_only: bool) ->
 }
 
 /// Writes all of it within [`ANSWERING`].
-pub(super) fn write(mut connection: &TcpStream, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn write_with_timeout(mut connection: &TcpStream, bytes: &[u8]) -> io::Result<()> {
     let end = Instant::now() + ANSWERING;
     for chunk in bytes.chunks(CHUNK) {
         let mut rest = chunk;

@@ -41,7 +41,7 @@ pub(super) struct ProcessHandle {
 
 impl ProcessHandle {
     /// Holds the process that is meant; `shown` is the run of which the screen shows processes.
-    pub(super) fn at(
+    pub(super) fn open_process(
         target: &SignalRecipient,
         shown: Option<&str>,
         entries: &[RunEntry],
@@ -74,7 +74,7 @@ impl ProcessHandle {
                 source => SignalError::Refused { pid, source },
             })?;
         // Asked after the process is held: while its `sconce` holds the record, that number is its.
-        if !sconce_record::read(&run.path).is_ok_and(|record| record.running) {
+        if !sconce_record::open_record(&run.path).is_ok_and(|record| record.running) {
             return Err(SignalError::Ended);
         }
         // On a file system without locks the record's number is all there is, and it may be another's by
@@ -93,7 +93,7 @@ impl ProcessHandle {
     }
 
     /// Sends it the signal.
-    pub(super) fn fire(self, signal: Signal) -> Result<(), SignalError> {
+    pub(super) fn send_signal(self, signal: Signal) -> Result<(), SignalError> {
         let pid = self.pid;
         let number = match signal {
             Signal::Term => process::Signal::TERM,
@@ -107,7 +107,7 @@ impl ProcessHandle {
 }
 
 /// A signal's name.
-pub(super) fn name(signal: Signal) -> &'static str {
+pub(super) fn signal_name(signal: Signal) -> &'static str {
     match signal {
         Signal::Term => "SIGTERM",
         Signal::Kill => "SIGKILL",
@@ -187,9 +187,9 @@ mod tests {
             fs::write(&path, started(pid)).unwrap();
             let held = fs::File::options().append(true).open(&path).unwrap();
             held.try_lock().unwrap();
-            let entries = sconce_record::list(dir.path()).unwrap().runs;
+            let entries = sconce_record::list_runs(dir.path()).unwrap().runs;
             assert_eq!(entries.len(), 1);
-            ProcessHandle::at(&SignalRecipient::Run("a-1".to_owned()), None, &entries)
+            ProcessHandle::open_process(&SignalRecipient::Run("a-1".to_owned()), None, &entries)
                 .map(|aim| aim.pid)
         };
         let refused = aim(other.id());

@@ -25,7 +25,7 @@ pub(super) struct RecordFollower {
 
 impl RecordFollower {
     pub(super) fn open(path: &Path) -> Result<(Self, LiveRun), RecordError> {
-        let record = sconce_record::read(path)?;
+        let record = sconce_record::open_record(path)?;
         let run = LiveRun::new(record.started.clone(), record.running);
         let follow = Self {
             path: path.to_owned(),
@@ -38,7 +38,7 @@ impl RecordFollower {
     }
 
     /// Gives new lines to `run`; true when there may be more at once.
-    pub(super) fn read(&mut self, run: &mut LiveRun) -> bool {
+    pub(super) fn read_new_lines(&mut self, run: &mut LiveRun) -> bool {
         let until = Instant::now() + SLICE;
         while Instant::now() < until {
             match self.record.next() {
@@ -49,11 +49,11 @@ impl RecordFollower {
                 Some(Ok(line)) => {
                     self.behind = false;
                     if self.taken_us.is_none_or(|taken| line.t_us > taken) {
-                        run.line(Ok(line));
+                        run.add_line(Ok(line));
                     }
                 }
                 Some(Err(_)) if self.caught_up => {}
-                Some(damage) => run.line(damage),
+                Some(damage) => run.add_line(damage),
             }
         }
         true
@@ -61,14 +61,14 @@ impl RecordFollower {
 
     /// Where the list knows a later line and none comes, the file is another now, or a line was
     /// read while it was being written: the record is opened anew.
-    pub(super) fn compare(&mut self, entry: &RunEntry, run: &mut LiveRun) {
+    pub(super) fn reconcile_with_entry(&mut self, entry: &RunEntry, run: &mut LiveRun) {
         if !self.caught_up {
             return;
         }
         let last_us = entry.last.as_ref().map_or(0, |line| line.t_us);
         if last_us > run.t_us() {
             if self.behind
-                && let Ok(record) = sconce_record::read(&self.path)
+                && let Ok(record) = sconce_record::open_record(&self.path)
             {
                 self.record = record;
                 self.taken_us = Some(run.t_us());
@@ -77,7 +77,7 @@ impl RecordFollower {
                 self.behind = true;
             }
         } else if entry.state == RunState::Interrupted {
-            run.interrupted();
+            run.mark_interrupted();
         }
     }
 }

@@ -43,7 +43,7 @@ impl Screen {
     }
 
     /// The next key, if one comes in time.
-    pub(super) fn key(&self, wait: Duration) -> io::Result<Option<KeyPress>> {
+    pub(super) fn poll_key(&self, wait: Duration) -> io::Result<Option<KeyPress>> {
         match event::poll(wait) {
             Ok(true) => Ok(match event::read()? {
                 Event::Key(key) if key.kind != KeyEventKind::Release => translated(key),
@@ -56,7 +56,7 @@ impl Screen {
     }
 
     /// The signal that asks the program to end.
-    pub(super) fn signal(&self) -> Option<i32> {
+    pub(super) fn received_signal(&self) -> Option<i32> {
         let number = self.signal.load(Ordering::Relaxed);
         i32::try_from(number).ok().filter(|number| *number > 0)
     }

@@ -12,7 +12,7 @@ use super::home::{Home, codes, has_driver, with_site};
 #[test]
 fn doctor_says_that_there_is_no_driver() {
     if has_driver() {
-        sconce_testkit::skip("own-driver", "this machine has a driver of its own");
+        sconce_testkit::report_skip("own-driver", "this machine has a driver of its own");
         return;
     }
     let home = Home::new();

@@ -35,7 +35,7 @@ impl Home {
     /// a driver of its own.
     pub(crate) fn playing(machine: &str) -> Option<Self> {
         if has_driver() {
-            sconce_testkit::skip("own-driver", "this machine has a driver of its own");
+            sconce_testkit::report_skip("own-driver", "this machine has a driver of its own");
             return None;
         }
         let stand_ins = stand_ins();

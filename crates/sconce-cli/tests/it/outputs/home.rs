@@ -21,7 +21,7 @@ pub(crate) struct Home(tempfile::TempDir);
 pub(crate) fn is_root(what: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        sconce_testkit::skip("not-root", format_args!("{what} needs root"));
+        sconce_testkit::report_skip("not-root", format_args!("{what} needs root"));
     }
     root
 }

@@ -269,7 +269,7 @@ fn a_file_that_is_a_mount_is_written_in_place() {
         );
         let done = home.in_own_mounts(&script);
         if done.err.contains("unshare failed") || done.err.contains("mount: ") {
-            sconce_testkit::skip("own-mounts", done.err);
+            sconce_testkit::report_skip("own-mounts", done.err);
             return;
         }
         assert_eq!(done.code, 0, "{}: {done:?}", row.argument);

@@ -9,7 +9,7 @@ mod sources;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use sconce_testkit::table::{PROGRAMS, programs};
+use sconce_testkit::table::{PROGRAMS, parse_programs};
 
 /// Scripts that run in an emulated machine or a container, with what is there.
 const ELSEWHERE: [&str; 5] = [
@@ -66,7 +66,7 @@ fn starts() -> Vec<Start> {
 
 /// What the list lacks.
 fn unlisted<'a>(starts: &'a [Start], list: &str) -> Vec<&'a Start> {
-    let rows: Vec<_> = programs(list).flatten().collect();
+    let rows: Vec<_> = parse_programs(list).flatten().collect();
     let fits = |start: &Start| {
         let row = rows.iter().find(|row| row.name == start.program);
         row.is_some_and(|row| {
@@ -141,7 +141,7 @@ fn a_row_that_is_taken_away_is_missed() {
 fn rows_that_nothing_starts_are_no_rows() {
     let starts = starts();
     let named: BTreeSet<&str> = starts.iter().map(|start| start.program.as_str()).collect();
-    let idle: Vec<&str> = programs(PROGRAMS)
+    let idle: Vec<&str> = parse_programs(PROGRAMS)
         .flatten()
         .filter(|row| !named.contains(row.name))
         .filter(|row| !row.users.split(',').any(|user| user == "indirect"))
@@ -200,8 +200,8 @@ while read -r line; do :; done < <(twenty-third)
 
 #[test]
 fn programs_of_rust_and_python_are_found() {
-    let text = "fn a() { Command::new(\"one\"); Command::new(\n  \"two\"); testkit::program(\"three\");\n\
-                has(&[\"four\", \"five\"]); Command::new(\"/bin/six\"); }";
+    let text = "fn a() { Command::new(\"one\"); Command::new(\n  \"two\"); testkit::find_program(\"three\");\n\
+                has_programs(&[\"four\", \"five\"]); Command::new(\"/bin/six\"); }";
     let names = |starts: Vec<Start>| -> Vec<String> {
         starts.into_iter().map(|start| start.program).collect()
     };

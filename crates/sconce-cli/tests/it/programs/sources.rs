@@ -31,7 +31,7 @@ const OWN: [&str; 18] = [
     "bench.folder.path().join(\"base/bin/busybox\")",
     "driver",
     "env!(\"CARGO_BIN_EXE_sconce\")",
-    "sconce_testkit::program(\"python3\")?",
+    "sconce_testkit::find_program(\"python3\")?",
     "script",
     "self.folder.path().join(\"base/bin/busybox\")",
     "self.path(\"sconce\")",
@@ -132,7 +132,7 @@ fn name_of(word: &str) -> Option<&str> {
 }
 
 pub(crate) fn of_rust(file: &Path, text: &str) -> Vec<Start> {
-    let calls = ["Command::new(", "program(", "has(&[", ".tool("];
+    let calls = ["Command::new(", "program(", "has_programs(&[", ".tool("];
     let mut found = of_calls(file, text, &calls);
     for start in &mut found {
         start.users = vec!["tests".to_owned()];
@@ -158,7 +158,7 @@ fn of_calls(file: &Path, text: &str, calls: &[&str]) -> Vec<Start> {
     for call in calls {
         // A list that is assigned is a command if an option stands second.
         let assigned = *call == " = [";
-        let all = *call == "has(&[";
+        let all = *call == "has_programs(&[";
         let packed = text.match_indices(call.trim_end_matches('['));
         for (at, head) in packed {
             let after = &text[at + head.len()..];

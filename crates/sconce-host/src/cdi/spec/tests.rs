@@ -11,7 +11,7 @@ fn file(change: impl FnOnce(&mut Value)) -> CdiSpec {
             "mounts": [{ "hostPath": "/lib/a", "containerPath": "/lib/b" }],
             "hooks": [{ "hookName": "createContainer", "path": "/bin/hook" }] } });
     change(&mut value);
-    CdiSpec::of(&value)
+    CdiSpec::from_value(&value)
 }
 
 #[test]
@@ -141,6 +141,6 @@ fn what_engines_refuse_is_said() {
         json!([]),
         json!({ "devices": [1], "containerEdits": [] }),
     ] {
-        assert!(!CdiSpec::of(&odd).wrong.is_empty());
+        assert!(!CdiSpec::from_value(&odd).wrong.is_empty());
     }
 }

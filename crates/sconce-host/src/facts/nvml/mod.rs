@@ -51,7 +51,7 @@ pub struct NvmlGpuReply {
 
 impl NvmlReply {
     /// The library did not start.
-    pub(super) fn failed(words: &str) -> Self {
+    pub(super) fn from_error(words: &str) -> Self {
         Self {
             library: Library {
                 error: Some(words.to_owned()),
@@ -71,8 +71,8 @@ pub(crate) fn instance_ids(part: &Device<'_>) -> Option<(u32, u32)> {
 #[must_use]
 pub fn read(from: &NvmlLibrary) -> NvmlReply {
     match NvmlMonitor::open(from) {
-        Ok(gpus) => ask(gpus.library()),
-        Err(error) => NvmlReply::failed(&words(&error)),
+        Ok(gpus) => ask(gpus.as_nvml()),
+        Err(error) => NvmlReply::from_error(&words(&error)),
     }
 }
 
@@ -130,11 +130,11 @@ fn of_device(index: u32, device: &Device<'_>) -> GpuFacts {
     .map(words);
     let figures = match memory {
         Ok(memory) => Some((memory.total, memory.used)),
-        Err(_) => raw::memory(device),
+        Err(_) => raw::memory_usage(device),
     };
     let ecc = device.is_ecc_enabled().ok();
     let rows = raw::remapped_rows(device);
-    let fabric = raw::fabric(device);
+    let fabric = raw::fabric_registration(device);
     GpuFacts {
         index,
         name: device.name().ok(),
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(words(&NvmlError::Unknown), "Unknown Error");
         assert_eq!(words(&NvmlError::UnexpectedVariant(28)), "NVML error 28");
         let none = read(&NvmlLibrary::File("/nowhere/libnvidia-ml.so.1".into()));
-        assert_eq!(none, NvmlReply::failed(NOT_FOUND));
+        assert_eq!(none, NvmlReply::from_error(NOT_FOUND));
     }
 
     #[test]

@@ -12,7 +12,7 @@ const NOT_SUPPORTED: u32 = 3;
 
 /// All of the card's memory and what of it is used, bytes, by `nvmlDeviceGetMemoryInfo`: the only
 /// one of drivers before 510. What the driver keeps for itself counts as used.
-pub(super) fn memory(device: &Device<'_>) -> Option<(u64, u64)> {
+pub(super) fn memory_usage(device: &Device<'_>) -> Option<(u64, u64)> {
     let function = device.nvml().lib().nvmlDeviceGetMemoryInfo.as_ref().ok()?;
     // SAFETY: the structure is numbers alone, for which zeros are values.
     let mut info = unsafe { std::mem::zeroed() };
@@ -70,7 +70,7 @@ pub(super) struct FabricRegistration {
 
 /// `nvmlDeviceGetGpuFabricInfo` (drivers since 525). A card that has no fabric says so by its
 /// answer or by its state.
-pub(super) fn fabric(device: &Device<'_>) -> Option<FabricRegistration> {
+pub(super) fn fabric_registration(device: &Device<'_>) -> Option<FabricRegistration> {
     let function = device
         .nvml()
         .lib()

@@ -15,7 +15,7 @@ type Number = unsafe extern "C" fn(*mut c_int) -> c_int;
 
 /// Loads the library, starts it, and asks for its version and its devices. The version needs no
 /// start, and is told although the start failed.
-pub(super) fn init(library: &OsStr) -> CudaInit {
+pub(super) fn init_driver(library: &OsStr) -> CudaInit {
     call(library).unwrap_or_else(|error| CudaInit {
         error: Some(error.to_string()),
         ..CudaInit::default()

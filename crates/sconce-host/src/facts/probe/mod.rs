@@ -1,7 +1,7 @@
 //! Questions that only the driver's libraries answer, asked in a child process with a time limit.
 //!
 //! A driver that is broken answers late or never, or takes the process down that asks. The child
-//! is the calling program itself, started with a name, arguments and input of its choice; it calls [`answer`] and prints what that gives, one line of JSON. The parent calls
+//! is the calling program itself, started with a name, arguments and input of its choice; it calls [`run_query`] and prints what that gives, one line of JSON. The parent calls
 //! [`nvml()`] or [`cuda_init`].
 
 mod cuda;
@@ -47,7 +47,7 @@ pub enum DriverQuery {
 impl DriverQuery {
     /// `cuInit` of the machine's own `libcuda.so.1`.
     #[must_use]
-    pub fn cuda() -> Self {
+    pub fn system_cuda() -> Self {
         Self::Cuda("libcuda.so.1".into())
     }
 }
@@ -86,9 +86,9 @@ pub enum DriverQueryError {
 /// The child's part: the answer to print, one line without its end. In it NVIDIA's library is
 /// loaded, and whatever goes wrong there ends this process.
 #[must_use]
-pub fn answer(question: &DriverQuery) -> String {
+pub fn run_query(question: &DriverQuery) -> String {
     match question {
-        DriverQuery::Cuda(library) => json(&cuda::init(library)),
+        DriverQuery::Cuda(library) => json(&cuda::init_driver(library)),
         DriverQuery::Nvml(from) => json(&nvml::read(from)),
     }
 }
@@ -109,8 +109,8 @@ pub fn cuda_init(child: &QueryProcess) -> CudaInit {
 
 /// What NVML told a child.
 #[must_use]
-pub fn nvml(child: &QueryProcess) -> NvmlReply {
-    ask(child).unwrap_or_else(|error| NvmlReply::failed(&error.to_string()))
+pub fn query_nvml(child: &QueryProcess) -> NvmlReply {
+    ask(child).unwrap_or_else(|error| NvmlReply::from_error(&error.to_string()))
 }
 
 /// Starts the child and reads its answer: the last line of its output that is one, since a library
@@ -276,14 +276,15 @@ mod tests {
             error.starts_with("/nowhere/sconce cannot be started"),
             "{error}"
         );
-        assert_eq!(nvml(&child).library.error, Some(error));
+        assert_eq!(query_nvml(&child).library.error, Some(error));
     }
 
     #[test]
     fn a_library_that_is_not_there() {
-        let told: CudaInit =
-            serde_json::from_str(&answer(&DriverQuery::Cuda("/nowhere/libcuda.so.1".into())))
-                .unwrap();
+        let told: CudaInit = serde_json::from_str(&run_query(&DriverQuery::Cuda(
+            "/nowhere/libcuda.so.1".into(),
+        )))
+        .unwrap();
         let error = told.error.unwrap();
         assert!(
             error.contains("/nowhere/libcuda.so.1: cannot open"),

@@ -6,7 +6,7 @@
 //! to torch 2.15.0.
 
 use super::super::TorchVersion;
-use super::numbers::{double, unsigned};
+use super::numbers::{parse_double, parse_unsigned};
 use super::{AddressReservation, AllocatorSettings, Divisions, SettingsError, mebibytes, words};
 
 /// Keys, the releases that know them, and whose they are. Releases in between were not looked at
@@ -65,7 +65,7 @@ impl ConfigTokens {
     }
 
     fn count(&self, index: usize) -> Result<u64, SettingsError> {
-        unsigned(self.at(index)?, "stoull")
+        parse_unsigned(self.at(index)?, "stoull")
     }
 
     fn switch(&self, index: usize) -> Result<bool, SettingsError> {
@@ -167,7 +167,7 @@ fn common(
                 least("max_non_split_rounding_mb", settings.large_segment_size)?;
         }
         "garbage_collection_threshold" => {
-            let part = double(words.at(value)?)?;
+            let part = parse_double(words.at(value)?)?;
             if !(part > 0.0 && part < 1.0) {
                 return Err(SettingsError::Threshold);
             }
@@ -215,7 +215,7 @@ fn divisions(
         if boundary == ">" {
             list.rest(count, version.rest_takes_last());
         } else {
-            let boundary = unsigned(boundary, "stoull")?;
+            let boundary = parse_unsigned(boundary, "stoull")?;
             if !boundary.is_power_of_two() {
                 return Err(SettingsError::Intervals);
             }
@@ -244,14 +244,14 @@ fn cuda(
                 _ => return Err(SettingsError::Backend),
             }
         }
-        "pinned_num_register_threads" => threads(words.count(value)?)?,
+        "pinned_num_register_threads" => validate_thread_count(words.count(value)?)?,
         "pinned_reserve_segment_size_mb" => {
             if words.count(value)? == 0 {
                 return Err(SettingsError::PinnedReserve);
             }
         }
         "per_process_memory_fraction" => {
-            let part = double(words.at(value)?)?;
+            let part = parse_double(words.at(value)?)?;
             if !(0.0..=1.0).contains(&part) {
                 return Err(SettingsError::Fraction);
             }
@@ -284,7 +284,7 @@ fn by_class(words: &ConfigTokens, value: usize) -> Result<usize, SettingsError> 
     Ok(index)
 }
 
-pub(super) fn threads(count: u64) -> Result<(), SettingsError> {
+pub(super) fn validate_thread_count(count: u64) -> Result<(), SettingsError> {
     if !count.is_power_of_two() {
         return Err(SettingsError::Threads { count });
     }

@@ -27,7 +27,7 @@ fn signed(word: &str) -> (bool, &str) {
 }
 
 /// `stoull` and `stoul`: a number below zero wraps.
-pub(super) fn unsigned(word: &str, function: &'static str) -> Result<u64, SettingsError> {
+pub(super) fn parse_unsigned(word: &str, function: &'static str) -> Result<u64, SettingsError> {
     let (negative, digits) = digits(word).ok_or_else(|| wrong(function, word))?;
     let value: u64 = digits.parse().map_err(|_| wrong(function, word))?;
     Ok(match negative {
@@ -37,7 +37,7 @@ pub(super) fn unsigned(word: &str, function: &'static str) -> Result<u64, Settin
 }
 
 /// `stoi`, made a `size_t`.
-pub(super) fn int(word: &str) -> Result<u64, SettingsError> {
+pub(super) fn parse_int(word: &str) -> Result<u64, SettingsError> {
     let (negative, digits) = digits(word).ok_or_else(|| wrong("stoi", word))?;
     let value: i64 = digits.parse().map_err(|_| wrong("stoi", word))?;
     let value = if negative { -value } else { value };
@@ -48,7 +48,7 @@ pub(super) fn int(word: &str) -> Result<u64, SettingsError> {
 }
 
 /// `stod`. What is too large or too near to zero is an error too.
-pub(super) fn double(word: &str) -> Result<f64, SettingsError> {
+pub(super) fn parse_double(word: &str) -> Result<f64, SettingsError> {
     let (negative, rest) = signed(word);
     let lower = rest.to_ascii_lowercase();
     let value = if lower.starts_with("inf") {
@@ -123,7 +123,7 @@ fn hexadecimal(text: &str) -> Option<(f64, bool)> {
     }
     let power = rest
         .strip_prefix('p')
-        .and_then(|exponent| int(exponent).ok());
+        .and_then(|exponent| parse_int(exponent).ok());
     let power = power.map_or(0, |power| power.cast_signed().clamp(-5000, 5000) as i32);
     Some((value * scale * 2.0_f64.powi(power), value != 0.0))
 }
@@ -142,14 +142,14 @@ mod tests {
             ("0x20", 0),
             ("18446744073709551615", u64::MAX),
         ] {
-            assert_eq!(unsigned(word, "stoull"), Ok(value), "{word}");
+            assert_eq!(parse_unsigned(word, "stoull"), Ok(value), "{word}");
         }
         for word in ["", "x", "-", "[", "18446744073709551616"] {
-            assert!(unsigned(word, "stoull").is_err(), "{word}");
+            assert!(parse_unsigned(word, "stoull").is_err(), "{word}");
         }
-        assert_eq!(int("-1"), Ok(u64::MAX));
-        assert_eq!(int("2147483647x"), Ok(2_147_483_647));
-        assert!(int("2147483648").is_err() && int("x").is_err());
+        assert_eq!(parse_int("-1"), Ok(u64::MAX));
+        assert_eq!(parse_int("2147483647x"), Ok(2_147_483_647));
+        assert!(parse_int("2147483648").is_err() && parse_int("x").is_err());
     }
 
     /// As torch 2.15.0 took or refused them.
@@ -169,23 +169,23 @@ mod tests {
             ("0e999", 0.0),
             ("infinity", f64::INFINITY),
         ] {
-            assert_eq!(double(word), Ok(value), "{word}");
+            assert_eq!(parse_double(word), Ok(value), "{word}");
         }
-        assert!(double("nan").is_ok_and(f64::is_nan));
+        assert!(parse_double("nan").is_ok_and(f64::is_nan));
         for word in ["x", ".", "", "1e999", "1e-400", "1e-310"] {
-            assert!(double(word).is_err(), "{word}");
+            assert!(parse_double(word).is_err(), "{word}");
         }
     }
 
     proptest! {
         #[test]
         fn any_word_reads(word in "\\PC*") {
-            let _ = (unsigned(&word, "stoull"), int(&word), double(&word));
+            let _ = (parse_unsigned(&word, "stoull"), parse_int(&word), parse_double(&word));
         }
 
         #[test]
         fn floats_survive(value in -1e300_f64..1e300) {
-            prop_assert_eq!(double(&format!("{value:e}")), Ok(value));
+            prop_assert_eq!(parse_double(&format!("{value:e}")), Ok(value));
         }
     }
 }

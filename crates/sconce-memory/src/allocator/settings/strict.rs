@@ -1,7 +1,7 @@
 //! The settings of PyTorch 2.6 to 2.8 (`c10/cuda/CUDAAllocatorConfig.cpp`).
 
-use super::lax::threads;
-use super::numbers::{double, int, unsigned};
+use super::lax::validate_thread_count;
+use super::numbers::{parse_double, parse_int, parse_unsigned};
 use super::{AllocatorSettings, Divisions, SettingsError, mebibytes, words};
 
 /// What `max_split_size_mb` and `max_non_split_rounding_mb` must exceed: a large segment.
@@ -59,7 +59,7 @@ fn option(
     let colon = || words.separator(index + 1, ':');
     let least = |name: &'static str| {
         colon()?;
-        let size_mb = int(words.value(value)?)?;
+        let size_mb = parse_int(words.value(value)?)?;
         match size_mb > LARGE_MB {
             true => Ok(mebibytes(size_mb)),
             false => Err(SettingsError::NotAbove {
@@ -79,7 +79,7 @@ fn option(
         }
         "garbage_collection_threshold" => {
             colon()?;
-            let part = double(words.value(value)?)?;
+            let part = parse_double(words.value(value)?)?;
             if !(part > 0.0 && part < 1.0) {
                 return Err(SettingsError::Threshold);
             }
@@ -107,7 +107,7 @@ fn option(
         "pinned_use_background_threads" => drop(switch("pinned_use_background_threads")?),
         "pinned_num_register_threads" => {
             colon()?;
-            threads(int(words.value(value)?)?)?;
+            validate_thread_count(parse_int(words.value(value)?)?)?;
         }
         _ => {
             return Err(SettingsError::UnknownOption {
@@ -124,7 +124,7 @@ fn divisions(
     value: usize,
 ) -> Result<usize, SettingsError> {
     if words.value(value)? != "[" {
-        let count = int(words.value(value)?)?;
+        let count = parse_int(words.value(value)?)?;
         if !count.is_power_of_two() {
             return Err(SettingsError::Divisions);
         }
@@ -144,14 +144,14 @@ fn divisions(
             return Ok(index);
         }
         words.separator(index + 1, ':')?;
-        let count = int(words.value(index + 2)?)?;
+        let count = parse_int(words.value(index + 2)?)?;
         if count != 0 && !count.is_power_of_two() {
             return Err(SettingsError::DivisionsOrZero);
         }
         if boundary == ">" {
             list.rest(count, true);
         } else {
-            let boundary = unsigned(boundary, "stoul")?;
+            let boundary = parse_unsigned(boundary, "stoul")?;
             if !boundary.is_power_of_two() {
                 return Err(SettingsError::Intervals);
             }

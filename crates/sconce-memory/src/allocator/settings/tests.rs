@@ -253,7 +253,7 @@ fn values_are_read() {
     };
     assert_eq!(all, expected);
     // What is not named stays, but for three.
-    let changed = all.changed("", TorchVersion::NEWEST).unwrap();
+    let changed = all.with_conf("", TorchVersion::NEWEST).unwrap();
     let expected = AllocatorSettings {
         max_split_size: None,
         garbage_collection_threshold: None,

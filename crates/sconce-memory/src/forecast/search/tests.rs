@@ -57,7 +57,7 @@ fn names_with(more: &[TrainingPlan], room_bytes: u64, values: &[u64]) -> Vec<Str
     };
     wanted.singles.extend(more);
     let run = |asked: &[PlanCandidate]| Ok::<_, ()>(asked.iter().map(oracle).collect());
-    let trials = search(&wanted, run).unwrap();
+    let trials = search_plans(&wanted, run).unwrap();
     let name = |trial: &PlanTrial| match trial.asked.value {
         Some(value) => format!("{} {value}", trial.asked.plans),
         None => trial.asked.plans.to_string(),
@@ -139,8 +139,11 @@ fn what_cannot_run_is_left_out() {
                 .collect(),
         )
     };
-    assert_eq!(search(&wanted, run).unwrap().len(), 2);
-    assert_eq!(search(&wanted, |_| Err::<Vec<TrialOutcome>, _>(7)), Err(7));
+    assert_eq!(search_plans(&wanted, run).unwrap().len(), 2);
+    assert_eq!(
+        search_plans(&wanted, |_| Err::<Vec<TrialOutcome>, _>(7)),
+        Err(7)
+    );
 }
 
 #[test]
@@ -179,7 +182,9 @@ fn an_optimizer_of_less_precision_is_shown_and_not_put_into_all() {
             .iter()
             .filter(|plan| *plan != TrainingPlan::EightBit);
         let rest = PlanCandidate {
-            plans: rest.fold(TrainingPlans::default(), |plans, plan| plans.with(plan)),
+            plans: rest.fold(TrainingPlans::default(), |plans, plan| {
+                plans.with_plan(plan)
+            }),
             value: asked.value,
         };
         let mut outcome = oracle(&rest);
@@ -205,7 +210,7 @@ fn an_optimizer_of_less_precision_is_shown_and_not_put_into_all() {
             values: Vec::new(),
         };
         let run = |asked: &[PlanCandidate]| Ok::<_, ()>(asked.iter().map(with_eight_bit).collect());
-        let trials = search(&wanted, run).unwrap();
+        let trials = search_plans(&wanted, run).unwrap();
         let names = trials.iter().skip(3).map(|one| one.asked.plans.to_string());
         names.collect::<Vec<String>>()
     };

@@ -71,7 +71,7 @@ fn judged(
     let mut zeros = program(&SubstituteValues::default());
     zeros.reads = reads.to_vec();
     let mut trials = 0;
-    let judged = judge(&zeros, |answers| {
+    let judged = classify_dependence(&zeros, |answers| {
         trials += 1;
         Ok::<_, ()>(Some(program(answers)))
     });
@@ -236,7 +236,7 @@ fn answers_are_written_as_the_probe_reads_them() {
         "half,1,37".to_owned(),
         "/w/train.py:3\n/w/train.py:4".to_owned(),
     );
-    assert_eq!(answers.variables(), expected);
+    assert_eq!(answers.to_env_values(), expected);
     assert!(SubstituteValues::default().are_zeros() && !answers.are_zeros());
 }
 
@@ -292,6 +292,6 @@ fn a_size_that_is_rounded_is_a_size() {
 fn what_other_threads_read_is_not_known() {
     let mut zeros = trial(100 * KB, &[]);
     zeros.reads_elsewhere = 3;
-    let said = judge(&zeros, |_| Ok::<_, ()>(Some(trial(100 * KB, &[])))).unwrap();
+    let said = classify_dependence(&zeros, |_| Ok::<_, ()>(Some(trial(100 * KB, &[])))).unwrap();
     assert_eq!(why(&said), &UnboundedReason::OtherThreads);
 }

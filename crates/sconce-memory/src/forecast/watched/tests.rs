@@ -19,7 +19,7 @@ fn seen(rest: &str, requested: &[u64]) -> ProbeReport {
 
 fn batches(shapes: &str) -> Vec<InconclusiveReason> {
     let rest = format!(r#","batches":[{{"batch-size":8,"batches":3,"shapes":{shapes}}}]"#);
-    unwatched(&seen(&rest, &[10, 20, 30]))
+    inconclusive_reasons(&seen(&rest, &[10, 20, 30]))
 }
 
 #[test]
@@ -50,22 +50,25 @@ fn batches_of_several_shapes_are_not_known_beyond() {
 #[test]
 fn steps_that_ask_for_different_amounts_are_not_known_beyond() {
     // The first step makes the optimizer's state.
-    assert_eq!(unwatched(&seen("", &[900, 1000, 1100])), []);
-    assert_eq!(unwatched(&seen("", &[900, 1000, 1101])), []);
-    let found = unwatched(&seen("", &[900, 1000, 1150]));
+    assert_eq!(inconclusive_reasons(&seen("", &[900, 1000, 1100])), []);
+    assert_eq!(inconclusive_reasons(&seen("", &[900, 1000, 1101])), []);
+    let found = inconclusive_reasons(&seen("", &[900, 1000, 1150]));
     let expected = InconclusiveReason::Sizes {
         least_bytes: 100,
         most_bytes: 150,
     };
     assert_eq!(found, [expected]);
-    assert_eq!(unwatched(&seen("", &[900])), []);
+    assert_eq!(inconclusive_reasons(&seen("", &[900])), []);
 }
 
 #[test]
 fn what_is_compiled_is_compared_once_it_is() {
     let compiled = |requested: &[u64]| seen(r#","compiled":true"#, requested);
-    assert_eq!(unwatched(&compiled(&[900, 1000, 1150, 1250, 1350])), []);
-    let grows = unwatched(&compiled(&[900, 1000, 1150, 1250, 1400]));
+    assert_eq!(
+        inconclusive_reasons(&compiled(&[900, 1000, 1150, 1250, 1350])),
+        []
+    );
+    let grows = inconclusive_reasons(&compiled(&[900, 1000, 1150, 1250, 1400]));
     let expected = InconclusiveReason::Sizes {
         least_bytes: 100,
         most_bytes: 150,
@@ -76,7 +79,7 @@ fn what_is_compiled_is_compared_once_it_is() {
 #[test]
 fn too_few_steps_are_compared_with_none_and_it_is_said() {
     let said = |seen: &ProbeReport| {
-        let doubts = crate::forecast::doubts(&[], seen, 1, None);
+        let doubts = crate::forecast::list_caveats(&[], seen, 1, None);
         doubts.contains(&crate::forecast::ForecastCaveat::NothingCompared)
     };
     let compiled = r#","compiled":true"#;
@@ -101,7 +104,7 @@ fn an_evaluation_that_was_not_reached_is_not_known() {
         format!(r#"{{"file":"/w/train.py","line":9,"bounded":{bounded},"code":"model.eval()"}}"#)
     };
     let of = |bounded| {
-        unwatched(&seen(
+        inconclusive_reasons(&seen(
             &format!(r#","later":[{}]"#, line(bounded)),
             &[1, 2, 3],
         ))
@@ -122,7 +125,7 @@ fn an_evaluation_that_was_not_reached_is_not_known() {
         &[900, 1000, 1150],
     );
     ended.ended = ObservationEnd::Exit;
-    assert_eq!(unwatched(&ended), []);
+    assert_eq!(inconclusive_reasons(&ended), []);
 }
 
 #[test]
@@ -136,14 +139,14 @@ fn a_yes_is_taken_back_and_a_no_is_not() {
     };
     let later = InconclusiveReason::Later { lines: Vec::new() };
     let mut said = of_card(&card, &seen("", &[1]), None);
-    said.doubt(Vec::new());
+    said.apply_inconclusive_reasons(Vec::new());
     assert_eq!(said.verdict, FitOutcome::Fits);
-    said.doubt(vec![later.clone()]);
+    said.apply_inconclusive_reasons(vec![later.clone()]);
     assert_eq!(
         (said.verdict, said.not_judged.len()),
         (FitOutcome::NotKnown, 1)
     );
     said.verdict = FitOutcome::DoesNotFit;
-    said.doubt(vec![later]);
+    said.apply_inconclusive_reasons(vec![later]);
     assert_eq!(said.verdict, FitOutcome::DoesNotFit);
 }

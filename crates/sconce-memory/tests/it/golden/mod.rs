@@ -95,7 +95,7 @@ fn every_written_type_is_held() {
 
 /// Reads a golden file, and compares what is written of the value with the same file.
 fn assert_read_and_written_as_before<T: Serialize + DeserializeOwned>(name: &str) {
-    let text = goldens().text(name);
+    let text = goldens().read_text(name);
     let value: T = serde_json::from_str(&text).expect("an older program's file is read");
     let mut written = serde_json::to_string_pretty(&value).expect("plain data is JSON");
     written.push('\n');

@@ -36,7 +36,7 @@ fn without(value: &Value, key: &str) -> String {
 
 #[test]
 fn every_key_of_a_probe_is_read() {
-    let text = goldens().text("probe.json");
+    let text = goldens().read_text("probe.json");
     let whole = ProbeReport::parse(&text).unwrap();
     let value: Value = serde_json::from_str(&text).unwrap();
     let mut all = Vec::new();
@@ -50,7 +50,7 @@ fn every_key_of_a_probe_is_read() {
 
 #[test]
 fn every_word_of_a_probe_is_read() {
-    let text = goldens().text("probe.json");
+    let text = goldens().read_text("probe.json");
     for ended in ["steps", "exit", "time"] {
         let text = text.replace("\"exit\"", &format!("\"{ended}\""));
         assert!(ProbeReport::parse(&text).is_ok(), "{ended}");

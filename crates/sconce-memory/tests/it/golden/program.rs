@@ -7,7 +7,7 @@ use super::goldens;
 
 #[test]
 fn program_is_read_and_written_as_before() {
-    let text = goldens().text("allocator-program.jsonl");
+    let text = goldens().read_text("allocator-program.jsonl");
     let written: String = text
         .lines()
         .map(|line| {

@@ -8,15 +8,15 @@ use sconce_schema::Bytes;
 use sconce_schema::event::GpuSample;
 
 use super::super::LiveRun;
-use super::super::run::memory;
-use super::{BAD, DASH, DIM, GOOD, WARN, fitted};
+use super::super::run::memory_in_use;
+use super::{BAD, DASH, DIM, GOOD, WARN, fit_to_width};
 
 /// From this share on, a bar is yellow, and from the next, red.
 const HIGH: f64 = 0.75;
 const FULL: f64 = 0.95;
 
 pub(super) fn draw(run: &LiveRun, area: Rect, frame: &mut Frame<'_>) {
-    let cards = run.now().map_or(&[][..], |now| &now.gpus);
+    let cards = run.latest_sample().map_or(&[][..], |now| &now.gpus);
     let share = if cards.is_empty() { 100 } else { 50 };
     let [left, right] =
         Layout::horizontal([Constraint::Percentage(share), Constraint::Fill(1)]).areas(area);
@@ -43,8 +43,8 @@ pub(super) fn draw(run: &LiveRun, area: Rect, frame: &mut Frame<'_>) {
 }
 
 fn machine(run: &LiveRun, width: usize) -> Vec<Line<'static>> {
-    let started = run.started();
-    let now = run.now();
+    let started = run.start_event();
+    let now = run.latest_sample();
     let limit = started.limits;
     let cores = run.cores();
     let all = limit.cpus.map_or(f64::from(started.host.cpus), |cpus| {
@@ -59,7 +59,7 @@ fn machine(run: &LiveRun, width: usize) -> Vec<Line<'static>> {
     );
 
     let size = |size: Option<Bytes>| size.map_or(DASH.to_owned(), |size| size.to_string());
-    let held = now.and_then(memory);
+    let held = now.and_then(memory_in_use);
     let most = limit.memory.unwrap_or(started.host.memory);
     let text = format!("{}/{most}", size(held));
     let mem = bar("Mem", held.map(|held| share(held, most)), &text, width);
@@ -90,7 +90,7 @@ fn machine(run: &LiveRun, width: usize) -> Vec<Line<'static>> {
 
 fn card(run: &LiveRun, gpu: &GpuSample, width: usize) -> Line<'static> {
     let memory = run
-        .started()
+        .start_event()
         .gpus
         .iter()
         .find(|card| card.index == gpu.index);
@@ -160,7 +160,7 @@ fn bar_of(
     style: impl Fn(f64) -> ratatui::style::Style,
 ) -> Line<'static> {
     let inside = width.saturating_sub(name.len() + 2);
-    let text = fitted(text, text.chars().count().min(inside));
+    let text = fit_to_width(text, text.chars().count().min(inside));
     let full = share.unwrap_or(0.0).clamp(0.0, 1.0);
     let strokes = (full * inside as f64).round() as usize;
     let gap = inside - text.chars().count();

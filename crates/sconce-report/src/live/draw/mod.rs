@@ -15,7 +15,7 @@ use sconce_schema::event::ServiceState;
 
 use super::{App, LiveRun, Screen, SignalRecipient};
 use crate::model::RunEnd;
-use crate::words::{clean, duration, program, signal};
+use crate::words::{describe_signal, format_duration, format_workload, printable_text};
 
 pub(super) const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 pub(super) const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
@@ -70,11 +70,11 @@ impl App {
             (Screen::Run, Some(run)) => {
                 let rows = above(run, body, frame);
                 self.page = usize::from(rows.height.saturating_sub(1)).max(1);
-                self.processes(rows, frame);
+                self.draw_processes(rows, frame);
             }
             _ => {
                 self.page = usize::from(body.height.saturating_sub(1)).max(1);
-                self.list(body, frame);
+                self.draw_run_list(body, frame);
             }
         }
         frame.render_widget(self.footer(), bottom);
@@ -98,19 +98,22 @@ impl App {
             let count = running.count();
             return Line::styled(format!("Runs: {}, running: {count}", self.runs.len()), BOLD);
         };
-        let (state, style) = ended(run.end, run.killed);
+        let (state, style) = format_run_end(run.end, run.killed);
         Line::from(vec![
-            Span::styled(clean(&run.started().id), BOLD),
+            Span::styled(printable_text(&run.start_event().id), BOLD),
             Span::raw("  "),
             Span::styled(state, style),
-            Span::raw(format!("  {}  ", duration(run.t_us()))),
-            Span::styled(clean(&program(&run.started().command)), DIM),
+            Span::raw(format!("  {}  ", format_duration(run.t_us()))),
+            Span::styled(
+                printable_text(&format_workload(&run.start_event().command)),
+                DIM,
+            ),
         ])
     }
 
     fn footer(&self) -> Line<'static> {
         if let Some(message) = &self.message {
-            return Line::styled(clean(message), WARN);
+            return Line::styled(printable_text(message), WARN);
         }
         let keys: &[(&str, &str)] = match self.screen {
             Screen::Run if self.verdicts.is_some() => &[("↑ ↓", "Move"), ("Esc", "Back")],
@@ -142,8 +145,8 @@ impl App {
 
 /// Everything above the processes; gives the rows that are left for them.
 fn above(run: &LiveRun, area: Rect, frame: &mut Frame<'_>) -> Rect {
-    let cards = run.now().map_or(0, |now| now.gpus.len());
-    let paces = run.paces();
+    let cards = run.latest_sample().map_or(0, |now| now.gpus.len());
+    let paces = run.training_rates();
     let spare = area.height.saturating_sub(FEWEST_PROCESSES);
     let lines = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
     // In 24 rows: 4 of meters, 3 of two ranks, 5 of memory over time, 10 of processes.
@@ -172,7 +175,7 @@ fn above(run: &LiveRun, area: Rect, frame: &mut Frame<'_>) -> Rect {
         lines.push(warning(run));
     }
     lines.extend(services(run));
-    lines.extend(verdicts::line(run, usize::from(area.width)));
+    lines.extend(verdicts::summary_line(run, usize::from(area.width)));
     frame.render_widget(Paragraph::new(lines), warned);
     meters::draw(run, top, frame);
     training::draw(&paces, middle, frame);
@@ -181,13 +184,13 @@ fn above(run: &LiveRun, area: Rect, frame: &mut Frame<'_>) -> Rect {
 }
 
 /// How a run ended, in a word or two.
-pub(super) fn ended(end: RunEnd, killed: bool) -> (String, Style) {
+pub(super) fn format_run_end(end: RunEnd, killed: bool) -> (String, Style) {
     match end {
         _ if killed => ("out of memory".to_owned(), BAD),
         RunEnd::Running => ("running".to_owned(), GOOD),
         RunEnd::Exited(0) => ("exit 0".to_owned(), GOOD),
         RunEnd::Exited(code) => (format!("exit {code}"), BAD),
-        RunEnd::Signalled(number) => (signal(number).0, BAD),
+        RunEnd::Signalled(number) => (describe_signal(number).0, BAD),
         RunEnd::Interrupted => ("interrupted".to_owned(), BAD),
     }
 }
@@ -201,7 +204,11 @@ fn services(run: &LiveRun) -> Option<Line<'static>> {
             ServiceState::Restarting => WARN,
             _ => Style::new(),
         };
-        let text = format!("  {} {}", clean(&service.name), service.state.word());
+        let text = format!(
+            "  {} {}",
+            printable_text(&service.name),
+            service.state.label()
+        );
         spans.push(Span::styled(text, style));
     }
     (!run.services.is_empty()).then(|| Line::from(spans))
@@ -214,7 +221,7 @@ fn warning(run: &LiveRun) -> Line<'static> {
                 .value
                 .asked
                 .map_or(String::new(), |asked| format!(", {asked} asked for"));
-            let (device, when) = (at.value.device, duration(at.t_us));
+            let (device, when) = (at.value.device, format_duration(at.t_us));
             format!(
                 "Card {device} ran out of memory after {when}, in step {}{asked}",
                 at.value.step
@@ -230,8 +237,10 @@ fn warning(run: &LiveRun) -> Line<'static> {
 
 fn ask(target: &SignalRecipient, frame: &mut Frame<'_>) {
     let what = match target {
-        SignalRecipient::Process { pid, name } => format!("End process {pid}, {}?", clean(name)),
-        SignalRecipient::Run(id) => format!("End the run {}?", clean(id)),
+        SignalRecipient::Process { pid, name } => {
+            format!("End process {pid}, {}?", printable_text(name))
+        }
+        SignalRecipient::Run(id) => format!("End the run {}?", printable_text(id)),
     };
     let lines = [
         what.as_str(),
@@ -264,7 +273,7 @@ fn boxed(title: &'static str, lines: Vec<Line<'_>>, frame: &mut Frame<'_>) {
 }
 
 /// A text of exactly so many columns: cut with an ellipsis, or filled up.
-pub(super) fn fitted(text: &str, columns: usize) -> String {
+pub(super) fn fit_to_width(text: &str, columns: usize) -> String {
     let line = Line::from(text);
     if line.width() <= columns {
         return format!("{text}{}", " ".repeat(columns - line.width()));

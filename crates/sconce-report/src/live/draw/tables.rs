@@ -7,13 +7,13 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::super::{App, Sort};
-use super::{BOLD, DASH, DIM, ended, fitted};
-use crate::words::{clean, duration, program};
+use super::{BOLD, DASH, DIM, fit_to_width, format_run_end};
+use crate::words::{format_duration, format_workload, printable_text};
 
 const CURSOR: Style = Style::new().add_modifier(Modifier::REVERSED);
 
 impl App {
-    pub(super) fn processes(&self, area: Rect, frame: &mut Frame<'_>) {
+    pub(super) fn draw_processes(&self, area: Rect, frame: &mut Frame<'_>) {
         let mark = |sort: Sort, name: &str| {
             let arrow = if self.reversed { '▲' } else { '▼' };
             if self.sort == sort {
@@ -42,14 +42,17 @@ impl App {
                 .cores
                 .map_or(DASH.to_owned(), |cores| format!("{cores:.1}"));
             let card = row.card.map_or(DASH.to_owned(), |card| card.to_string());
-            let role = process.role.as_deref().map_or(DASH.to_owned(), clean);
+            let role = process
+                .role
+                .as_deref()
+                .map_or(DASH.to_owned(), printable_text);
             format!(
                 "{:>8} {}{cores:>6}{:>10}{card:>10}{:>5}  {}",
                 process.pid,
-                fitted(&role, 7),
+                fit_to_width(&role, 7),
                 process.rss.to_string(),
                 process.threads,
-                clean(&process.name),
+                printable_text(&process.name),
             )
         });
         let lines: Vec<Line<'_>> = lines.map(Line::from).collect();
@@ -57,32 +60,32 @@ impl App {
         table(Line::styled(head, DIM), lines, cursor, empty, area, frame);
     }
 
-    pub(super) fn list(&self, area: Rect, frame: &mut Frame<'_>) {
+    pub(super) fn draw_run_list(&self, area: Rect, frame: &mut Frame<'_>) {
         let wide = (self.runs.iter())
-            .map(|run| Line::from(clean(&run.id)).width())
+            .map(|run| Line::from(printable_text(&run.id)).width())
             .max();
         let wide = wide
             .unwrap_or(0)
             .clamp(3, usize::from(area.width / 2).max(3));
         let head = format!(
             "{} {:<14}{:>14}{:>10}  COMMAND",
-            fitted("RUN", wide),
+            fit_to_width("RUN", wide),
             "STATE",
             "TOOK",
             "MEMORY"
         );
         let lines = self.runs.iter().map(|run| {
-            let (state, style) = ended(run.end, run.out_of_memory == Some(true));
-            let took = run.wall_us.map_or(DASH.to_owned(), duration);
+            let (state, style) = format_run_end(run.end, run.out_of_memory == Some(true));
+            let took = run.wall_us.map_or(DASH.to_owned(), format_duration);
             let memory = run
                 .peak_memory
                 .map_or(DASH.to_owned(), |peak| peak.to_string());
             Line::from(vec![
-                Span::styled(fitted(&clean(&run.id), wide), BOLD),
+                Span::styled(fit_to_width(&printable_text(&run.id), wide), BOLD),
                 Span::raw(" "),
-                Span::styled(fitted(&state, 14), style),
+                Span::styled(fit_to_width(&state, 14), style),
                 Span::raw(format!("{took:>14}{memory:>10}  ")),
-                Span::raw(clean(&program(&run.command))),
+                Span::raw(printable_text(&format_workload(&run.command))),
             ])
         });
         let lines: Vec<Line<'_>> = lines.collect();

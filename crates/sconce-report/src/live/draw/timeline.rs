@@ -8,7 +8,7 @@ use ratatui::widgets::Sparkline;
 use sconce_schema::Bytes;
 
 use super::super::LiveRun;
-use super::super::run::{kind, memory};
+use super::super::run::{memory_in_use, memory_measure};
 use super::{DASH, DIM};
 use crate::timeline::Timeline;
 
@@ -17,9 +17,9 @@ pub(super) fn draw(run: &LiveRun, area: Rect, frame: &mut Frame<'_>) {
         return;
     }
     let size = |size: Option<Bytes>| size.map_or(DASH.to_owned(), |size| size.to_string());
-    let now = run.now().and_then(memory);
-    let kind = run.now().and_then(kind);
-    let kind = kind.map_or(String::new(), |kind| format!(" ({})", kind.short()));
+    let now = run.latest_sample().and_then(memory_in_use);
+    let kind = run.latest_sample().and_then(memory_measure);
+    let kind = kind.map_or(String::new(), |kind| format!(" ({})", kind.short_label()));
     let text = format!("MEMORY {}{kind}, peak {}", size(now), size(run.memory_peak));
     let memory = (&run.memory, text, Color::Green);
     if run.card_memory_peak.is_none() {
@@ -41,7 +41,7 @@ fn graph(run: &LiveRun, what: (&Timeline, String, Color), area: Rect, frame: &mu
     let (timeline, text, color) = what;
     let [head, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
     frame.render_widget(Line::styled(text, DIM), head);
-    let columns = timeline.columns(area.width.into(), run.t_us());
+    let columns = timeline.column_means(area.width.into(), run.t_us());
     let top = columns.iter().copied().fold(0.0, f64::max);
     let data: Vec<u64> = columns.iter().map(|value| *value as u64).collect();
     let line = Sparkline::default().data(data).max((top as u64).max(1));

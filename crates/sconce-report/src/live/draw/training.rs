@@ -7,9 +7,9 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::super::run::TrainingRate;
-use super::{DASH, DIM, fitted};
+use super::{DASH, DIM, fit_to_width};
 
-/// A letter and a colour for each phase, in the order of `Phases::named`: readable without colour.
+/// A letter and a colour for each phase, in the order of `Phases::by_name`: readable without colour.
 const LETTERS: [(char, Color); 6] = [
     ('d', Color::Red),
     ('c', Color::Magenta),
@@ -62,7 +62,7 @@ fn row(pace: &TrainingRate<'_>, width: usize) -> Line<'static> {
         .map_or(DASH.to_owned(), |samples| format!("{samples:.0}"));
     let text = format!(
         "{}{:>8}{ms:>9}{samples:>11}  ",
-        fitted(&who, 9),
+        fit_to_width(&who, 9),
         pace.training.steps
     );
     let mut spans = vec![Span::raw(text)];
@@ -72,7 +72,7 @@ fn row(pace: &TrainingRate<'_>, width: usize) -> Line<'static> {
         return Line::from(spans);
     }
     let (mut done, mut drawn) = (0_u64, 0);
-    for ((_, us), (letter, color)) in pace.phases.named().into_iter().zip(LETTERS) {
+    for ((_, us), (letter, color)) in pace.phases.by_name().into_iter().zip(LETTERS) {
         done = done.saturating_add(us);
         let to = (done as f64 / sum as f64 * width as f64).round() as usize;
         let part: String = std::iter::repeat_n(letter, to.saturating_sub(drawn)).collect();

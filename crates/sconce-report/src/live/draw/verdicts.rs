@@ -6,17 +6,17 @@ use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
 
 use super::super::LiveRun;
-use super::{BAD, DIM, WARN, fitted};
+use super::{BAD, DIM, WARN, fit_to_width};
 use crate::terminal;
 use crate::verdict::VerdictSeverity;
-use crate::words::clean;
+use crate::words::printable_text;
 
 /// The heaviest verdict, how many more there are, and the key that shows them.
-pub(super) fn line(run: &LiveRun, width: usize) -> Option<Line<'static>> {
+pub(super) fn summary_line(run: &LiveRun, width: usize) -> Option<Line<'static>> {
     let Some(first) = run.verdicts.first() else {
         let waits = run.waits_for_more()?;
         return Some(Line::styled(
-            fitted(&format!("not judged yet: {waits}"), width),
+            fit_to_width(&format!("not judged yet: {waits}"), width),
             DIM,
         ));
     };
@@ -29,9 +29,9 @@ pub(super) fn line(run: &LiveRun, width: usize) -> Option<Line<'static>> {
         more => format!("  v: and {more} more"),
     };
     let room = width.saturating_sub(more.chars().count());
-    let said = format!("{}: {}", first.weight.word(), clean(&first.title));
+    let said = format!("{}: {}", first.weight.label(), printable_text(&first.title));
     Some(Line::styled(
-        format!("{}{more}", fitted(&said, room)),
+        format!("{}{more}", fit_to_width(&said, room)),
         style,
     ))
 }

@@ -6,7 +6,7 @@ use sconce_schema::training::GpuOutOfMemory;
 use super::{FigureSet, RuleSubject};
 use crate::model::GpuReport;
 
-pub(super) fn figures(run: &FigureSet, card: &GpuReport) -> FigureSet {
+pub(super) fn compute_figures(run: &FigureSet, card: &GpuReport) -> FigureSet {
     let name = format!("card {}", card.summary.index);
     let mut figures = run.under(RuleSubject::Card, Some(name));
     let it = &mut figures;

@@ -13,7 +13,7 @@ const SHARE: f64 = 0.1;
 const LINES: usize = 3;
 
 /// `rate`: bytes a step; `None` where it is not known.
-pub(super) fn figures(it: &mut FigureSet, kept: &[LeakCandidate], rate: Option<f64>) {
+pub(super) fn add_figures(it: &mut FigureSet, kept: &[LeakCandidate], rate: Option<f64>) {
     let reason = |kept: &&LeakCandidate| {
         let a_step = kept.bytes.0 as f64 / kept.steps.max(1) as f64;
         kept.graph || rate.is_none_or(|rate| a_step >= rate * SHARE)

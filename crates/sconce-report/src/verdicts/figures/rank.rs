@@ -3,12 +3,12 @@
 use sconce_schema::Bytes;
 
 use super::{FigureSet, RuleSubject, kept, of, run};
-use crate::exchange::{CollectiveWaits, a_step, own_of, sharded, unseen};
+use crate::exchange::{CollectiveWaits, a_step, fsdp_counters, missing_rank_count, own_of};
 use crate::model::{GpuReport, RunReport};
 use crate::stats::median;
 use crate::training::{GrowthMetric, RankReport};
 
-pub(super) fn figures(run: &FigureSet, rank: &RankReport, report: &RunReport) -> FigureSet {
+pub(super) fn compute_figures(run: &FigureSet, rank: &RankReport, report: &RunReport) -> FigureSet {
     let mut figures = run.under(RuleSubject::Rank, Some(rank.name()));
     let it = &mut figures;
     let times = rank.step_times;
@@ -39,7 +39,7 @@ fn phases(it: &mut FigureSet, rank: &RankReport) {
     let share = |name: &str| rank.mean_phase(name).and_then(|us| of(us, step));
     // The share and the mean are of the same steps.
     let data = rank.data_share.or_else(|| share("data"));
-    let mean = it.get("step-mean").and_then(super::FigureValue::number);
+    let mean = it.get("step-mean").and_then(super::FigureValue::as_number);
     it.share("data-share", data);
     it.time(
         "data-time",
@@ -75,7 +75,7 @@ fn loader(it: &mut FigureSet, rank: &RankReport) {
             .and_then(|empty| of(empty as f64, loader.batches as f64));
         it.share("empty-share", empty);
         let per_step = of(loader.batches as f64, rank.steps as f64);
-        let data = it.get("data-time").and_then(super::FigureValue::number);
+        let data = it.get("data-time").and_then(super::FigureValue::as_number);
         it.time(
             "batch-time",
             data.zip(per_step).and_then(|(data, n)| of(data, n)),
@@ -90,7 +90,8 @@ fn loader(it: &mut FigureSet, rank: &RankReport) {
         it.flag("pinned", Some(loader.pinned));
         it.flag("persistent", Some(loader.persistent));
         // The free CPUs are those of all ranks.
-        let number = |it: &FigureSet, name: &str| it.get(name).and_then(super::FigureValue::number);
+        let number =
+            |it: &FigureSet, name: &str| it.get(name).and_then(super::FigureValue::as_number);
         let free = number(it, "cores-free").zip(number(it, "ranks"));
         let more = free
             .and_then(|(free, ranks)| of(free.floor(), ranks))
@@ -122,7 +123,7 @@ const HANDED_OVER_US: f64 = 2_000.0;
 /// for, and N - 1 batches in N stand ready when they are asked for. So what was not ready counts N times.
 fn wait(it: &FigureSet, workers: Option<u32>) -> &'static str {
     let less = |name: &str, than: f64| {
-        let number = it.get(name).and_then(super::FigureValue::number);
+        let number = it.get(name).and_then(super::FigureValue::as_number);
         number.is_some_and(|number| number < than)
     };
     match workers {
@@ -230,15 +231,16 @@ fn card(it: &mut FigureSet, rank: &RankReport, report: &RunReport) {
 }
 
 fn exchange(it: &mut FigureSet, rank: &RankReport, all: &[RankReport]) {
-    let (Some(exchange), Some(waits)) = (rank.exchange, CollectiveWaits::of(rank, all)) else {
+    let (Some(exchange), Some(waits)) = (rank.exchange, CollectiveWaits::for_rank(rank, all))
+    else {
         return;
     };
     it.count(
         "ranks-unseen",
-        unseen(rank, all).map(|unseen| unseen as f64),
+        missing_rank_count(rank, all).map(|unseen| unseen as f64),
     );
     it.flag("sharded", Some(exchange.sharded_steps.is_some()));
-    let sharded = sharded(rank).unwrap_or_default();
+    let sharded = fsdp_counters(rank).unwrap_or_default();
     let mean = |us: Option<u64>| a_step(&sharded, us);
     it.time("all-gather", mean(sharded.all_gather_us));
     it.time("all-gather-exposed", mean(sharded.all_gather_exposed_us));
@@ -297,7 +299,11 @@ fn behind(it: &mut FigureSet, rank: &RankReport, all: &[RankReport]) {
 }
 
 /// One subject for each figure that was watched.
-pub(super) fn growth(of_rank: &FigureSet, rank: &RankReport, report: &RunReport) -> Vec<FigureSet> {
+pub(super) fn compute_growth_figures(
+    of_rank: &FigureSet,
+    rank: &RankReport,
+    report: &RunReport,
+) -> Vec<FigureSet> {
     let allocated = rank
         .growth
         .iter()
@@ -310,7 +316,7 @@ pub(super) fn growth(of_rank: &FigureSet, rank: &RankReport, report: &RunReport)
             let mut figures = of_rank.under(RuleSubject::Growth, name.clone());
             let it = &mut figures;
             let trend = growth.trend;
-            it.text("growing", Some(growth.of.word()));
+            it.text("growing", Some(growth.of.label()));
             it.flag("grows", Some(trend.grows));
             it.count("watched", Some(trend.steps() as f64));
             it.flag(
@@ -318,27 +324,29 @@ pub(super) fn growth(of_rank: &FigureSet, rank: &RankReport, report: &RunReport)
                 allocated.map(|growth| growth.trend.grows),
             );
             let grown = allocated.map(|growth| growth.trend);
-            let grown = grown.filter(|trend| trend.grows).map(|trend| trend.grown());
+            let grown = grown
+                .filter(|trend| trend.grows)
+                .map(|trend| trend.total_growth());
             it.bytes("allocated-grown", grown);
             if growth.of == GrowthMetric::Rss {
-                it.bytes("heap-grown", heap.map(|heap| heap.trend.grown()));
+                it.bytes("heap-grown", heap.map(|heap| heap.trend.total_growth()));
             }
             let rate = (growth.of != GrowthMetric::Blocks).then_some(trend.slope);
             if let Some(setup) = &rank.setup
                 && trend.grows
             {
-                kept::figures(it, &setup.kept, rate);
+                kept::add_figures(it, &setup.kept, rate);
             }
             if growth.of == GrowthMetric::Blocks {
                 it.count("block-rate", Some(trend.slope));
-                it.count("blocks-grown", Some(trend.grown()));
+                it.count("blocks-grown", Some(trend.total_growth()));
                 return figures;
             }
             it.bytes("rate", Some(trend.slope));
             it.bytes("rate-low", Some(trend.low));
             it.bytes("rate-high", Some(trend.high));
-            it.bytes("grown", Some(trend.grown()));
-            it.share("grown-share", of(trend.grown(), growth.last));
+            it.bytes("grown", Some(trend.total_growth()));
+            it.share("grown-share", of(trend.total_growth(), growth.last));
             it.bytes("last", Some(growth.last));
             let (limit, used) = match growth.of {
                 // Others of the run hold memory too: what is left is less than the limit without this one.

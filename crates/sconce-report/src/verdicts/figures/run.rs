@@ -8,14 +8,14 @@ use crate::model::RunReport;
 /// A longer command is not written out in a sentence.
 const LONGEST_COMMAND: usize = 160;
 
-pub(super) fn figures(report: &RunReport) -> FigureSet {
+pub(super) fn compute_figures(report: &RunReport) -> FigureSet {
     let mut run = FigureSet::new(RuleSubject::Run);
     let wall_us = report.wall_us as f64;
     let float = |bytes: Bytes| bytes.0 as f64;
     run.time("wall", Some(wall_us));
     run.count("ranks", Some(report.training.len() as f64));
 
-    let limit = report.started.limits.cpus.map(|cpus| cpus.cores());
+    let limit = report.started.limits.cpus.map(|cpus| cpus.as_cores());
     let machine = Some(f64::from(report.started.host.cpus)).filter(|cpus| *cpus > 0.0);
     let cpus = match (limit, machine) {
         (Some(limit), Some(machine)) => Some(limit.min(machine)),
@@ -42,7 +42,7 @@ pub(super) fn figures(report: &RunReport) -> FigureSet {
         others.filter(|others| own_left && *others >= 0.5),
     );
     run.count("cores-own-free", own.map(|own| (own * 10.0).floor() / 10.0));
-    let command = crate::words::command(&report.started.command);
+    let command = crate::words::format_command(&report.started.command);
     let short = command.chars().count() <= LONGEST_COMMAND;
     run.text("command", Some(command.as_str()).filter(|_| short));
     // As it is told, so that no sentence speaks of one CPU and another of less than one.
@@ -50,7 +50,7 @@ pub(super) fn figures(report: &RunReport) -> FigureSet {
     run.share("throttled-share", report.cpu.throttled_share);
 
     let limit = memory_limit(report);
-    let peak = (report.memory.most()).map(|(bytes, _)| float(bytes));
+    let peak = (report.memory.leading_memory_figure()).map(|(bytes, _)| float(bytes));
     run.bytes("memory-limit", limit);
     run.bytes("memory-peak", peak);
     run.share(
@@ -71,7 +71,10 @@ pub(super) fn figures(report: &RunReport) -> FigureSet {
         "io-stall-share",
         stall(report.load.pressure.and_then(|p| p.io_some_us)),
     );
-    run.count("oom-kills", report.kills().map(|kills| kills as f64));
+    run.count(
+        "oom-kills",
+        report.oom_kill_count().map(|kills| kills as f64),
+    );
     let hit = report.out_of_memory.and_then(|killed| killed.limit);
     run.bytes("oom-limit", hit.map(float));
     let double = hit.map(|limit| {

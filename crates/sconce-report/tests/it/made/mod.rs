@@ -114,10 +114,10 @@ impl Rank {
             loader.pinned = true;
         }
         rank.memory = Some(GpuAllocatorCounters {
-            allocated: Bytes::mib(9_000),
-            allocated_peak: Bytes::mib(20_000),
-            reserved: Bytes::mib(21_000),
-            reserved_peak: Bytes::mib(21_000),
+            allocated: Bytes::from_mib(9_000),
+            allocated_peak: Bytes::from_mib(20_000),
+            reserved: Bytes::from_mib(21_000),
+            reserved_peak: Bytes::from_mib(21_000),
             blocks: 500,
             allocations: 100_000,
             ..GpuAllocatorCounters::default()
@@ -148,8 +148,8 @@ impl Made {
             .any(|rank| rank.setup.card.is_some())
             .then(|| GpuSample {
                 utilisation_percent: Some(96),
-                memory_used: Some(Bytes::mib(22_500)),
-                memory_by_pid: [(100, Bytes::mib(21_500))].into(),
+                memory_used: Some(Bytes::from_mib(22_500)),
+                memory_by_pid: [(100, Bytes::from_mib(21_500))].into(),
                 throttle: Some(Vec::new()),
                 ..GpuSample::default()
             });
@@ -158,7 +158,7 @@ impl Made {
             steps: 400,
             limits: RunLimits {
                 cpus: Millicores::from_cores(8.0),
-                memory: Some(Bytes::mib(16_384)),
+                memory: Some(Bytes::from_mib(16_384)),
                 ..RunLimits::default()
             },
             card,
@@ -166,7 +166,7 @@ impl Made {
             last: Sample {
                 cpu_us: Some(60_000_000),
                 throttled_us: Some(0),
-                memory: Some(Bytes::mib(1_500)),
+                memory: Some(Bytes::from_mib(1_500)),
                 oom_kills: Some(0),
                 ..Sample::default()
             },
@@ -178,7 +178,7 @@ impl Made {
     pub(crate) fn report(&self) -> RunReport {
         let text = self.record();
         let record = RecordReader::new(text.as_bytes(), Path::new("events.jsonl"));
-        RunReport::of(record.expect("it begins as a record"))
+        RunReport::from_record(record.expect("it begins as a record"))
     }
 
     /// As it would lie on the disk.
@@ -263,7 +263,7 @@ impl Made {
                 hostname: "sun".into(),
                 kernel: "6.12".into(),
                 cpus: 8,
-                memory: Bytes::mib(64 * 1024),
+                memory: Bytes::from_mib(64 * 1024),
                 ..HostSummary::default()
             },
             gpus: (self.card.iter())
@@ -271,7 +271,7 @@ impl Made {
                     index: 0,
                     uuid: "GPU-0a1b".into(),
                     name: self.card_name.into(),
-                    memory: Some(Bytes::mib(80 * 1024)),
+                    memory: Some(Bytes::from_mib(80 * 1024)),
                 })
                 .collect(),
         }

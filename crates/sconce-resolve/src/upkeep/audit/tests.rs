@@ -12,8 +12,8 @@ fn fixtures() -> std::path::PathBuf {
 fn audit(lock: &Lock, ignore: &[&str]) -> AuditReport {
     let ignore: Vec<String> = ignore.iter().map(|id| (*id).to_owned()).collect();
     let mut audit = LockAuditor::new(lock, &ignore).unwrap();
-    let seen = database::read(&fixtures(), DatabaseLimits::default(), &mut |e| {
-        audit.take(e)
+    let seen = database::read_database(&fixtures(), DatabaseLimits::default(), &mut |e| {
+        audit.add_entry(e)
     })
     .unwrap();
     assert_eq!(seen.newest.as_deref(), Some("2099-04-02T08:00:00"));
@@ -23,7 +23,7 @@ fn audit(lock: &Lock, ignore: &[&str]) -> AuditReport {
 fn of_entries(lock: &Lock, entries: &[&str]) -> AuditReport {
     let mut audit = LockAuditor::new(lock, &[]).unwrap();
     for entry in entries {
-        audit.take(&serde_json::from_str(entry).unwrap());
+        audit.add_entry(&serde_json::from_str(entry).unwrap());
     }
     audit.finish().unwrap()
 }
@@ -169,7 +169,7 @@ fn a_database_of_any_size_gives_so_much_and_no_more() {
     .unwrap();
     for number in 0..=MOST_FOUND {
         entry.id = format!("X-{number}");
-        audit.take(&entry);
+        audit.add_entry(&entry);
     }
     assert!(matches!(audit.finish(), Err(AuditError::TooMany { .. })));
 }

@@ -59,11 +59,11 @@ fn ids(
 }
 
 fn of_text(text: &str) -> Result<(String, Option<String>), ContentError> {
-    ids(|each| stream(text.as_bytes(), SMALL, each))
+    ids(|each| read_json(text.as_bytes(), SMALL, each))
 }
 
 fn of_zip(bytes: &[u8]) -> Result<(String, Option<String>), ContentError> {
-    ids(|each| archive(Cursor::new(bytes), SMALL, each))
+    ids(|each| read_archive(Cursor::new(bytes), SMALL, each))
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn every_form_gives_the_same() {
     fs::write(dir.path().join("all.zip"), zip(&files, true)).unwrap();
     for path in [dir.path().to_owned(), dir.path().join("all.zip")] {
         let mut ids = Vec::new();
-        let seen = super::read(&path, SMALL, &mut |e| ids.push(e.id.clone())).unwrap();
+        let seen = super::read_database(&path, SMALL, &mut |e| ids.push(e.id.clone())).unwrap();
         assert_eq!((ids.join(","), seen.newest), wanted);
     }
 }
@@ -132,14 +132,14 @@ fn an_empty_database_is_no_database() {
     let file = dir.path().join("empty.json");
     for text in ["", "[]", " \n"] {
         fs::write(&file, text).unwrap();
-        let error = read(&file, SMALL, &mut |_| ()).unwrap_err();
+        let error = read_database(&file, SMALL, &mut |_| ()).unwrap_err();
         assert!(
             matches!(error, DatabaseError::Empty { .. }),
             "{text}: {error}"
         );
         assert_eq!(error.exit_code(), exit::BAD_INPUT);
     }
-    let error = read(&dir.path().join("none"), SMALL, &mut |_| ()).unwrap_err();
+    let error = read_database(&dir.path().join("none"), SMALL, &mut |_| ()).unwrap_err();
     assert!(matches!(error, DatabaseError::Read { .. }) && error.hint().is_some());
 }
 
@@ -149,7 +149,7 @@ fn a_folder_without_end_is_left() {
     let deep = dir.path().join("a/b/c/d");
     fs::create_dir_all(&deep).unwrap();
     std::os::unix::fs::symlink(dir.path(), dir.path().join("a/again")).unwrap();
-    let error = read(dir.path(), SMALL, &mut |_| ()).unwrap_err();
+    let error = read_database(dir.path(), SMALL, &mut |_| ()).unwrap_err();
     assert!(
         matches!(error, DatabaseError::Deep { limit: 3, .. }),
         "{error}"
@@ -210,7 +210,7 @@ fn bombs_are_not_unpacked() {
         entries: 100,
         ..SMALL
     };
-    let error = archive(Cursor::new(zip(&long, true)), wide, &mut |_| ()).unwrap_err();
+    let error = read_archive(Cursor::new(zip(&long, true)), wide, &mut |_| ()).unwrap_err();
     let whole = "the whole archive";
     assert!(
         matches!(error, ContentError::TooLarge { what, .. } if what == whole),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::SpecError;
-use super::super::parse::fits;
+use super::super::parse::validate_value;
 use super::super::values::at_least_one;
 use crate::service::{HealthCheck, HealthTest, RestartPolicy};
 
@@ -52,7 +52,7 @@ pub struct HealthCheckSpec {
 impl HealthCheckSpec {
     /// As a run has it, for a service whose first port inside is `first`. `None` for a check that says
     /// nothing, which a spec with it is refused for.
-    pub(super) fn health(&self, first: Option<u16>) -> Option<HealthCheck> {
+    pub(super) fn to_health_check(&self, first: Option<u16>) -> Option<HealthCheck> {
         let check = match (&self.http, self.tcp) {
             (Some(path), _) => HealthTest::Http {
                 port: self.port.or(first)?,
@@ -78,7 +78,7 @@ impl HealthCheckSpec {
 
     /// The rules that a type cannot say, for a service that is restarted so and whose first port inside
     /// is `first`.
-    pub(super) fn fits(
+    pub(super) fn validate_for_service(
         &self,
         service: Option<RestartPolicy>,
         first: Option<u16>,
@@ -89,7 +89,7 @@ impl HealthCheckSpec {
             !self.command.is_empty(),
         ];
         let many = given.into_iter().filter(|given| *given).count();
-        fits(
+        validate_value(
             "services.health",
             Some(match many {
                 0 => "nothing",
@@ -99,27 +99,27 @@ impl HealthCheckSpec {
             str::is_empty,
             "give one of `http`, `tcp` and `command`",
         )?;
-        fits(
+        validate_value(
             "services.health.http",
             self.http.as_deref(),
             |path| path.starts_with('/') && path.bytes().all(|b| b.is_ascii_graphic()),
             "a path such as \"/health\"",
         )?;
-        let no_port = self.health(first).is_none();
-        fits(
+        let no_port = self.to_health_check(first).is_none();
+        validate_value(
             "services.health.http",
             self.http.as_deref().filter(|_| no_port),
             |_| false,
             "say which `port` it asks: the service has no `ports`",
         )?;
         let zero = [self.port, self.tcp].contains(&Some(0));
-        fits(
+        validate_value(
             "services.health.port",
             zero.then_some("0"),
             |_| false,
             "1 to 65535",
         )?;
-        fits(
+        validate_value(
             "services.health.port",
             self.port
                 .filter(|_| self.http.is_none())
@@ -129,7 +129,7 @@ impl HealthCheckSpec {
             "it goes with `http`; for a port alone write `tcp`",
         )?;
         let never = service == Some(RestartPolicy::Never) && self.restart == Some(true);
-        fits(
+        validate_value(
             "services.health.restart",
             never.then_some("true"),
             |_| false,

@@ -46,15 +46,18 @@ command = ["test", "-e", "/tmp/ready"]
 fn services_are_read_and_written() {
     let spec = Spec::parse(FULL).unwrap();
     let services = &spec.services;
-    let names: Vec<&str> = services.names().collect();
+    let names: Vec<&str> = services.service_names().collect();
     assert_eq!(names, ["jupyter", "ssh", "tensorboard", "web", "worker"]);
     let jupyter = services.jupyter.as_ref().unwrap();
-    assert_eq!(jupyter.port().to_string(), "127.0.0.1:8899:8899");
+    assert_eq!(jupyter.port_or_default().to_string(), "127.0.0.1:8899:8899");
     assert_eq!(jupyter.cull_idle_minutes, Some(30));
     let ssh = services.ssh.as_ref().unwrap();
-    assert_eq!(ssh.port().to_string(), "0.0.0.0:2222:22");
+    assert_eq!(ssh.port_or_default().to_string(), "0.0.0.0:2222:22");
     let board = services.tensorboard.as_ref().unwrap();
-    assert_eq!((board.port(), board.logdir()), (on_loopback(6006), "runs"));
+    assert_eq!(
+        (board.port_or_default(), board.logdir_or_default()),
+        (on_loopback(6006), "runs")
+    );
     let text = spec.to_text();
     assert_eq!(Spec::parse(&text), Ok(spec), "{text}");
     for part in FULL.split("\n\n") {
@@ -67,7 +70,7 @@ fn services_are_read_and_written() {
 #[test]
 fn a_program_becomes_a_service() {
     let spec = Spec::parse(FULL).unwrap();
-    let web = spec.services.programs["web"].service("web");
+    let web = spec.services.programs["web"].to_run_service("web");
     let mut expected = RunService::new(
         "web",
         ["python", "-m", "http.server", "8000"]
@@ -92,7 +95,7 @@ fn a_program_becomes_a_service() {
     (health.interval_ms, health.retries, health.restart) = (5_000, 2, true);
     expected.health = Some(health);
     assert_eq!(web, expected);
-    let worker = spec.services.programs["worker"].service("worker");
+    let worker = spec.services.programs["worker"].to_run_service("worker");
     let check = ["test", "-e", "/tmp/ready"].map(str::to_owned).to_vec();
     assert_eq!(
         worker.health,

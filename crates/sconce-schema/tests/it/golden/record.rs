@@ -35,13 +35,13 @@ fn started() -> RunStarted {
         sconce_pid: 4000,
         limits: RunLimits {
             cpus: Some(Millicores(2500)),
-            memory: Some(Bytes::gib(4)),
-            shm: Some(Bytes::gib(1)),
+            memory: Some(Bytes::from_gib(4)),
+            shm: Some(Bytes::from_gib(1)),
             pids: Some(4096),
             cpuset: Some(parse("0-3,8")),
-            memory_swap: Some(Bytes::gib(6)),
+            memory_swap: Some(Bytes::from_gib(6)),
             io_weight: Some(200),
-            hugepages: Some(Bytes::mib(512)),
+            hugepages: Some(Bytes::from_mib(512)),
             nofile: Some(65_536),
             memlock: Some(LockedMemory::Unlimited),
         },
@@ -71,7 +71,7 @@ fn started() -> RunStarted {
             kernel: "6.12.41".into(),
             cpus: 16,
             cpu_model: some("Xeon"),
-            memory: Bytes::gib(128),
+            memory: Bytes::from_gib(128),
             driver: some("580.65.06"),
             boot_id: some("0d9c8b7a"),
         },
@@ -79,7 +79,7 @@ fn started() -> RunStarted {
             index: 1,
             uuid: "GPU-8b0c".into(),
             name: "NVIDIA H100".into(),
-            memory: Some(Bytes::gib(80)),
+            memory: Some(Bytes::from_gib(80)),
         }],
     }
 }
@@ -323,10 +323,10 @@ fn full_events() -> Vec<RecordEvent> {
         exit: ExitStatus::Signal(9),
         last: Box::new(full_sample()),
         out_of_memory: Some(OomKill {
-            limit: Some(Bytes::gib(4)),
+            limit: Some(Bytes::from_gib(4)),
             kills: 1,
         }),
-        largest_process: Some(Bytes::gib(3)),
+        largest_process: Some(Bytes::from_gib(3)),
         lost: Some(WriteLoss {
             lines: 12,
             log_bytes: 4096,

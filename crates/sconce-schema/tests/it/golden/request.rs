@@ -63,15 +63,15 @@ fn full_request() -> RunRequest {
 fn full_limits() -> RunLimits {
     RunLimits {
         cpus: Some(Millicores(2500)),
-        memory: Some(Bytes::gib(4)),
-        shm: Some(Bytes::gib(1)),
+        memory: Some(Bytes::from_gib(4)),
+        shm: Some(Bytes::from_gib(1)),
         pids: Some(4096),
         cpuset: Some(parse("0-3,8")),
-        memory_swap: Some(Bytes::gib(6)),
+        memory_swap: Some(Bytes::from_gib(6)),
         io_weight: Some(200),
-        hugepages: Some(Bytes::mib(512)),
+        hugepages: Some(Bytes::from_mib(512)),
         nofile: Some(65_536),
-        memlock: Some(LockedMemory::Limited(Bytes::mib(64))),
+        memlock: Some(LockedMemory::Limited(Bytes::from_mib(64))),
     }
 }
 

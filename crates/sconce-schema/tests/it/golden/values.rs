@@ -61,9 +61,9 @@ fn add_spec_values(text: &mut Vec<String>) {
         "service",
         every_variant!(BuiltinService: Jupyter, Ssh, Tensorboard),
     );
-    let locked = every_variant!(LockedMemory: Limited(Bytes::mib(64)), Unlimited);
+    let locked = every_variant!(LockedMemory: Limited(Bytes::from_mib(64)), Unlimited);
     add(text, "locked memory", locked);
-    add(text, "size", vec![Bytes(0), Bytes::gib(4)]);
+    add(text, "size", vec![Bytes(0), Bytes::from_gib(4)]);
     add(text, "cores", vec![Millicores(500), Millicores(2000)]);
 }
 
@@ -98,7 +98,7 @@ fn add_run_values(text: &mut Vec<String>) {
         Stopping, Ended, Failed);
     for state in &states {
         let written = serde_json::to_value(state).expect("plain data is JSON");
-        assert_eq!(written, state.word());
+        assert_eq!(written, state.label());
     }
     add(text, "service state", states);
     add(text, "exit", every_variant!(ExitStatus: Code(3), Signal(9)));
@@ -172,5 +172,5 @@ fn exit_codes_are_as_before_and_documented() {
     }
     let rows = page.lines().filter(|line| line.starts_with("| ")).count();
     assert_eq!(rows, 1 + codes.len() + 1, "a head, each code, and signals");
-    assert_eq!([2, 9, 15].map(exit::signalled), [130, 137, 143]);
+    assert_eq!([2, 9, 15].map(exit::code_for_signal), [130, 137, 143]);
 }

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::abi::{self, Handle, OutPointer, entries};
-use crate::machine::{DriverState, current, machine};
-use crate::runtime::launch::time;
+use crate::machine::{DriverState, current_device, lock_state};
+use crate::runtime::launch::duration_ns;
 
 use super::model::{self, Convolution, ConvolutionPass, Operand};
 use super::nvidia::{self, CudnnBackend};
@@ -139,25 +139,25 @@ impl DriverState {
 
 /// NVIDIA's library, where a descriptor is its own.
 fn theirs(descriptor: Handle) -> Option<(&'static CudnnBackend, i32)> {
-    let kind = machine().backend.get(&descriptor)?.theirs?;
-    Some((nvidia::asked()?, kind))
+    let kind = lock_state().backend.get(&descriptor)?.theirs?;
+    Some((nvidia::queryable_library()?, kind))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnBackendCreateDescriptor(kind: i32, descriptor: OutPointer<Handle>) -> i32 {
-    let Some(nvidia) = nvidia::asked() else {
-        descriptor.put(machine().handle());
+    let Some(nvidia) = nvidia::queryable_library() else {
+        descriptor.write(lock_state().next_handle());
         return 0;
     };
     let mut made = 0;
-    let status = nvidia.create(kind, &mut made);
+    let status = nvidia.create_descriptor(kind, &mut made);
     if status == 0 {
         let told = BackendDescriptor {
             theirs: Some(kind),
             ..BackendDescriptor::default()
         };
-        machine().backend.insert(made, told);
-        descriptor.put(made);
+        lock_state().backend.insert(made, told);
+        descriptor.write(made);
     }
     status
 }
@@ -165,20 +165,20 @@ pub extern "C" fn cudnnBackendCreateDescriptor(kind: i32, descriptor: OutPointer
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnBackendDestroyDescriptor(descriptor: Handle) -> i32 {
     let theirs = theirs(descriptor);
-    machine().backend.remove(&descriptor);
-    theirs.map_or(0, |(nvidia, _)| nvidia.destroy(descriptor))
+    lock_state().backend.remove(&descriptor);
+    theirs.map_or(0, |(nvidia, _)| nvidia.destroy_descriptor(descriptor))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnBackendFinalize(descriptor: Handle) -> i32 {
-    machine().note_convolutions(descriptor);
+    lock_state().note_convolutions(descriptor);
     let Some((nvidia, kind)) = theirs(descriptor) else {
         return 0;
     };
     let meant = MEANT_FOR_CARD.iter().find(|(of, _)| *of == kind);
     let told = meant.map_or(0, |(_, name)| nvidia.set_card(descriptor, *name));
     match told {
-        0 => nvidia.finalize(descriptor),
+        0 => nvidia.finalize_descriptor(descriptor),
         refused => refused,
     }
 }
@@ -194,7 +194,7 @@ pub extern "C" fn cudnnBackendSetAttribute(
     if let Some((nvidia, _)) = theirs(descriptor)
         && !attribute::HANDLES.contains(&name)
     {
-        let status = nvidia.set(descriptor, name, kind, count, values);
+        let status = nvidia.set_attribute(descriptor, name, kind, count, values);
         if status != 0 {
             return status;
         }
@@ -206,9 +206,9 @@ pub extern "C" fn cudnnBackendSetAttribute(
     let bytes = if size == 0 {
         Vec::new()
     } else {
-        abi::bytes(values, size)
+        abi::read_bytes(values, size)
     };
-    let mut machine = machine();
+    let mut machine = lock_state();
     let told = machine.backend.entry(descriptor).or_default();
     told.attributes.insert(name, (count, bytes));
     0
@@ -228,7 +228,7 @@ pub extern "C" fn cudnnBackendGetAttribute(
             if name == attribute::HEURISTIC_RESULTS && values != 0 {
                 note_configurations(descriptor, wanted, values);
             }
-            nvidia.get(descriptor, name, kind, wanted, count, values)
+            nvidia.get_attribute(descriptor, name, kind, wanted, count, values)
         }
         _ => status(get(descriptor, name, kind, wanted, count, values)),
     }
@@ -236,10 +236,10 @@ pub extern "C" fn cudnnBackendGetAttribute(
 
 /// Notes of configurations that heuristics are about to fill which convolutions they are for.
 fn note_configurations(heuristics: Handle, wanted: i64, configurations: Handle) {
-    let mut machine = machine();
+    let mut machine = lock_state();
     let convolutions = machine.convolutions(heuristics);
     for at in 0..usize::try_from(wanted).unwrap_or(0) {
-        let one = abi::bytes(configurations + 8 * at, 8);
+        let one = abi::read_bytes(configurations + 8 * at, 8);
         let one = Handle::from_ne_bytes(one.try_into().unwrap_or_default());
         machine.backend.entry(one).or_default().convolutions = Arc::clone(&convolutions);
     }
@@ -249,21 +249,21 @@ entries! { status;
     fn cudnnBackendExecute(handle: Handle, plan: Handle, pack: Handle) {
         let _ = pack;
         let workspace = workspace_of(plan)?;
-        let mut machine = machine();
-        let work: u64 = machine.convolutions(plan).iter().map(Convolution::work).sum();
+        let mut machine = lock_state();
+        let work: u64 = machine.convolutions(plan).iter().map(Convolution::operation_count).sum();
         let is_theirs = machine.backend.get(&plan).is_some_and(|told| told.theirs.is_some());
         let stream = machine.blas_streams.get(&handle).copied().unwrap_or(0);
-        let device = machine.devices.get(current()).ok_or(CudnnStatus::NotSupported)?;
+        let device = machine.devices.get(current_device()).ok_or(CudnnStatus::NotSupported)?;
         // With `benchmark = True` PyTorch takes the fastest plan. Which that is nobody can know here, so
         // it is the one with the most workspace: what then fits does fit.
         const NS_A_POWER: u64 = 100;
         let slower = u64::from(workspace.leading_zeros()) * NS_A_POWER;
-        let duration = time(work, device.card.matrix_rate).saturating_add(slower);
+        let duration = duration_ns(work, device.card.matrix_rate).saturating_add(slower);
         machine.asked.matrix_operations = machine.asked.matrix_operations.saturating_add(work);
         machine.asked.dnn.plans += 1;
         machine.asked.dnn.modelled += u64::from(!is_theirs);
         machine.asked.dnn.workspace_bytes = machine.asked.dnn.workspace_bytes.max(workspace);
-        machine.launch(stream, duration);
+        machine.launch_kernel(stream, duration);
         Ok(())
     }
 }
@@ -278,7 +278,7 @@ fn workspace_of(plan: Handle) -> Result<u64> {
         attribute::PLAN_WORKSPACE,
         3,
         1,
-        OutPointer::at(&raw mut count),
+        OutPointer::from_address(&raw mut count),
         to,
     ) {
         0 => Ok(u64::try_from(workspace).unwrap_or(0)),
@@ -294,18 +294,18 @@ fn get(
     count: OutPointer<i64>,
     values: Handle,
 ) -> Result<()> {
-    let mut machine = machine();
+    let mut machine = lock_state();
     // The caller gives descriptors to be filled.
-    let given = |at: usize| (values != 0).then(|| abi::bytes(values + 8 * at, 8));
+    let given = |at: usize| (values != 0).then(|| abi::read_bytes(values + 8 * at, 8));
     match name {
         attribute::HEURISTIC_RESULTS => {
-            count.put(1);
+            count.write(1);
             let Some(configuration) = given(0).filter(|_| wanted > 0) else {
                 return Ok(());
             };
             let configuration = Handle::from_ne_bytes(configuration.try_into().unwrap_or_default());
             let graph = machine.handles(descriptor, attribute::HEURISTIC_GRAPH);
-            let engine = machine.handle();
+            let engine = machine.next_handle();
             let convolutions = machine.convolutions(descriptor);
             let of_engine = machine.backend.entry(engine).or_default();
             of_engine.convolutions = Arc::clone(&convolutions);
@@ -325,7 +325,7 @@ fn get(
                 .insert(attribute::CONFIGURATION_ENGINE, (1, bytes));
         }
         attribute::CONFIGURATION_ENGINE => {
-            count.put(1);
+            count.write(1);
             let engine = machine.handles(descriptor, name).first().copied();
             if let (Some(to), Some(engine)) = (given(0).filter(|_| wanted > 0), engine) {
                 let to = Handle::from_ne_bytes(to.try_into().unwrap_or_default());
@@ -334,32 +334,32 @@ fn get(
             }
         }
         attribute::PLAN_WORKSPACE => {
-            count.put(1);
+            count.write(1);
             let capability = machine
                 .devices
-                .get(current())
-                .map_or(0, |device| device.card.capability());
+                .get(current_device())
+                .map_or(0, |device| device.card.compute_capability());
             let convolutions = machine.convolutions(descriptor);
             let bytes = convolutions
                 .iter()
-                .map(|one| model::workspace(one, capability))
+                .map(|one| model::workspace_bytes(one, capability))
                 .sum::<u64>();
             if wanted > 0 {
-                OutPointer::<i64>::at(values as *mut i64)
-                    .put(i64::try_from(bytes).unwrap_or(i64::MAX));
+                OutPointer::<i64>::from_address(values as *mut i64)
+                    .write(i64::try_from(bytes).unwrap_or(i64::MAX));
             }
         }
         attribute::CONFIGURATION_WORKSPACE => {
-            count.put(1);
+            count.write(1);
             if wanted > 0 {
-                OutPointer::<i64>::at(values as *mut i64).put(0);
+                OutPointer::<i64>::from_address(values as *mut i64).write(0);
             }
         }
         // Shared memory of blocks is taken as none, or a plan of attention is not taken.
         attribute::CONFIGURATION_SHARED => {
-            count.put(1);
+            count.write(1);
             if wanted > 0 {
-                OutPointer::<i32>::at(values as *mut i32).put(0);
+                OutPointer::<i32>::from_address(values as *mut i32).write(0);
             }
         }
         _ => {
@@ -368,13 +368,13 @@ fn get(
                 .get(&descriptor)
                 .and_then(|told| told.attributes.get(&name));
             let Some((has, bytes)) = told else {
-                count.put(0);
+                count.write(0);
                 return Ok(());
             };
-            count.put(*has);
+            count.write(*has);
             let room = usize::try_from(wanted).unwrap_or(0) * value_bytes(kind);
             if values != 0 {
-                abi::copy(values, bytes.as_ptr() as usize, bytes.len().min(room));
+                abi::copy_bytes(values, bytes.as_ptr() as usize, bytes.len().min(room));
             }
         }
     }

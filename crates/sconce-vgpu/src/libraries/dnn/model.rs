@@ -63,7 +63,7 @@ pub struct Convolution {
 
 impl Convolution {
     /// Operations; a multiply-add is two. Each element of the output is a product over one filter.
-    pub fn work(&self) -> u64 {
+    pub fn operation_count(&self) -> u64 {
         let filter = self.weight.sizes.iter().skip(1);
         let filter = filter.fold(2_u64, |all, size| all.saturating_mul(*size));
         filter.saturating_mul(self.output.elements())
@@ -74,7 +74,7 @@ impl Convolution {
 const PIECES: u64 = 8;
 
 /// The workspace, in bytes, on a card of this compute capability, times ten.
-pub fn workspace(convolution: &Convolution, capability: u32) -> u64 {
+pub fn workspace_bytes(convolution: &Convolution, capability: u32) -> u64 {
     match std::env::var_os(CHOICE) {
         Some(choice) if choice == "none" => 0,
         _ => modelled(convolution, capability),
@@ -166,12 +166,12 @@ mod tests {
         wrong.output.sizes = vec![u64::MAX; 8];
         assert_eq!(modelled(&wrong, 90), u64::MAX);
         wrong.weight = Operand::default();
-        assert_eq!(wrong.work(), u64::MAX);
+        assert_eq!(wrong.operation_count(), u64::MAX);
     }
 
     #[test]
     fn the_work_of_a_convolution() {
         let one = convolution(ConvolutionPass::Forward, 0, false);
-        assert_eq!(one.work(), 2 * 64 * 9 * 32 * 64 * 56 * 56);
+        assert_eq!(one.operation_count(), 2 * 64 * 9 * 32 * 64 * 56 * 56);
     }
 }

@@ -11,9 +11,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::abi::{Handle, OutPointer, loaded, symbol_of};
+use crate::abi::{Handle, OutPointer, find_loaded_library, symbol_of};
 use crate::card::GpuProperties;
-use crate::machine::{current, machine};
+use crate::machine::{current_device, lock_state};
 use crate::runtime::device::DRIVER_VERSION;
 
 type Create = extern "C" fn(i32, *mut Handle) -> i32;
@@ -45,7 +45,7 @@ const TYPE_DESCRIPTOR: i32 = 15;
 pub const CHOICE: &str = "SCONCE_VGPU_WORKSPACES";
 
 /// The library, where this process has one that can be asked about the current card.
-pub fn asked() -> Option<&'static CudnnBackend> {
+pub fn queryable_library() -> Option<&'static CudnnBackend> {
     static FOUND: OnceLock<Option<CudnnBackend>> = OnceLock::new();
     let nvidia = FOUND.get_or_init(find).as_ref()?;
     nvidia.card().map(|_| nvidia)
@@ -69,8 +69,8 @@ fn asking<T>(ask: impl FnOnce() -> T) -> T {
 const LIBRARY: &std::ffi::CStr = c"libcudnn.so.9";
 
 /// The release that this process has, as `CUDNN_VERSION` writes it.
-pub fn version() -> Option<usize> {
-    let version = symbol_of(loaded(LIBRARY)?, c"cudnnGetVersion")?;
+pub fn cudnn_version() -> Option<usize> {
+    let version = symbol_of(find_loaded_library(LIBRARY)?, c"cudnnGetVersion")?;
     // SAFETY: `size_t cudnnGetVersion(void)`.
     let version = unsafe { std::mem::transmute::<usize, extern "C" fn() -> usize>(version) };
     Some(version())
@@ -80,8 +80,8 @@ fn find() -> Option<CudnnBackend> {
     if std::env::var_os(CHOICE).is_some_and(|choice| choice != "cudnn") {
         return None;
     }
-    let library = loaded(LIBRARY)?;
-    if version()? < FIRST {
+    let library = find_loaded_library(LIBRARY)?;
+    if cudnn_version()? < FIRST {
         return None;
     }
     let create = symbol_of(library, c"cudnnBackendCreateDescriptor")?;
@@ -105,10 +105,10 @@ fn find() -> Option<CudnnBackend> {
 impl CudnnBackend {
     /// The description of the current card.
     fn card(&self) -> Option<Handle> {
-        let index = current();
+        let index = current_device();
         let mut cards = self.cards.lock().unwrap_or_else(PoisonError::into_inner);
         *cards.entry(index).or_insert_with(|| {
-            let text = json(&machine().devices.get(index)?.card);
+            let text = json(&lock_state().devices.get(index)?.card);
             asking(|| self.describe(&text))
         })
     }
@@ -123,23 +123,30 @@ impl CudnnBackend {
         taken.then_some(card)
     }
 
-    pub fn create(&self, kind: i32, descriptor: &mut Handle) -> i32 {
+    pub fn create_descriptor(&self, kind: i32, descriptor: &mut Handle) -> i32 {
         asking(|| (self.create)(kind, descriptor))
     }
 
-    pub fn destroy(&self, descriptor: Handle) -> i32 {
+    pub fn destroy_descriptor(&self, descriptor: Handle) -> i32 {
         asking(|| (self.destroy)(descriptor))
     }
 
-    pub fn finalize(&self, descriptor: Handle) -> i32 {
+    pub fn finalize_descriptor(&self, descriptor: Handle) -> i32 {
         asking(|| (self.finalize)(descriptor))
     }
 
-    pub fn set(&self, descriptor: Handle, name: i32, kind: i32, count: i64, values: Handle) -> i32 {
+    pub fn set_attribute(
+        &self,
+        descriptor: Handle,
+        name: i32,
+        kind: i32,
+        count: i64,
+        values: Handle,
+    ) -> i32 {
         asking(|| (self.set)(descriptor, name, kind, count, values))
     }
 
-    pub fn get(
+    pub fn get_attribute(
         &self,
         descriptor: Handle,
         name: i32,
@@ -148,13 +155,13 @@ impl CudnnBackend {
         count: OutPointer<i64>,
         values: Handle,
     ) -> i32 {
-        asking(|| (self.get)(descriptor, name, kind, wanted, count.address(), values))
+        asking(|| (self.get)(descriptor, name, kind, wanted, count.as_mut_ptr(), values))
     }
 
     /// Says that a descriptor is meant for the current card.
     pub fn set_card(&self, descriptor: Handle, name: i32) -> i32 {
         let card = self.card().unwrap_or(0);
-        self.set(
+        self.set_attribute(
             descriptor,
             name,
             TYPE_DESCRIPTOR,
@@ -167,7 +174,7 @@ impl CudnnBackend {
 /// The description of a card. Rates of clocks are not known here: other values changed no answer, and
 /// neither did the number of multiprocessors.
 fn json(card: &GpuProperties) -> String {
-    let per = card.multiprocessor();
+    let per = card.multiprocessor_limits();
     let name: String = card
         .name
         .chars()
@@ -185,8 +192,8 @@ fn json(card: &GpuProperties) -> String {
          \"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],\
          \"smClockRateKHz\":1500000,\"memClockRateKHz\":5000000,\
          \"pciDeviceId\":0,\"isTccDriver\":0,\"supportCoopLaunch\":1}}",
-        id = current(),
-        version = card.capability() * 10,
+        id = current_device(),
+        version = card.compute_capability() * 10,
         memory = card.memory_bytes,
         multiprocessors = card.multiprocessors,
         l2 = card.l2_bytes,

@@ -2,7 +2,7 @@
 //! lies in the weights.
 
 use crate::abi::{Handle, InPointer, OutPointer, entries, made, nothing};
-use crate::machine::machine;
+use crate::machine::lock_state;
 
 use super::{CudnnStatus, Result, Tensor, status};
 
@@ -100,11 +100,11 @@ made! { cudnnCreateRNNDescriptor cudnnCreateRNNDataDescriptor }
 
 entries! { status;
     fn cudnnDestroyRNNDescriptor(network: Handle) {
-        machine().networks.remove(&network);
+        lock_state().networks.remove(&network);
         Ok(())
     }
     fn cudnnDestroyRNNDataDescriptor(data: Handle) {
-        machine().network_data.remove(&data);
+        lock_state().network_data.remove(&data);
         Ok(())
     }
     fn cudnnSetRNNDescriptor_v8(
@@ -124,20 +124,20 @@ entries! { status;
             projected: size(projected)?,
             layers: size(layers)?,
         };
-        machine().networks.insert(network, told);
+        lock_state().networks.insert(network, told);
         Ok(())
     }
     fn cudnnSetRNNDataDescriptor(data: Handle, kind: i32, layout: i32, steps: i32, batch: i32, width: i32, lengths: InPointer<i32>) {
         let _ = (kind, layout, width, lengths);
         let size = |value: i32| usize::try_from(value).map_err(|_| CudnnStatus::BadParam);
         let shape = (size(steps)?, size(batch)?);
-        machine().network_data.insert(data, shape);
+        lock_state().network_data.insert(data, shape);
         Ok(())
     }
     fn cudnnGetRNNWeightSpaceSize(handle: Handle, network: Handle, size: OutPointer<usize>) {
         let _ = handle;
         let network = known(network)?;
-        size.put(network.weights() * element_bytes(network.kind));
+        size.write(network.weights() * element_bytes(network.kind));
         Ok(())
     }
     fn cudnnGetRNNWeightParams(
@@ -157,18 +157,18 @@ entries! { status;
             sizes: sizes.map(|size| size as i32).to_vec(),
             strides: [sizes[1] * sizes[2], sizes[2], 1].map(|size| size as i32).to_vec(),
         };
-        let mut machine = machine();
+        let mut machine = lock_state();
         if let Some((rows, columns)) = shape {
             machine.tensors.insert(matrix, tensor([1, rows, columns]));
-            matrix_at.put(weights + (at * bytes) as u64);
+            matrix_at.write(weights + (at * bytes) as u64);
         } else {
-            matrix_at.put(0);
+            matrix_at.write(0);
         }
         if network.has_bias && number < 2 * network.gates {
             machine.tensors.insert(bias, tensor([1, network.hidden, 1]));
-            bias_at.put(weights + (bias_begins * bytes) as u64);
+            bias_at.write(weights + (bias_begins * bytes) as u64);
         } else {
-            bias_at.put(0);
+            bias_at.write(0);
         }
         Ok(())
     }
@@ -177,20 +177,20 @@ entries! { status;
         const TRAINING: i32 = 1;
         let _ = handle;
         let network = known(network)?;
-        let mut machine = machine();
+        let mut machine = lock_state();
         let (steps, batch) = machine.network_data.get(&data).copied().ok_or(CudnnStatus::BadParam)?;
         machine.asked.dnn.recurrent += 1;
         drop(machine);
         let layer = steps * batch * network.hidden * network.directions * element_bytes(network.kind);
-        work.put(layer * network.gates);
+        work.write(layer * network.gates);
         let kept = layer * network.layers * (network.gates + 2);
-        reserve.put(if mode == TRAINING { kept } else { 0 });
+        reserve.write(if mode == TRAINING { kept } else { 0 });
         Ok(())
     }
 }
 
 fn known(network: Handle) -> Result<Rnn> {
-    machine()
+    lock_state()
         .networks
         .get(&network)
         .copied()

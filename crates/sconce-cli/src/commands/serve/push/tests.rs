@@ -56,7 +56,7 @@ fn collector(url: &str, headers: &[&str]) -> OtlpCollector {
         every: Duration::from_secs(1),
     };
     let network = FetchConfig::default();
-    args.collector(&network).unwrap().unwrap()
+    args.build_collector(&network).unwrap().unwrap()
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn what_a_collector_refuses_is_said_and_secrets_are_not() {
         every: Duration::from_secs(1),
     };
     assert!(!format!("{args:?}").contains("hunter2"));
-    let Err(failure) = args.collector(&FetchConfig::default()) else {
+    let Err(failure) = args.build_collector(&FetchConfig::default()) else {
         panic!("a user in the URL");
     };
     assert!(!format!("{failure:?}").contains("hunter2"));
