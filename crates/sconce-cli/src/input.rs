@@ -21,7 +21,7 @@ pub(crate) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
 /// The text of a file.
 ///
 /// # Errors
-/// Those of [`bytes`], and what is no UTF-8.
+/// Those of [`read_bytes`], and what is no UTF-8.
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     let wrong = |error| io::Error::new(io::ErrorKind::InvalidData, error);
     String::from_utf8(read_bytes(path)?).map_err(|error| wrong(error.utf8_error()))

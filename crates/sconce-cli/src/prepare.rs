@@ -292,7 +292,7 @@ impl EnvironmentBuilder<'_> {
         Ok(manifest)
     }
 
-    /// What compiles for `lock`, alone ([`interpreter`]). Its packages are in the store, unless they
+    /// What compiles for `lock`, alone ([`interpreter`](sconce_image::bytecode::interpreter)). Its packages are in the store, unless they
     /// were pruned since the environment was made.
     pub(crate) fn ensure_interpreter(&self, lock: &Lock, priority: Priority) -> Result<PathBuf> {
         let (store, progress) = (self.store, self.progress);

@@ -96,7 +96,7 @@ impl Hint for GpuSelectionError {
     }
 }
 
-/// Chooses among `cards` (those of [`crate::Nvidia`]; empty without a driver): all there are, the
+/// Chooses among `cards` (those of [`crate::NvidiaDriver`]; empty without a driver): all there are, the
 /// first n, or the listed ones in the order of the list.
 ///
 /// # Errors

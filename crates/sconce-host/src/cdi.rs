@@ -147,7 +147,7 @@ impl Hint for CdiError {
     }
 }
 
-/// Edits that give a container `cards` (chosen by [`crate::select`]): first those that every card
+/// Edits that give a container `cards` (chosen by [`crate::select_gpus`]): first those that every card
 /// needs, then one for each card in order. No card, no edits.
 ///
 /// `scratch` is a folder of the run that lives as long as the container. A copy of the driver's

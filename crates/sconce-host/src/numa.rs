@@ -124,7 +124,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// As [`near`], for cards at these addresses.
+    /// As [`place_near_gpus`], for cards at these addresses.
     fn placed(
         addresses: &[&str],
         allowed: Option<&str>,

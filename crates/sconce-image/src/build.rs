@@ -121,7 +121,7 @@ struct Trees<'a> {
 }
 
 impl<'a> Trees<'a> {
-    /// `environment` is what [`crate::ready`] gives for `lock`.
+    /// `environment` is what [`crate::load_environment`] gives for `lock`.
     fn of(lock: &Lock, environment: &'a EnvironmentLayers, store: &Store) -> Option<Self> {
         let mut layers = environment.layers.iter().map(|layer| layer.path.as_path());
         let system = layers.next()?;

@@ -348,7 +348,7 @@ pub fn list_names(store: &Store) -> Result<Vec<(String, Digest)>, LocalError> {
     Ok(found)
 }
 
-/// Keeps a lock where [`Image::load_lock`] finds it, and gives its digest.
+/// Keeps a lock where [`LocalImage::load_lock`] finds it, and gives its digest.
 ///
 /// # Errors
 /// [`StoreError`].

@@ -68,7 +68,7 @@ impl RecordingState<'_> {
         }
     }
 
-    /// What the passing of time does; see [`settle`].
+    /// What the passing of time does; see [`advance_time`].
     fn settle(&mut self, policy: &Policy, seen: &SystemObservation) {
         let (passed, reboot) = match &self.state.clock {
             Some(before) => (

@@ -41,7 +41,7 @@ struct RequestEnvelope {
 pub struct LeaseServiceOptions<'a> {
     /// What is borne.
     pub bounds: ConnectionQuotas,
-    /// [`peer`].
+    /// [`identify_peer`](crate::peer::identify_peer).
     pub identify: &'a (dyn Fn(&UnixStream) -> io::Result<Peer> + Sync),
     /// Whose places a user id takes; quick, as everybody waits for it.
     pub charged: &'a (dyn Fn(u32) -> u32 + Sync),

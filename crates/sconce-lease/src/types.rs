@@ -176,7 +176,7 @@ pub enum LeaseEnd {
     Idle,
 }
 
-/// What happened; the log is a list of these, and [`LeaseState`](super::State) is what they add up to.
+/// What happened; the log is a list of these, and [`LeaseState`](super::LeaseState) is what they add up to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LeaseEvent {

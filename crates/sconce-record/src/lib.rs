@@ -1,7 +1,7 @@
 //! The append-only log of each run.
 //!
 //! A run has a folder of its own, `runs/<id>/`, with a file, [`FILE`]: one JSON object a line
-//! ([`sconce_schema::event::Line`]), the first one [`Started`](sconce_schema::event::Started). When it
+//! ([`sconce_schema::event::RecordLine`]), the first one [`RunStarted`](sconce_schema::event::RunStarted). When it
 //! has grown it is compressed into a part, `events-0001.jsonl.zst`, and begun anew; readers read the
 //! parts and the file as one. Everything that is ever said about a run is a function of them.
 //!

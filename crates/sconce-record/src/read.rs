@@ -124,7 +124,7 @@ pub fn open_record(path: &Path) -> Result<RecordReader<BufReader<File>>, RecordE
     }
 }
 
-/// As [`read`], of the file alone.
+/// As [`open_record`], of the file alone.
 pub(crate) fn read_file(path: &Path) -> Result<RecordReader<BufReader<File>>, RecordError> {
     let (file, held) = open(path).map_err(io_error("read", path))?;
     let mut record = RecordReader::new(BufReader::new(file), path)?;
@@ -159,7 +159,7 @@ fn open(path: &Path) -> io::Result<(File, Option<bool>)> {
     }
 }
 
-/// Whether a [`crate::Writer`] holds the file; `None` on a file system that knows no locks.
+/// Whether a [`crate::RecordWriter`] holds the file; `None` on a file system that knows no locks.
 fn is_locked(file: &File) -> Option<bool> {
     match file.try_lock_shared() {
         Ok(()) => {
@@ -179,7 +179,7 @@ impl<R: BufRead> RecordReader<R> {
     /// Reads the beginning of a record; `path` is named in errors. `running` is set to false.
     ///
     /// # Errors
-    /// As [`read`].
+    /// As [`open_record`].
     pub fn new(from: R, path: &Path) -> Result<Self, RecordError> {
         let mut lines = Lines {
             from,

@@ -15,7 +15,7 @@ use crate::{FILE, RecordError};
 /// One run, as far as its first and last lines tell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunEntry {
-    /// The log's file, for [`crate::read`].
+    /// The log's file, for [`crate::open_record`].
     pub path: PathBuf,
     /// How it began.
     pub started: RunStarted,
@@ -158,7 +158,7 @@ fn logs(dir: &Path) -> Result<Vec<(OsString, PathBuf)>, RecordError> {
 /// One run, as far as its first and last lines tell. `path` is the log's file.
 ///
 /// # Errors
-/// As [`read`].
+/// As [`crate::open_record`].
 pub fn read_run_entry(path: &Path) -> Result<RunEntry, RecordError> {
     let record = read_file(path)?;
     let last = last_line(path).map_err(io_error("read", path))?;

@@ -16,7 +16,7 @@ use crate::room::ReservedTail;
 use crate::{FILE, RecordError, parts};
 
 /// Writes the record of one run. Nothing is held back in memory: what [`RecordWriter::write_event`] took is
-/// in the kernel's hands when it returns. It is not synced to the disk unless [`RecordWriter::keep`] is
+/// in the kernel's hands when it returns. It is not synced to the disk unless [`RecordWriter::sync_data`] is
 /// called: a crash of the whole machine may take the last half minute.
 #[derive(Debug)]
 pub struct RecordWriter {
@@ -233,7 +233,7 @@ fn begin(
     Ok(log)
 }
 
-/// One line of the log: a [`sconce_schema::event::Line`] that borrows.
+/// One line of the log: a [`sconce_schema::event::RecordLine`] that borrows.
 fn line(
     t_us: u64,
     event: &RecordEvent,

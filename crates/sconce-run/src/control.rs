@@ -26,10 +26,10 @@ const LONGEST: usize = 48 << 10;
 /// Where a run is spoken to, and what is kept of what it writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControlOptions {
-    /// The run's own folder, for its user alone. It need not exist before [`Watcher::started`]
+    /// The run's own folder, for its user alone. It need not exist before [`RunObserver::started`]
     /// was called.
     ///
-    /// [`Watcher::started`]: crate::Watcher::started
+    /// [`RunObserver::started`]: crate::RunObserver::started
     pub folder: PathBuf,
     /// Whether what the command writes goes into a log too, in place of the caller's standard
     /// output and error.
@@ -192,12 +192,12 @@ pub fn wait_for_end(folder: &Path) -> Result<(), ControlError> {
 }
 
 /// Runs another command in the run whose folder this is, with the caller's standard streams or,
-/// where that is asked for, the caller's terminal; gives the last answer: [`Answer::Ended`],
-/// [`Answer::CannotStart`] or [`Answer::Refused`]. While it runs, signals to this process are
+/// where that is asked for, the caller's terminal; gives the last answer: [`ControlResponse::Ended`],
+/// [`ControlResponse::CannotStart`] or [`ControlResponse::Refused`]. While it runs, signals to this process are
 /// passed on to it.
 ///
 /// # Errors
-/// As [`ask`]; [`ControlError::Gone`] also when the run ends meanwhile.
+/// As [`send_request`]; [`ControlError::Gone`] also when the run ends meanwhile.
 pub fn exec_command(folder: &Path, command: &ExecRequest) -> Result<ControlResponse, ControlError> {
     let signals = Catcher::new().map_err(ControlError::Io)?;
     let socket = connect(folder)?;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use sconce_schema::request::NetworkMode;
 
-/// Names of the files that [`files`] may give.
+/// Names of the files that [`render_files`] may give.
 const NAMES: [&str; 3] = ["hostname", "hosts", "resolv.conf"];
 /// Folders over which a run has file systems of its own.
 const MOUNTED: [&str; 3] = ["dev", "proc", "sys"];

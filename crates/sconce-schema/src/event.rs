@@ -14,7 +14,7 @@ use crate::runtime::RuntimeSummary;
 use crate::training::{GpuOutOfMemory, TrainingSample, TrainingSetup};
 use crate::units::Bytes;
 
-/// The format that this program writes, named in [`Started`].
+/// The format that this program writes, named in [`RunStarted`].
 pub const FORMAT: u32 = 2;
 
 /// One line of a record: an object that begins with `t_us` and `event`, in this order.
@@ -495,7 +495,7 @@ fn is_zero(number: &u32) -> bool {
 }
 
 /// Reads process ids that are keys. JSON's keys are texts, and serde does not turn them into
-/// numbers inside a tagged enum such as [`Event`].
+/// numbers inside a tagged enum such as [`RecordEvent`].
 fn read_pids<'de, D: Deserializer<'de>>(d: D) -> Result<BTreeMap<u32, Bytes>, D::Error> {
     BTreeMap::<String, Bytes>::deserialize(d)?
         .into_iter()

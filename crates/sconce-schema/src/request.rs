@@ -24,7 +24,7 @@ pub struct RunRequest {
     pub root: RunRoot,
     /// Working directory inside.
     pub workdir: PathBuf,
-    /// The complete environment of the command (for [`Root::Host`]: additions to the caller's).
+    /// The complete environment of the command (for [`RunRoot::Host`]: additions to the caller's).
     pub env: BTreeMap<String, String>,
     /// What it may use.
     pub limits: RunLimits,

@@ -74,7 +74,7 @@ pub struct TrainingSample {
 }
 
 impl TrainingSample {
-    /// What it is called: see [`name`].
+    /// What it is called: see [`format_process_label`].
     #[must_use]
     pub fn process_label(&self) -> String {
         format_process_label(self.rank, self.group, self.pid, self.cell)

@@ -1,8 +1,8 @@
 //! URL and SHA-256 to verified bytes and trees: downloads, unpacking, content addressing, locks.
 //!
 //! Nothing that this crate hands out was trusted before its SHA-256 was found to be the lock's.
-//! [`fetch::Fetcher`] brings bytes, [`Store`] keeps them, [`deb`] unpacks Debian packages,
-//! [`rooted`] keeps what is unpacked inside its folder. [`output`] writes the files that users name.
+//! [`Fetcher`](sconce_fetch::Fetcher) brings bytes, [`Store`] keeps them, [`deb`] unpacks Debian packages,
+//! [`rooted`] keeps what is unpacked inside its folder.
 #![forbid(unsafe_code)]
 
 mod blob;

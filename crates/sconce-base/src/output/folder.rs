@@ -94,7 +94,7 @@ impl OutputDirectory {
     /// A file in it.
     ///
     /// # Errors
-    /// As [`OutputDestination::find`].
+    /// As [`OutputDestination::for_path`].
     pub fn output_for(
         &self,
         name: &str,

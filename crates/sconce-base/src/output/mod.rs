@@ -407,7 +407,7 @@ impl NewFile {
         })
     }
 
-    /// Takes the file away again that [`NewFile::io_error`] made.
+    /// Takes the file away again.
     pub fn remove(&self) {
         let _ = rustix::fs::unlinkat(&self.folder, &self.name, AtFlags::empty());
     }

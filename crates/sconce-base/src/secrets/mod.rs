@@ -22,7 +22,7 @@ pub fn mask_variable(name: &str, value: &str) -> String {
 }
 
 /// A program and its arguments without secrets. `--token X`, `--token=X`, `name.token=X`, `curl -u
-/// USER:PASSWORD`, and what [`text`] finds.
+/// USER:PASSWORD`, and what [`mask_text`] finds.
 #[must_use]
 pub fn mask_command(words: &[String]) -> Vec<String> {
     let is_curl = words.first().is_some_and(|word| word.ends_with("curl"));

@@ -117,7 +117,7 @@ pub(crate) fn work_beside_run(spec: &Path, store: &Path) -> Result<u8> {
 
 /// What compiles the trees of an environment.
 pub(crate) struct BytecodeCompiler<'a> {
-    /// The interpreter's own root ([`bytecode::ensure_interpreter`]).
+    /// The interpreter's own root ([`bytecode::interpreter`]).
     pub(crate) root: &'a Path,
     pub(crate) lock: &'a Lock,
     pub(crate) store: &'a Store,

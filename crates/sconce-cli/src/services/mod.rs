@@ -34,7 +34,7 @@ pub(crate) struct ServiceInputs<'a> {
     pub(crate) home: Option<&'a Path>,
     /// Where host keys are kept, a folder for each environment.
     pub(crate) host_keys: &'a Path,
-    /// A folder of this run alone, which is made and stays as long as what [`ServiceInputs::give`] gives.
+    /// A folder of this run alone, which is made and stays as long as what [`ServiceInputs::apply_to`] gives.
     /// It ends in `.private`.
     pub(crate) private: &'a Path,
 }

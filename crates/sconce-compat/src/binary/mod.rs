@@ -1,4 +1,4 @@
-//! Files of machine code: bytes in, [`Library`] out.
+//! Files of machine code: bytes in, [`ElfLibrary`] out.
 //!
 //! ELF files are read by hand and by ranges. The crate `object` was weighed: its ranged reading
 //! (`ReadCache`) lends what it read for as long as the file is open, so keeps all of it, and its

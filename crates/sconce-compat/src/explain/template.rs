@@ -5,7 +5,7 @@
 //! | letters, digits, signs | themselves; upper and lower case alike |
 //! | blanks, quotation marks, backslashes, `*`, `\|` | nothing: they are looked over in patterns and logs |
 //! | `{..}` | up to [`GAP`] characters of anything |
-//! | `{name:kind}` | a captured value of a [`Kind`]; `{name}` is a word |
+//! | `{name:kind}` | a captured value of a [`PlaceholderKind`]; `{name}` is a word |
 //! | `^` first, `$` last | begin and end of a line |
 //!
 //! Blanks count for nothing, so a text is found however it was wrapped, indented, quoted or framed.

@@ -405,7 +405,7 @@ pub(super) fn check_cuda_init(case: &CheckInput<'_>) -> Vec<Finding> {
 
 const INIT: &str = "cuInit(0)";
 
-/// Whether a finding is [`init`]'s.
+/// Whether a finding is [`check_cuda_init`]'s.
 pub(super) fn from_init(finding: &Finding) -> bool {
     finding
         .evidence

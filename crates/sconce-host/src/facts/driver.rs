@@ -11,7 +11,7 @@ use crate::roots::Roots;
 /// Version and flavour, the first that answers: /proc/driver/nvidia/version, which names both;
 /// /sys/module/nvidia/version, with the flavour by the module's taint; /dev/dxg for Windows'
 /// driver; the module `nouveau`, or a card that it has. NVML is asked last
-/// ([`super::cards::complete`]), since it may be slow or not answer at all.
+/// ([`super::cards::merge_nvml_reply`]), since it may be slow or not answer at all.
 pub(super) fn read(
     roots: &Roots,
     nvidia: Option<&NvidiaDriver>,

@@ -5,7 +5,7 @@
 //! text. No program is run, no CUDA context is made, no right of root is needed, and nothing is
 //! changed. NVIDIA's libraries are only loaded where [`FactsOptions`] says so: loading NVML where nothing
 //! keeps the cards awake takes seconds, and on a machine whose card is stuck in the kernel it may
-//! never return, so a program should let a [`probe::Child`] do it.
+//! never return, so a program should let a [`probe::QueryProcess`] do it.
 //!
 //! What was read can be overridden by hand ([`overrides`]).
 
@@ -59,7 +59,7 @@ pub struct FactsOptions {
     pub cuda_init: Option<probe::QueryProcess>,
     /// Open the control nodes, which finds what permissions do not tell (see [`nodes`]).
     ///
-    /// [`nodes`]: sconce_schema::facts::Node
+    /// [`nodes`]: sconce_schema::facts::DeviceNodeFacts
     pub open_nodes: bool,
 }
 

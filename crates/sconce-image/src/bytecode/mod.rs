@@ -53,7 +53,7 @@ pub struct BytecodeJob {
 }
 
 /// Adds the bytecode that is there to the layers of `manifest`.
-/// Used for every environment ([`crate::ready`]).
+/// Used for every environment ([`crate::load_environment`]).
 pub fn add_layers(manifest: &mut EnvironmentLayers, lock: &Lock, store: &Store) {
     // As long as an environment is in use, so is what compiles for it: prune leaves it.
     let _ = interpreter::find_tree(lock, store);

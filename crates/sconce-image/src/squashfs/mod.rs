@@ -114,7 +114,7 @@ struct Shape {
 
 /// Writes the union of `sources` (lowest first; where two have the same path, the later one's entry
 /// counts) and `made`, which counts before them all. Everything belongs to root but the plain user's
-/// home and the workspace. `output` is [`Form::Seekable`](sconce_base::output::Form).
+/// home and the workspace. `output` is [`OutputForm::Seekable`](sconce_base::output::OutputForm).
 ///
 /// # Errors
 /// [`SquashfsError`]; a regular file that was there before is as it was then.

@@ -34,7 +34,7 @@ pub(super) struct Block {
     pub(super) allocated: bool,
     /// Whether there is memory behind its addresses.
     pub(super) mapped: bool,
-    /// Other streams use it: [`super::events::Events`] knows which.
+    /// Other streams use it: [`super::events::StreamEvents`] knows which.
     pub(super) used_elsewhere: bool,
     live: bool,
 }

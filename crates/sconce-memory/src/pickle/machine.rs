@@ -6,7 +6,7 @@ use super::input::Input;
 use super::opcode::{self, op};
 use super::{PickleBuilder, PickleError, PickleLimits, PickleNode, PickleRejection, PickleValue};
 
-/// Entries of the memo above [`Node::LARGEST`]: a list that is still open, by its slot, of which there are
+/// Entries of the memo above [`PickleNode::LARGEST`]: a list that is still open, by its slot, of which there are
 /// so many…
 const OPEN_LIST: u32 = 0xf000_0000;
 const MOST_LISTS: usize = 0x00ff_ffff;

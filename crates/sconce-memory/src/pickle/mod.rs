@@ -25,7 +25,7 @@ impl PickleNode {
     /// The largest number of a node; those above mean something to the machine.
     pub const LARGEST: u32 = 0xefff_ffff;
 
-    /// The node of a number; absent above [`Node::LARGEST`].
+    /// The node of a number; absent above [`PickleNode::LARGEST`].
     #[must_use]
     pub fn new(number: u32) -> Option<Self> {
         (number <= Self::LARGEST).then_some(Self(number))

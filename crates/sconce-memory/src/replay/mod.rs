@@ -111,7 +111,7 @@ pub struct Baseline {
     pub outcome: ReplayOutcome,
     /// Bytes by which what is reserved was off, at most.
     pub farthest_bytes: u64,
-    /// Calls after which it was the same, of all [`DeviceWhatIf::extract_calls`].
+    /// Calls after which it was the same, of all [`DeviceWhatIf::calls`].
     pub same_calls: usize,
     /// Requests at the address that they had, which only a virtual card gives again.
     pub same_addresses: u64,

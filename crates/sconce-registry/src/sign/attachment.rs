@@ -31,7 +31,7 @@ pub struct Signature {
 /// What is to be pushed: first `config` and `payload` as blobs, then `manifest` under `tag`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignatureAttachment {
-    /// [`tag`] of the image.
+    /// [`signature_tag`] of the image.
     pub tag: String,
     /// The manifest, of media type [`media::MANIFEST`].
     pub manifest: Vec<u8>,
@@ -151,7 +151,7 @@ pub fn sign_claim(key: &SigningKey, claim: &Claim) -> Result<Signature, KeyError
 }
 
 /// The documents that attach `signature` to `image`. `present` is the manifest that lies under
-/// [`tag`] already; its signatures stay.
+/// [`signature_tag`] already; its signatures stay.
 ///
 /// # Errors
 /// [`AttachmentError`] if `present` cannot be used.

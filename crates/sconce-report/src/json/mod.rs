@@ -4,7 +4,7 @@
 //! snake case and end in their unit (`_bytes`, `_seconds`, `_cores`, `_share` for 0 to 1, `_w`,
 //! `_wh`, `_c`, `_mhz`, `_unix_ms`); a figure that was not measured is `null`; times without
 //! `unix` count from the beginning of the run. The fields and their meaning are those of
-//! [`crate::Report`] and [`crate::RunRow`].
+//! [`crate::RunReport`] and [`crate::RunRow`].
 
 mod compare;
 mod load;

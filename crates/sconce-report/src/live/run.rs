@@ -68,7 +68,7 @@ pub(super) struct TrainingRate<'a> {
     pub(super) phases: PhaseTimes,
     /// Samples a second of training steps, as [`Rank::samples_per_s`].
     ///
-    /// [`Rank::samples_per_s`]: crate::Rank::samples_per_s
+    /// [`Rank::samples_per_s`]: crate::RankReport::samples_per_s
     pub(super) samples_per_s: Option<f64>,
 }
 

@@ -66,7 +66,7 @@ impl LockChanges {
 type LockedPackage<'l> = (&'l str, &'l sconce_schema::Sha256);
 
 /// Compares the lock that is there with one that takes the newest of everything. `security` is
-/// [`crate::Resolved::security_update_count`] of the latter. Where a package was found, and how large it is,
+/// [`crate::ResolvedLock::security`] of the latter. Where a package was found, and how large it is,
 /// is no difference.
 #[must_use]
 pub fn diff_locks(

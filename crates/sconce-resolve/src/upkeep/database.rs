@@ -247,7 +247,7 @@ fn folder(path: &Path, depth: u32, reader: &mut Reader<'_>) -> Result<(), Databa
     Ok(())
 }
 
-/// As [`read`], of a zip archive.
+/// As [`read_database`], of a zip archive.
 ///
 /// # Errors
 /// [`ContentError`].
@@ -263,7 +263,7 @@ pub fn read_archive(
     Ok(reader.seen)
 }
 
-/// As [`read`], of JSON: a list of entries, or entries one after another.
+/// As [`read_database`], of JSON: a list of entries, or entries one after another.
 ///
 /// # Errors
 /// [`ContentError`].

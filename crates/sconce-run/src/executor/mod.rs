@@ -33,7 +33,7 @@ use crate::{ResourceUsage, RunObserver, RunOptions};
 pub use native::Native;
 
 /// What holds runs: Sconce itself ([`Native`]), a container engine that Sconce starts
-/// ([`Engine`](crate::Engine)), or Docker's daemon ([`DockerContainer`](crate::docker::DockerContainer)).
+/// ([`ContainerEngine`](crate::ContainerEngine)), or Docker's daemon ([`DockerContainer`](crate::docker::DockerContainer)).
 pub trait Executor: fmt::Debug {
     /// The program that starts the command in Sconce's place, as a record names it; absent where that is
     /// Sconce.

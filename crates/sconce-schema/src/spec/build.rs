@@ -17,7 +17,7 @@ pub const IMAGE: &str = "image";
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct BuildSpec {
-    /// Files and folders of the project that lie in [`WORKSPACE`], relative to the spec. None where
+    /// Files and folders of the project that lie in [`WORKSPACE`](super::WORKSPACE), relative to the spec. None where
     /// it is absent: an image is an environment, and no secret gets into it by accident.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
@@ -40,7 +40,7 @@ pub struct BuildSpec {
     /// What stages made: see [`CopySpec`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub copy: Vec<CopySpec>,
-    /// Lines for bash that are run inside, as root in [`WORKSPACE`], one after the other. What each
+    /// Lines for bash that are run inside, as root in [`WORKSPACE`](super::WORKSPACE), one after the other. What each
     /// changes is a layer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub run: Vec<String>,

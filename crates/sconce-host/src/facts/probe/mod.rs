@@ -2,7 +2,7 @@
 //!
 //! A driver that is broken answers late or never, or takes the process down that asks. The child
 //! is the calling program itself, started with a name, arguments and input of its choice; it calls [`run_query`] and prints what that gives, one line of JSON. The parent calls
-//! [`nvml()`] or [`cuda_init`].
+//! [`query_nvml()`] or [`cuda_init`].
 
 mod cuda;
 
