@@ -46,13 +46,19 @@ const TODAY: [(&str, usize); 34] = [
 
 /// Reads the words that docs/glossary.md lists as such that may not stand alone.
 fn words() -> Vec<String> {
-    let text = std::fs::read_to_string(workspace_dir().join("docs/glossary.md")).unwrap();
+    let text =
+        std::fs::read_to_string(workspace_dir().join("docs/glossary.md")).expect("the glossary");
     let (_, section) = text
         .split_once("\n## Words that may not stand alone\n")
-        .unwrap();
+        .expect("its section");
     let section = section.split("\n## ").next().unwrap_or_default();
     let lists = section.split("\n- **").skip(1);
-    let words = lists.flat_map(|list| list.split_once(':').unwrap().1.split([',', '.']));
+    let words = lists.flat_map(|list| {
+        list.split_once(':')
+            .expect("a list's title")
+            .1
+            .split([',', '.'])
+    });
     words
         .map(|word| word.trim().to_owned())
         .filter(|word| !word.is_empty())
