@@ -17,6 +17,7 @@ use sconce_schema::exit;
 
 use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 use crate::logout;
 use crate::output;
 use crate::style::OutputStyle;
@@ -49,7 +50,7 @@ pub(crate) fn start_background_run(global: &GlobalArgs) -> Result<DetachOutcome>
         output::print_message(&OutputStyle::for_stderr().warn(&warning));
     }
     let failed = |source| CliError::File {
-        action: "start",
+        action: FileAction::Start,
         path: "sconce".into(),
         source,
     };

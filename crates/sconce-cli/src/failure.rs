@@ -9,6 +9,8 @@ use sconce_image::AssembleError;
 use sconce_schema::Hint;
 use sconce_store::StoreError;
 
+use crate::file_action::FileAction;
+
 /// An expected failure of any stage, on its way to the terminal.
 #[derive(Debug)]
 pub(crate) struct Failure(Box<dyn Hint + Send>);
@@ -115,7 +117,7 @@ pub(crate) enum CliError {
     },
     #[error("cannot {action} {}", path.display())]
     File {
-        action: &'static str,
+        action: FileAction,
         path: std::path::PathBuf,
         source: std::io::Error,
     },
@@ -373,13 +375,37 @@ impl Hint for CliError {
             | Self::RanksByLauncher { .. }
             | Self::NoPassword { .. } => sconce_schema::exit::USAGE,
             Self::Offline { .. } => sconce_schema::exit::FETCH,
-            Self::File {
-                action: "write" | "create" | "listen on",
-                ..
-            } => sconce_schema::exit::STORE,
+            Self::File { action, .. } => action.exit_code(),
             // As if it had begun: 128 + SIGKILL.
             Self::TooLittleMemory { .. } => 137,
-            _ => sconce_schema::exit::BAD_INPUT,
+            Self::NoSpec { .. }
+            | Self::NoSpecFile { .. }
+            | Self::OwnFolder { .. }
+            | Self::Spec { .. }
+            | Self::Snapshot { .. }
+            | Self::Lock { .. }
+            | Self::Config { .. }
+            | Self::Prices { .. }
+            | Self::Policy { .. }
+            | Self::NotRoot
+            | Self::NoLock { .. }
+            | Self::Logins { .. }
+            | Self::NoPackages { .. }
+            | Self::Facts { .. }
+            | Self::NewerFacts { .. }
+            | Self::NothingToCheck { .. }
+            | Self::NoSubject { .. }
+            | Self::NotASubject { .. }
+            | Self::NotALog
+            | Self::NoCardHere
+            | Self::UnknownTorch { .. }
+            | Self::IsList { .. }
+            | Self::NoHome { .. }
+            | Self::NoServices
+            | Self::ServiceOfImage(_)
+            | Self::NoShell
+            | Self::NoMountSource { .. }
+            | Self::WeakToken { .. } => sconce_schema::exit::BAD_INPUT,
         }
     }
 }

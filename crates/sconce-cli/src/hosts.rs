@@ -15,6 +15,7 @@ use sconce_schema::{Bytes, HostFacts};
 use serde::de::Error as _;
 
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 use crate::output;
 use crate::worker::{self, DriverLibrary, WorkerTask};
 
@@ -99,7 +100,7 @@ pub(crate) fn read_local_facts(store: Option<&Path>, env: &Env) -> HostFacts {
 /// Facts from a file: of one machine, or a list of several.
 fn saved(path: &Path) -> Result<Vec<HostFacts>> {
     let file = |source| CliError::File {
-        action: "read",
+        action: FileAction::Read,
         path: path.to_owned(),
         source,
     };

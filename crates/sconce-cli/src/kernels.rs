@@ -28,6 +28,7 @@ pub(crate) use owner::KernelCacheOwner;
 
 use crate::args::GlobalArgs;
 use crate::failure::Result;
+use crate::file_action::FileAction;
 use crate::output;
 use crate::private::file_error;
 use crate::style::OutputStyle;
@@ -77,7 +78,8 @@ impl KernelCache {
             return Ok(None);
         }
         let path = &self.root;
-        private_to_caller(path).map_err(|error| file_error("keep kernels in", path, error))?;
+        private_to_caller(path)
+            .map_err(|error| file_error(FileAction::KeepKernelsIn, path, error))?;
         let key = owner.cache_key();
         let folder = self.root.join(&key);
         let open = || {
@@ -85,7 +87,8 @@ impl KernelCache {
             make(&folder, owner.user)?;
             Ok((lock, self.lock_extensions(&key)?))
         };
-        let locked = open().map_err(|error| file_error("keep kernels in", &folder, error))?;
+        let locked =
+            open().map_err(|error| file_error(FileAction::KeepKernelsIn, &folder, error))?;
         let (lock, extensions) = locked;
         Ok(Some(KernelCacheGuard {
             all: self.clone(),

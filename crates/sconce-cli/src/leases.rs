@@ -14,6 +14,7 @@ use sconce_lease::{
 };
 
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 
 /// Of the service: only root can make it.
 pub(crate) const SOCKET: &str = "/run/sconce/lease.sock";
@@ -147,7 +148,7 @@ pub(crate) fn read_policy(path: &Path) -> Result<Policy> {
         }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Policy::default()),
         Err(source) => Err(CliError::File {
-            action: "read",
+            action: FileAction::Read,
             path: path.to_owned(),
             source,
         }

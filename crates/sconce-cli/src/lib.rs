@@ -8,6 +8,7 @@ mod commands;
 mod detach;
 mod executor;
 mod failure;
+mod file_action;
 mod findings;
 #[cfg(test)]
 mod golden;
@@ -53,6 +54,7 @@ mod worker;
 
 use std::process::ExitCode;
 
+use crate::file_action::FileAction;
 use args::CliCommand;
 use sconce_base::Env;
 use worker::WorkerTask;
@@ -69,7 +71,7 @@ pub fn main() -> ExitCode {
         Ok(task) => task,
         Err(source) => {
             let error = failure::CliError::File {
-                action: "read",
+                action: FileAction::Read,
                 path: "the task on standard input".into(),
                 source,
             };

@@ -4,6 +4,7 @@
 use std::io::{IsTerminal as _, Write};
 
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 use crate::progress;
 
 /// Data: to standard output.
@@ -20,7 +21,7 @@ pub(crate) fn write_data(text: &str) -> Result<()> {
     match written {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         written => Ok(written.map_err(|source| CliError::File {
-            action: "write",
+            action: FileAction::Write,
             path: "standard output".into(),
             source,
         })?),
@@ -37,7 +38,7 @@ pub(crate) fn write_bytes(bytes: &[u8]) -> Result<bool> {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
         Err(source) => Err(CliError::File {
-            action: "write",
+            action: FileAction::Write,
             path: "standard output".into(),
             source,
         }

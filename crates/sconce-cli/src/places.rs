@@ -10,6 +10,7 @@ use tracing::debug;
 
 use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 use crate::kernels::{self, KernelCache};
 
 /// The folders that the program works in.
@@ -119,7 +120,7 @@ impl Config {
             }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
             Err(source) => Err(CliError::File {
-                action: "read",
+                action: FileAction::Read,
                 path: path.to_owned(),
                 source,
             }

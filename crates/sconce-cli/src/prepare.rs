@@ -19,6 +19,7 @@ use tracing::info;
 use crate::args::{GlobalArgs, PackageSources};
 use crate::background::Background;
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 use crate::network::{self, AddressError};
 use crate::outputs::{self, OutputForm};
 use crate::places::SconceDirs;
@@ -122,7 +123,7 @@ impl EnvironmentBuilder<'_> {
             .as_ref()
             .map(|path| {
                 crate::input::read_bytes(path).map_err(|source| CliError::File {
-                    action: "read",
+                    action: FileAction::Read,
                     path: path.clone(),
                     source,
                 })

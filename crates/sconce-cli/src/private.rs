@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt}
 use std::path::{Path, PathBuf};
 
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 
 /// How the folder of a run ends.
 const ENDING: &str = ".private";
@@ -44,7 +45,7 @@ impl RunTempDir {
             Ok([lock, folder])
         };
         Ok(Self {
-            _locks: locked().map_err(|error| file_error("create", path, error))?,
+            _locks: locked().map_err(|error| file_error(FileAction::Create, path, error))?,
             path: path.to_owned(),
         })
     }
@@ -117,11 +118,11 @@ pub(crate) fn private_folder(path: &Path) -> Result<()> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     let closed =
         made.and_then(|()| std::fs::set_permissions(path, PermissionsExt::from_mode(0o700)));
-    closed.map_err(|error| file_error("create", path, error))
+    closed.map_err(|error| file_error(FileAction::Create, path, error))
 }
 
 pub(crate) fn file_error(
-    action: &'static str,
+    action: FileAction,
     path: &Path,
     source: io::Error,
 ) -> crate::failure::Failure {

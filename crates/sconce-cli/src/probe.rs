@@ -17,6 +17,7 @@ use sha2::Digest as _;
 
 use crate::account::{AccountingOptions, ProbeDirectory};
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 use crate::places::SconceDirs;
 use crate::private::RunTempDir;
 use crate::ranks::RankWorld;
@@ -261,7 +262,7 @@ impl Account {
         let private = RunTempDir::create(&self.scratch.join(format!("{id}.account.private")))?;
         let folder = crate::account::accounting_dir(&private);
         crate::account::open_to_all(&folder).map_err(|source| CliError::File {
-            action: "write",
+            action: FileAction::Write,
             path: folder.clone(),
             source,
         })?;
@@ -291,7 +292,7 @@ fn made(store: &Store) -> Result<PathBuf> {
         Ok(item) => Ok(item.join(PYTHON)),
         Err(TreeBuildError::Store(error)) => Err(error.into()),
         Err(TreeBuildError::Build(source)) => Err(CliError::File {
-            action: "write",
+            action: FileAction::Write,
             path: store.root().to_owned(),
             source,
         }

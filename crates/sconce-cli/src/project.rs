@@ -8,6 +8,7 @@ use sconce_schema::spec::{FILE_NAME, Spec};
 use sha2::Digest;
 
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 use crate::input;
 
 /// A spec, where it lies and what it reads beside itself.
@@ -37,7 +38,7 @@ impl Project {
                 return Err(CliError::NoSpec { path: file }.into());
             }
             other => other.map_err(|source| CliError::File {
-                action: "read",
+                action: FileAction::Read,
                 path: file.clone(),
                 source,
             })?,
@@ -55,7 +56,7 @@ impl Project {
             .filter(|p| !p.as_os_str().is_empty())
             .unwrap_or(Path::new("."));
         let folder = folder.canonicalize().map_err(|source| CliError::File {
-            action: "open",
+            action: FileAction::Open,
             path: folder.to_owned(),
             source,
         })?;
@@ -89,7 +90,7 @@ impl Project {
 /// The lock in a file.
 pub(crate) fn read_lock(path: &Path) -> Result<Lock> {
     let text = input::read_text(path).map_err(|source| CliError::File {
-        action: "read",
+        action: FileAction::Read,
         path: path.to_owned(),
         source,
     })?;
@@ -111,7 +112,7 @@ fn read_beside(folder: &Path, name: &str) -> Result<String> {
     let path = folder.join(name);
     input::read_text(&path).map_err(|source| {
         CliError::File {
-            action: "read",
+            action: FileAction::Read,
             path,
             source,
         }

@@ -14,6 +14,7 @@ use sconce_registry::{
 
 use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 use crate::network;
 use crate::places::{self, SconceDirs};
 
@@ -105,7 +106,7 @@ pub(crate) fn check_local(names: &[String], latest: bool) -> Result<()> {
 fn read(path: &Path) -> Result<Vec<u8>> {
     crate::input::read_bytes(path).map_err(|source| {
         CliError::File {
-            action: "read",
+            action: FileAction::Read,
             path: path.to_owned(),
             source,
         }
@@ -135,7 +136,7 @@ pub(crate) fn read_password(question: &str, env: &Env) -> Result<String> {
         return Err(CliError::NoPassword { variable: PASSWORD }.into());
     }
     let terminal = |source: std::io::Error| CliError::File {
-        action: "read",
+        action: FileAction::Read,
         path: PathBuf::from("the terminal"),
         source,
     };

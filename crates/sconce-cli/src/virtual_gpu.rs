@@ -13,6 +13,7 @@ use sconce_schema::request::{Mount, RunRequest, RunRoot};
 
 use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 use crate::output;
 use crate::ranks::RankWorld;
 use crate::style::OutputStyle;
@@ -91,7 +92,7 @@ impl VirtualGpus {
         let folder = scratch.join("virtual-gpu").join(sconce_base::random_name());
         let made = Self { folder, cards };
         made.write(&described).map_err(|source| CliError::File {
-            action: "write",
+            action: FileAction::Write,
             path: made.folder.clone(),
             source,
         })?;

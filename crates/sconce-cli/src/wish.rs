@@ -11,6 +11,7 @@ use sconce_schema::spec::{GpuRequest, MountSpec, PortSpec, RunSpec, WORKSPACE};
 
 use crate::args::RunFlags;
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 
 /// A run's wishes, before cards are chosen and files assembled.
 #[derive(Debug, Clone, PartialEq)]
@@ -191,7 +192,7 @@ fn mounts(base: &Base<'_>, flags: &[MountSpec], here: &Path) -> Result<Vec<Mount
                 match error.kind() {
                     std::io::ErrorKind::NotFound => CliError::NoMountSource { path },
                     _ => CliError::File {
-                        action: "mount",
+                        action: FileAction::Mount,
                         path,
                         source: error,
                     },

@@ -23,6 +23,7 @@ use crate::args::{GlobalArgs, PackageSources};
 use crate::commands::opened::CommandContext;
 use crate::commands::run::{current_exe, internal_run_request};
 use crate::failure::{CliError, Failure, Result};
+use crate::file_action::FileAction;
 use crate::places::SconceDirs;
 use crate::project::Project;
 use crate::worker::{WorkerTask, worker_command};
@@ -194,7 +195,7 @@ impl BytecodeCompiler<'_> {
         work.finish(self.store).map_err(|error| match error {
             TreeBuildError::Store(error) => Failure::from(error),
             TreeBuildError::Build(source) => CliError::File {
-                action: "move",
+                action: FileAction::Move,
                 path: output,
                 source,
             }

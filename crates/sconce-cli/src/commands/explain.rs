@@ -15,6 +15,7 @@ use sconce_schema::{Bytes, exit};
 use super::check;
 use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 use crate::findings::{format_fix, format_title};
 use crate::hosts::RemoteMachineFlags;
 use crate::output;
@@ -80,7 +81,7 @@ pub(crate) fn explain(args: &ExplainArgs, global: &GlobalArgs) -> Result<u8> {
 /// Reads all of it, in memory that does not grow with it.
 fn read(path: &Path, global: &GlobalArgs) -> Result<Explainer<'static>> {
     let failed = |source| CliError::File {
-        action: "read",
+        action: FileAction::Read,
         path: path.to_owned(),
         source,
     };

@@ -13,6 +13,7 @@ use sconce_schema::{Hint, exit};
 use self::find::ImportCandidate;
 use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 use crate::output;
 use crate::outputs::{self, NewFile, OutputDestination, OutputForm};
 use crate::style::OutputStyle;
@@ -185,7 +186,7 @@ fn small_name(folder: &Path, args: &InitArgs) -> Result<String> {
         return Ok(name.clone());
     }
     let folder = folder.canonicalize().map_err(|source| CliError::File {
-        action: "open",
+        action: FileAction::Open,
         path: folder.to_owned(),
         source,
     })?;

@@ -33,6 +33,7 @@ use crate::background::Background;
 use crate::detach;
 use crate::executor::find_executor;
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 use crate::judge::quick;
 use crate::kernels::{self, KernelCacheOwner};
 use crate::limits;
@@ -355,7 +356,7 @@ pub(crate) fn host_folder(flags: &RunFlags) -> Result<PathBuf> {
     let folder = current_folder()?.join(flags.workdir.as_deref().unwrap_or_default());
     let whole = folder.canonicalize();
     Ok(whole.map_err(|source| CliError::File {
-        action: "enter",
+        action: FileAction::Enter,
         path: folder,
         source,
     })?)

@@ -29,6 +29,7 @@ use self::routes::ServerState;
 use self::server::{AccessPolicy, WebServer};
 use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 use crate::output;
 use crate::places::SconceDirs;
 
@@ -130,7 +131,7 @@ fn random_token() -> Result<String> {
     let mut bytes = [0; 24];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
     read.map_err(|source| CliError::File {
-        action: "read",
+        action: FileAction::Read,
         path: path.to_owned(),
         source,
     })?;
@@ -146,7 +147,7 @@ fn is_open(path: &Path) -> bool {
 
 fn token_of(path: &Path) -> Result<String> {
     let text = crate::input::read_text(path).map_err(|source| CliError::File {
-        action: "read",
+        action: FileAction::Read,
         path: path.to_owned(),
         source,
     })?;

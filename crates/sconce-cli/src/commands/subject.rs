@@ -9,6 +9,7 @@ use sconce_store::Store;
 
 use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 use crate::places::SconceDirs;
 use crate::project::{Project, is_lock, read_lock};
 
@@ -31,7 +32,7 @@ impl PackageListSource {
         let path = Path::new(what);
         let read = || {
             crate::input::read_bytes(path).map_err(|source| CliError::File {
-                action: "read",
+                action: FileAction::Read,
                 path: path.to_owned(),
                 source,
             })

@@ -17,6 +17,7 @@ use self::follow::RecordFollower;
 use self::screen::Screen;
 use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result, with_causes};
+use crate::file_action::FileAction;
 use crate::places::SconceDirs;
 use crate::style::OutputStyle;
 
@@ -52,7 +53,7 @@ pub(crate) fn top(args: &TopArgs, global: &GlobalArgs) -> Result<u8> {
     let screen = Screen::open().map_err(|source| match source {
         None => CliError::NoTerminal,
         Some(source) => CliError::File {
-            action: "use",
+            action: FileAction::Use,
             path: "the terminal".into(),
             source,
         },
@@ -86,7 +87,7 @@ impl View<'_> {
     /// Shows runs until somebody wants no more; gives the exit code.
     fn watch(&mut self, mut screen: Screen) -> Result<u8> {
         let failed = |source| CliError::File {
-            action: "use",
+            action: FileAction::Use,
             path: "the terminal".into(),
             source,
         };

@@ -16,6 +16,7 @@ use serde_json::json;
 
 use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result, with_causes};
+use crate::file_action::FileAction;
 use crate::output;
 use crate::places::SconceDirs;
 use crate::style::OutputStyle;
@@ -161,7 +162,7 @@ fn there(folder: &Path) -> std::result::Result<(), RecordError> {
 
 fn read_prices(path: &Path) -> Result<Prices> {
     let text = crate::input::read_text(path).map_err(|source| CliError::File {
-        action: "read",
+        action: FileAction::Read,
         path: path.to_owned(),
         source,
     })?;

@@ -25,6 +25,7 @@ use sconce_store::Store;
 use self::outside::ExternalLibraries;
 use self::scan::TreeScan;
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 
 /// An environment that can be judged.
 pub(crate) struct InspectedEnvironment {
@@ -88,7 +89,7 @@ impl InspectedEnvironment {
     /// A folder of installed packages on this machine, such as `.venv` or its `site-packages`.
     pub(crate) fn from_dir(folder: &Path, variables: BTreeMap<String, String>) -> Result<Self> {
         let real = folder.canonicalize().map_err(|source| CliError::File {
-            action: "read",
+            action: FileAction::Read,
             path: folder.to_owned(),
             source,
         })?;

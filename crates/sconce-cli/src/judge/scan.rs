@@ -16,6 +16,7 @@ use sconce_store::{Store, TreeBuildOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 
 /// Kind of scans in the store.
 const KIND: &str = "scan";
@@ -92,7 +93,7 @@ impl TreeScan {
         let walked = scan.walk(&mut walk, Path::new(""), 0);
         let files = walk.files;
         walked.map_err(|(path, source)| CliError::File {
-            action: "read",
+            action: FileAction::Read,
             path,
             source,
         })?;

@@ -6,6 +6,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Result;
+use crate::file_action::FileAction;
 use crate::private::{file_error, private_folder};
 
 /// Where a container sees the folders of services.
@@ -43,9 +44,8 @@ impl PrivateDirectory {
 
     fn hand_over(&self, path: &Path) -> Result<()> {
         match self.reader {
-            Some(id) => {
-                chown(path, Some(id), Some(id)).map_err(|error| file_error("write", path, error))
-            }
+            Some(id) => chown(path, Some(id), Some(id))
+                .map_err(|error| file_error(FileAction::Write, path, error)),
             None => Ok(()),
         }
     }
@@ -66,7 +66,7 @@ pub(super) fn replace_file(path: &Path, mode: u32, text: &[u8]) -> Result<()> {
         file.set_permissions(PermissionsExt::from_mode(mode))?;
         file.write_all(text)
     };
-    write().map_err(|error| file_error("write", path, error))
+    write().map_err(|error| file_error(FileAction::Write, path, error))
 }
 
 /// Bytes that nobody can guess.
@@ -74,7 +74,7 @@ pub(super) fn random_bytes<const N: usize>() -> Result<[u8; N]> {
     let path = Path::new("/dev/urandom");
     let mut bytes = [0; N];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|error| file_error("read", path, error))?;
+    read.map_err(|error| file_error(FileAction::Read, path, error))?;
     Ok(bytes)
 }
 

@@ -10,6 +10,7 @@ use sha2::Digest as _;
 use super::ServiceError;
 use super::files;
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 use crate::private::private_folder;
 
 /// What every private key begins with, whatever its kind.
@@ -110,7 +111,7 @@ pub(super) fn read_authorized_keys(
 fn read(path: &Path) -> Result<String> {
     crate::input::read_text(path).map_err(|source| {
         CliError::File {
-            action: "read",
+            action: FileAction::Read,
             path: path.to_owned(),
             source,
         }

@@ -291,13 +291,13 @@ impl Drop for Started {
     }
 }
 
-/// What `look` sees within four minutes: chores get what nobody else on the machine wants.
+/// What `look` sees within eight minutes: chores get what nobody else on the machine wants.
 fn soon<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let tries = std::iter::repeat_with(|| {
         std::thread::sleep(Duration::from_millis(20));
         look()
     });
-    tries.take(12_000).flatten().next()
+    tries.take(24_000).flatten().next()
 }
 
 /// Puts a pipe in the place of a file, whose reader waits for what is never written. Everyone may

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::standing;
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 use crate::leases;
 use crate::output;
 use crate::style::OutputStyle;
@@ -68,7 +69,7 @@ fn named(paths: &[PathBuf], roots: &Roots) -> Result<Vec<CdiFile>> {
     let read = |path: &PathBuf| {
         if let Err(source) = path.metadata() {
             return Err(CliError::File {
-                action: "read",
+                action: FileAction::Read,
                 path: path.clone(),
                 source,
             }

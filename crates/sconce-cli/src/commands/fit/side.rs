@@ -16,6 +16,7 @@ use sconce_schema::Bytes;
 use super::trial::{TrialContext, TrialOutput, TrialRequest, file_error};
 use crate::commands::run::current_exe;
 use crate::failure::Result;
+use crate::file_action::FileAction;
 use crate::style::OutputStyle;
 use crate::worker::{TrialTask, WorkerTask, worker_command};
 
@@ -57,7 +58,10 @@ pub(super) fn carry_out(
     task: &TrialTask,
 ) -> Result<u8> {
     let wrong = |error: String| {
-        file_error("make", folder)(io::Error::new(io::ErrorKind::InvalidData, error))
+        file_error(FileAction::MakeTrialIn, folder)(io::Error::new(
+            io::ErrorKind::InvalidData,
+            error,
+        ))
     };
     let wanted = wanted_trial(task, cards).map_err(wrong)?;
     asked.run_as(folder, wanted, task.serve)
@@ -113,7 +117,7 @@ pub(super) fn run_trials(
     let mut all = Vec::new();
     for ((_, code), folder) in came.into_iter().zip(folders) {
         let words = last_words(&folder.join(ERRORS));
-        let code = code.map_err(file_error("start", &program))?;
+        let code = code.map_err(file_error(FileAction::Start, &program))?;
         all.push(TrialOutput::from_dir(folder, code).map_err(|failure| {
             words.unwrap_or_else(|| failure.render_text(&OutputStyle { color: false }))
         }));

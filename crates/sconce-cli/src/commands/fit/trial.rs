@@ -20,6 +20,7 @@ use super::server::ForkServer;
 use crate::args::{GlobalArgs, RunFlags};
 use crate::commands::run::{self, TrialRun};
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 use crate::places::SconceDirs;
 use crate::probe::{self, Probe, ProbeOptions};
 use crate::ranks::RankWorld;
@@ -97,7 +98,7 @@ impl TrialOutput {
     /// What a command that ended with `code` left in a trial's folder, which is this one's from now on.
     pub(super) fn from_dir(folder: PathBuf, code: u8) -> Result<Self> {
         let seen = folder.join(SEEN);
-        let found = read(&seen).map_err(file_error("read", &seen));
+        let found = read(&seen).map_err(file_error(FileAction::Read, &seen));
         match found.inspect_err(|_| drop(fs::remove_dir_all(&folder)))? {
             Some((processes, left, seen)) => Ok(Self {
                 folder,
@@ -124,7 +125,7 @@ impl TrialOutput {
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(file_error("read", &path)(source).into()),
+            Err(source) => return Err(file_error(FileAction::Read, &path)(source).into()),
         };
         let read = snapshot::read(file, &SnapshotLimits::default());
         Ok(Some(
@@ -179,7 +180,7 @@ impl TrialContext<'_> {
         fs::create_dir_all(&seen)
             .and_then(|()| fs::set_permissions(&folder, Permissions::from_mode(0o700)))
             .and_then(|()| fs::set_permissions(&seen, Permissions::from_mode(0o1777)))
-            .map_err(file_error("create", &seen))?;
+            .map_err(file_error(FileAction::Create, &seen))?;
         Ok(folder)
     }
 
@@ -257,7 +258,7 @@ fn read(folder: &Path) -> io::Result<Option<(usize, PathBuf, ProbeReport)>> {
     }))
 }
 
-pub(super) fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CliError {
+pub(super) fn file_error(action: FileAction, path: &Path) -> impl FnOnce(io::Error) -> CliError {
     let path = path.to_owned();
     move |source| CliError::File {
         action,

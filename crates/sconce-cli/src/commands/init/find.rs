@@ -7,6 +7,7 @@ use sconce_import::{ImportError, ImportFormat, ImportedSpec};
 
 use super::InitError;
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 
 /// A file that a spec is made from.
 #[derive(Debug)]
@@ -127,7 +128,7 @@ fn adopted(
 ) -> Result<ImportedSpec, Problem> {
     let bytes = bytes(path, kind.limit_bytes()).map_err(|source| {
         Problem::File(CliError::File {
-            action: "read",
+            action: FileAction::Read,
             path: path.to_owned(),
             source,
         })

@@ -19,6 +19,7 @@ use sconce_schema::exit;
 
 use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 use crate::leases::{self, FOLDER, POLICY, SOCKET, read_policy};
 use crate::output;
 
@@ -250,7 +251,7 @@ pub(super) fn serve_leases(global: &GlobalArgs) -> Result<u8> {
         served
     })
     .map_err(|source| CliError::File {
-        action: "listen on",
+        action: FileAction::ListenOn,
         path: SOCKET.into(),
         source,
     })?;
@@ -272,7 +273,7 @@ fn folder(path: &Path, mode: u32) -> Result<()> {
         .create(path)
         .and_then(|()| set());
     Ok(made.map_err(|source| CliError::File {
-        action: "create",
+        action: FileAction::Create,
         path: path.to_owned(),
         source,
     })?)
@@ -285,7 +286,7 @@ fn listen(socket: &Path) -> Result<UnixListener> {
         folder(parent, 0o755)?;
     }
     let failed = |source| CliError::File {
-        action: "listen on",
+        action: FileAction::ListenOn,
         path: socket.to_owned(),
         source,
     };

@@ -14,6 +14,7 @@ use sconce_schema::{Bytes, Hint, exit};
 
 use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 use crate::output;
 use crate::page::TextLayout;
 use crate::table::format_table;
@@ -109,7 +110,7 @@ fn lines(
     mut each: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
     let failed = |source| CliError::File {
-        action: "read",
+        action: FileAction::Read,
         path: path.to_owned(),
         source,
     };

@@ -10,6 +10,7 @@ use sconce_schema::Bytes;
 use sconce_schema::finding::Certainty;
 
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 
 /// Longer names are cut.
 const WIDEST: usize = 120;
@@ -22,7 +23,7 @@ pub(crate) fn analyze_snapshot_file(path: &Path) -> Result<SnapshotReport> {
 /// Reads a snapshot.
 pub(crate) fn read_snapshot(path: &Path) -> Result<Snapshot> {
     let file = File::open(path).map_err(|source| CliError::File {
-        action: "read",
+        action: FileAction::Read,
         path: path.to_owned(),
         source,
     })?;

@@ -10,6 +10,7 @@ use sconce_schema::request::{Mount, RunRequest, RunRoot};
 use sconce_store::ItemGuard;
 
 use crate::failure::{CliError, Result};
+use crate::file_action::FileAction;
 use crate::staying::acquire_layer_guards;
 
 /// So many ids are tried for one that is free.
@@ -89,7 +90,7 @@ fn random() -> u32 {
 pub(crate) fn current_exe() -> Result<PathBuf> {
     std::env::current_exe().map_err(|source| {
         CliError::File {
-            action: "find",
+            action: FileAction::Find,
             path: PathBuf::from("/proc/self/exe"),
             source,
         }
@@ -109,7 +110,7 @@ pub(crate) fn acquire_root_guards(root: &RunRoot) -> Result<Vec<ItemGuard>> {
 pub(super) fn current_folder() -> Result<PathBuf> {
     std::env::current_dir().map_err(|source| {
         CliError::File {
-            action: "open",
+            action: FileAction::Open,
             path: PathBuf::from("."),
             source,
         }
