@@ -293,9 +293,8 @@ impl Hint for CliError {
                 "`sconce images` lists local images, `sconce pull` fetches one".to_owned()
             }
             Self::NotASubject { .. } => {
-                "`sconce init FILE` makes a spec of a requirements.txt, pyproject.toml, uv.lock, \
-                 environment.yml or Dockerfile"
-                    .to_owned()
+                let formats = sconce_import::list_formats();
+                format!("`sconce init FILE` makes a spec of a {formats}")
             }
             Self::NotALog => {
                 "give it on standard input: `sconce explain`, then paste it and press Ctrl-D"

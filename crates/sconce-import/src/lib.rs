@@ -47,38 +47,131 @@ pub enum ImportFormat {
     Dockerfile,
 }
 
+/// What is known of a format.
+struct Importer {
+    /// The names under which files are looked for; the first is what messages call the format.
+    file_names: &'static [&'static str],
+    /// How names of such files begin and end otherwise, in lower case.
+    prefixes: &'static [&'static str],
+    suffixes: &'static [&'static str],
+    /// The largest file that is read, in bytes.
+    max_bytes: u64,
+    convert: fn(&ImportSource<'_>) -> Result<ImportedSpec, ImportError>,
+}
+
+/// A file that is read.
+struct ImportSource<'a> {
+    /// Relative to the spec's folder, as a spec would name it.
+    path: &'a str,
+    text: &'a str,
+    beside: SiblingFiles<'a>,
+}
+
+/// Far above what people write.
+const MAX_BYTES: u64 = 1 << 20;
+/// Far above what tools write: a lock names every file of every package.
+const MAX_LOCK_BYTES: u64 = 32 << 20;
+
 impl ImportFormat {
-    /// By the file's name, as people name such files.
-    #[must_use]
-    pub fn from_file_name(file_name: &str) -> Option<Self> {
-        let name = file_name.to_ascii_lowercase();
-        let ends = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
-        let begins = |begins: &[&str]| begins.iter().any(|begin| name.starts_with(begin));
-        if name == "uv.lock" {
-            Some(Self::UvLock)
-        } else if name == "pyproject.toml" {
-            Some(Self::Pyproject)
-        } else if begins(&["dockerfile", "containerfile"])
-            || ends(&[".dockerfile", ".containerfile"])
-        {
-            Some(Self::Dockerfile)
-        } else if ends(&[".yml", ".yaml"]) {
-            Some(Self::Conda)
-        } else if ends(&[".txt", ".in"]) {
-            Some(Self::Requirements)
-        } else {
-            None
+    /// Every one, in the order in which a folder is searched for them: exact versions before wishes,
+    /// what is about Python alone before what is about a whole machine.
+    pub const ALL: [Self; 5] = [
+        Self::UvLock,
+        Self::Pyproject,
+        Self::Requirements,
+        Self::Conda,
+        Self::Dockerfile,
+    ];
+
+    /// What stands of a format everywhere but in its own module.
+    fn importer(self) -> Importer {
+        match self {
+            Self::UvLock => Importer {
+                file_names: &["uv.lock"],
+                prefixes: &[],
+                suffixes: &[],
+                max_bytes: MAX_LOCK_BYTES,
+                convert: |source| uvlock::convert(source.text),
+            },
+            Self::Pyproject => Importer {
+                file_names: &["pyproject.toml"],
+                prefixes: &[],
+                suffixes: &[],
+                max_bytes: MAX_BYTES,
+                convert: |source| pyproject::convert(source.path, source.text),
+            },
+            Self::Requirements => Importer {
+                file_names: &["requirements.txt"],
+                prefixes: &[],
+                suffixes: &[".txt", ".in"],
+                max_bytes: MAX_BYTES,
+                convert: |source| {
+                    Ok(requirements::convert(
+                        source.path,
+                        source.text,
+                        source.beside,
+                    ))
+                },
+            },
+            Self::Conda => Importer {
+                file_names: &["environment.yml", "environment.yaml"],
+                prefixes: &[],
+                suffixes: &[".yml", ".yaml"],
+                max_bytes: MAX_BYTES,
+                convert: |source| conda::convert(source.text, source.beside),
+            },
+            Self::Dockerfile => Importer {
+                file_names: &["Dockerfile"],
+                prefixes: &["dockerfile", "containerfile"],
+                suffixes: &[".dockerfile", ".containerfile"],
+                max_bytes: MAX_BYTES,
+                convert: |source| dockerfile::convert(source.text, source.beside),
+            },
         }
     }
 
-    /// The largest file that is read, in bytes. Far above what people and tools write.
+    /// Returns the format of a file by its name, as people name such files.
+    #[must_use]
+    pub fn from_file_name(file_name: &str) -> Option<Self> {
+        let name = file_name.to_ascii_lowercase();
+        let find = |is_such: &dyn Fn(&Importer) -> bool| {
+            let mut all = Self::ALL.into_iter();
+            all.find(|format| is_such(&format.importer()))
+        };
+        // A Dockerfile.txt is a Dockerfile, whatever its end says.
+        find(&|of| {
+            let mut names = of.file_names.iter();
+            names.any(|one| one.eq_ignore_ascii_case(&name))
+        })
+        .or_else(|| find(&|of| of.prefixes.iter().any(|one| name.starts_with(one))))
+        .or_else(|| find(&|of| of.suffixes.iter().any(|one| name.ends_with(one))))
+    }
+
+    /// The names under which files of the format are looked for; the first is what messages call it.
+    #[must_use]
+    pub fn file_names(self) -> &'static [&'static str] {
+        self.importer().file_names
+    }
+
+    /// The largest file that is read, in bytes.
     #[must_use]
     pub fn limit_bytes(self) -> u64 {
-        match self {
-            Self::UvLock => 32 << 20,
-            _ => 1 << 20,
-        }
+        self.importer().max_bytes
     }
+}
+
+/// Returns the names under which files are looked for, in their order.
+pub fn known_file_names() -> impl Iterator<Item = &'static str> {
+    let names = ImportFormat::ALL.map(ImportFormat::file_names);
+    names.into_iter().flatten().copied()
+}
+
+/// Returns what messages call the formats, as a list with "or" before the last.
+#[must_use]
+pub fn list_formats() -> String {
+    let names = ImportFormat::ALL.map(|format| format.file_names()[0]);
+    let (last, others) = names.split_last().expect("there are formats");
+    format!("{} or {last}", others.join(", "))
 }
 
 /// Why a file cannot be adopted. Lines count from 1.
@@ -190,13 +283,7 @@ pub fn import_spec(
         let limit_bytes = kind.limit_bytes();
         return Err(ImportError::TooLarge { limit_bytes });
     }
-    match kind {
-        ImportFormat::Requirements => Ok(requirements::convert(path, text, beside)),
-        ImportFormat::Pyproject => pyproject::convert(path, text),
-        ImportFormat::UvLock => uvlock::convert(text),
-        ImportFormat::Conda => conda::convert(text, beside),
-        ImportFormat::Dockerfile => dockerfile::convert(text, beside),
-    }
+    (kind.importer().convert)(&ImportSource { path, text, beside })
 }
 
 /// A path relative to the spec's folder in its plain form; `None` for one that leaves it.

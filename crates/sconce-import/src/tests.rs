@@ -38,14 +38,6 @@ fn holds(adopted: &ImportedSpec) {
     }
 }
 
-const KINDS: [ImportFormat; 5] = [
-    ImportFormat::Requirements,
-    ImportFormat::Pyproject,
-    ImportFormat::UvLock,
-    ImportFormat::Conda,
-    ImportFormat::Dockerfile,
-];
-
 /// One of each, with most of what its converter knows. Written by hand in the usual shape.
 const EXAMPLES: [(ImportFormat, &str); 6] = [
     (
@@ -144,7 +136,7 @@ fn hostile_files_are_read_in_no_time_or_refused() {
         "\u{1}\u{2}\u{fffd}".repeat(1000),
     ];
     for text in &hostile {
-        for kind in KINDS {
+        for kind in ImportFormat::ALL {
             if let Ok(adopted) = adopt_example(kind, text) {
                 holds(&adopted);
             }
@@ -180,6 +172,21 @@ fn only_text_is_read() {
 }
 
 #[test]
+fn every_format_has_an_example_and_is_found_by_its_names() {
+    for format in ImportFormat::ALL {
+        assert!(EXAMPLES.iter().any(|(one, _)| *one == format), "{format:?}");
+        for name in format.file_names() {
+            assert_eq!(ImportFormat::from_file_name(name), Some(format), "{name}");
+        }
+    }
+    assert_eq!(
+        super::list_formats(),
+        "uv.lock, pyproject.toml, requirements.txt, environment.yml or Dockerfile"
+    );
+    assert_eq!(super::known_file_names().count(), 6);
+}
+
+#[test]
 fn kinds_are_told_by_their_names() {
     for (name, kind) in [
         ("requirements.txt", Some(ImportFormat::Requirements)),
@@ -191,6 +198,8 @@ fn kinds_are_told_by_their_names() {
         ("Dockerfile.gpu", Some(ImportFormat::Dockerfile)),
         ("train.Dockerfile", Some(ImportFormat::Dockerfile)),
         ("Containerfile", Some(ImportFormat::Dockerfile)),
+        ("UV.LOCK", Some(ImportFormat::UvLock)),
+        ("dockerfile.txt", Some(ImportFormat::Dockerfile)),
         ("setup.py", None),
     ] {
         assert_eq!(ImportFormat::from_file_name(name), kind, "{name}");
@@ -221,11 +230,11 @@ proptest! {
         at in 0..2000_usize,
         cut in 0..30_usize,
         insert in "[-a-z$(){}<>=&|;:'\"\\[\\]@#*!~^,. \n\\\\]{0,8}",
-        kind in 0..KINDS.len() * 4,
+        kind in 0..ImportFormat::ALL.len() * 4,
     ) {
         let (own, text) = EXAMPLES[example];
         // Mostly its own reader, now and then another's.
-        let kind = KINDS.get(kind).copied().unwrap_or(own);
+        let kind = ImportFormat::ALL.get(kind).copied().unwrap_or(own);
         let mut chars: Vec<char> = text.chars().collect();
         let at = at % chars.len();
         let end = (at + cut).min(chars.len());
@@ -237,8 +246,8 @@ proptest! {
     }
 
     #[test]
-    fn no_text_panics(text in "\\PC{0,200}", kind in 0..KINDS.len()) {
-        if let Ok(adopted) = adopt_example(KINDS[kind], &text) {
+    fn no_text_panics(text in "\\PC{0,200}", kind in 0..ImportFormat::ALL.len()) {
+        if let Ok(adopted) = adopt_example(ImportFormat::ALL[kind], &text) {
             holds(&adopted);
         }
     }

@@ -18,18 +18,31 @@ use crate::output;
 use crate::outputs::{self, NewFile, OutputDestination, OutputForm};
 use crate::style::OutputStyle;
 
-const HELP: &str = "\
-With no SOURCE, the first of these that is here and names packages is taken: uv.lock,
-pyproject.toml, requirements.txt, environment.yml, Dockerfile. With none, a small spec is written.
-requirements.txt and pyproject.toml are referred to where all of them can be locked; anything else
-is copied. What is left out is said, and noted in the file.";
+fn help() -> String {
+    let search = format!(
+        "With no SOURCE, the first of these that is here and names packages is taken: {}.",
+        sconce_import::list_formats()
+    );
+    format!(
+        "{search} With none, a small spec is written. requirements.txt and pyproject.toml are referred \
+         to where all of them can be locked; anything else is copied. What is left out is said, and \
+         noted in the file."
+    )
+}
+
+fn source_help() -> String {
+    format!(
+        "A {}, whose paths are relative to this folder; or another folder to write a spec in",
+        sconce_import::list_formats()
+    )
+}
 
 /// What to write, and from what.
 #[derive(Debug, Args)]
-#[command(after_help = HELP)]
+#[command(after_help = help())]
 pub(crate) struct InitArgs {
-    /// A requirements.txt, pyproject.toml, uv.lock, environment.yml or Dockerfile, whose paths are
-    /// relative to this folder; or another folder to write a spec in.
+    /// What a spec is made from.
+    #[arg(help = source_help())]
     pub(crate) source: Option<PathBuf>,
     /// Name of the environment [default: the source's, or else the folder's].
     #[arg(long)]
@@ -65,11 +78,12 @@ pub(crate) enum InitError {
 impl Hint for InitError {
     fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::Exists { .. } => "--force replaces it, --dry-run only shows the new one".to_owned(),
+            Self::Exists { .. } => {
+                "--force replaces it, --dry-run only shows the new one".to_owned()
+            }
             Self::Missing { .. } | Self::Unknown { .. } => {
-                "SOURCE is a requirements.txt, pyproject.toml, uv.lock, environment.yml or Dockerfile, \
-                 told by its name; or a folder"
-                    .to_owned()
+                let formats = sconce_import::list_formats();
+                format!("SOURCE is a {formats}, told by its name; or a folder")
             }
             Self::Adopt { source, .. } => return source.hint(),
             Self::Name { source } => return source.hint(),

@@ -633,14 +633,14 @@ fn init_says_what_it_cannot_read() {
     -- standard output
     -- standard error
     error: it is not known what setup.py is
-    hint: SOURCE is a requirements.txt, pyproject.toml, uv.lock, environment.yml or Dockerfile, told by its name; or a folder
+    hint: SOURCE is a uv.lock, pyproject.toml, requirements.txt, environment.yml or Dockerfile, told by its name; or a folder
     "#);
     assert_snapshot!(force("nowhere.txt"), @r#"
     exit code 3
     -- standard output
     -- standard error
     error: there is nothing at nowhere.txt
-    hint: SOURCE is a requirements.txt, pyproject.toml, uv.lock, environment.yml or Dockerfile, told by its name; or a folder
+    hint: SOURCE is a uv.lock, pyproject.toml, requirements.txt, environment.yml or Dockerfile, told by its name; or a folder
     "#);
     assert_snapshot!(force("requirements.txt"), @r#"
     exit code 3

@@ -21,17 +21,6 @@ pub(super) struct ImportCandidate {
     pub(super) script: Option<&'static str>,
 }
 
-/// In the order of their use: exact versions before wishes, what is about Python alone before what
-/// is about a whole machine.
-const KNOWN: [&str; 6] = [
-    "uv.lock",
-    "pyproject.toml",
-    "requirements.txt",
-    "environment.yml",
-    "environment.yaml",
-    "Dockerfile",
-];
-
 /// Scripts that are taken for the command, in their order.
 const SCRIPTS: [&str; 2] = ["train.py", "main.py"];
 
@@ -65,8 +54,7 @@ pub(super) fn read_source(folder: &Path, path: &Path) -> Result<ImportCandidate>
 
 /// The first file of the folder that names packages; where none does, the first that is one.
 pub(super) fn find_source(folder: &Path) -> Result<Option<ImportCandidate>> {
-    let here: Vec<&'static str> = KNOWN
-        .into_iter()
+    let here: Vec<&'static str> = sconce_import::known_file_names()
         .filter(|name| folder.join(name).is_file())
         .collect();
     let mut found: Option<ImportCandidate> = None;
