@@ -1,6 +1,8 @@
-//! What people have already, as a spec: requirements.txt, pyproject.toml, uv.lock, conda's
-//! environment.yml, a Dockerfile. Text in, a [`Spec`] out, with a [`ImportNote`] for all that was decided
-//! and all that has no counterpart.
+//! What people have already, as a spec: the files of other tools ([`ImportFormat::ALL`]). Text in, a
+//! [`Spec`] out, with an [`ImportNote`] for all that was decided and all that has no counterpart.
+//!
+//! A further format is a module with its converter, a variant of [`ImportFormat`] with its row, an
+//! example in the tests, a fuzz target, and a row in docs/init.md.
 #![forbid(unsafe_code)]
 
 mod conda;
@@ -69,7 +71,8 @@ struct ImportSource<'a> {
 
 /// Far above what people write.
 const MAX_BYTES: u64 = 1 << 20;
-/// Far above what tools write: a lock names every file of every package.
+/// Far above what tools write: a lock names every file of every package. Not for YAML, whose reader holds a
+/// list in brackets whole before its values are counted, in 180 times its bytes.
 const MAX_LOCK_BYTES: u64 = 32 << 20;
 
 impl ImportFormat {
@@ -83,7 +86,7 @@ impl ImportFormat {
         Self::Dockerfile,
     ];
 
-    /// What stands of a format everywhere but in its own module.
+    /// What the formats differ in, but for their contents.
     fn importer(self) -> Importer {
         match self {
             Self::UvLock => Importer {
@@ -213,11 +216,15 @@ pub enum ImportError {
         /// What it is.
         what: &'static str,
     },
-    /// A uv.lock of another format.
-    #[error("this is version {found} of uv.lock; version 1 is read")]
+    /// A lock of another version of its format.
+    #[error("this is version {found} of {file}; version {read} is read")]
     LockVersion {
-        /// What it says.
+        /// What messages call the format.
+        file: &'static str,
+        /// The version that it says.
         found: i64,
+        /// The version that is read.
+        read: i64,
     },
     /// Nothing that says what to install.
     #[error("there is {missing} in it")]

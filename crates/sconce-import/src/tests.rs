@@ -66,12 +66,17 @@ const EXAMPLES: [(ImportFormat, &str); 6] = [
     ),
 ];
 
+fn example(format: ImportFormat) -> String {
+    let found = EXAMPLES.iter().find(|(one, _)| *one == format);
+    found.unwrap().1.to_owned()
+}
+
 fn beside(path: &str) -> Option<String> {
     match path {
         "base.txt" => Some("-r base.txt\ntqdm\n".to_owned()),
         "requirements.txt" => Some("torch\naccelerate==1.2\n-e .\n".to_owned()),
-        "pyproject.toml" => Some(EXAMPLES[1].1.to_owned()),
-        "environment.yml" => Some(EXAMPLES[4].1.to_owned()),
+        "pyproject.toml" => Some(example(ImportFormat::Pyproject)),
+        "environment.yml" => Some(example(ImportFormat::Conda)),
         _ => None,
     }
 }
@@ -184,6 +189,16 @@ fn every_format_has_an_example_and_is_found_by_its_names() {
         "uv.lock, pyproject.toml, requirements.txt, environment.yml or Dockerfile"
     );
     assert_eq!(super::known_file_names().count(), 6);
+}
+
+#[test]
+fn every_format_is_documented() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/init.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    for format in ImportFormat::ALL {
+        let row = format!("| `{}` |", format.file_names()[0]);
+        assert!(page.contains(&row), "docs/init.md has no row {row}");
+    }
 }
 
 #[test]

@@ -14,6 +14,9 @@ use super::{ImportError, ImportedSpec};
 use sconce_base::text::without_credentials;
 use sconce_formats::tags::{CpuArchitecture, WheelName, WheelTarget};
 
+/// The version of the format that is read.
+const VERSION: i64 = 1;
+
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Lock {
@@ -232,9 +235,12 @@ pub(super) fn convert(text: &str) -> Result<ImportedSpec, ImportError> {
             message: super::note::redacted_line(error.message()),
         }
     })?;
-    if lock.version != 1 {
-        let found = lock.version;
-        return Err(ImportError::LockVersion { found });
+    if lock.version != VERSION {
+        return Err(ImportError::LockVersion {
+            file: "uv.lock",
+            found: lock.version,
+            read: VERSION,
+        });
     }
     let roots = roots(&lock);
     if roots.is_empty() && lock.manifest.requirements.is_empty() {
@@ -546,7 +552,11 @@ source = { git = "https://git.example.org/mine?rev=v1#abc" }
     fn what_is_no_lock_is_refused() {
         assert_eq!(
             convert("version = 2\n").err(),
-            Some(ImportError::LockVersion { found: 2 })
+            Some(ImportError::LockVersion {
+                file: "uv.lock",
+                found: 2,
+                read: 1
+            })
         );
         assert!(matches!(
             convert("version = 1\n"),

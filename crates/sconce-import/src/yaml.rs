@@ -1,5 +1,5 @@
-//! The part of YAML that an environment.yml is made of: maps, lists, texts. Aliases are refused,
-//! so that nothing can be larger than the file.
+//! The part of YAML that tools' files are made of: maps, lists, texts. Aliases are refused, so that no value can
+//! be larger than the file.
 
 use saphyr_parser::{Event, Parser};
 
@@ -20,10 +20,8 @@ pub(super) enum YamlValue {
     Map(Vec<(String, YamlNode)>),
 }
 
-/// Deeper than any environment.yml.
+/// Deeper than any file that is read.
 const DEEPEST: usize = 16;
-/// More values than any environment.yml has.
-const MOST: usize = 50_000;
 
 impl YamlNode {
     pub(super) fn as_text(&self) -> Option<&str> {
@@ -53,11 +51,12 @@ impl YamlNode {
     }
 }
 
-/// The first document of `text`; `None` for an empty one.
-pub(super) fn parse(text: &str) -> Result<Option<YamlNode>, ImportError> {
+/// The first document of `text`, of `max_values` at most; `None` for an empty one.
+pub(super) fn parse(text: &str, max_values: usize) -> Result<Option<YamlNode>, ImportError> {
     let mut reader = Reader {
         events: Parser::new_from_str(text),
         values: 0,
+        max_values,
     };
     loop {
         let (event, line) = reader.next()?;
@@ -73,6 +72,7 @@ pub(super) fn parse(text: &str) -> Result<Option<YamlNode>, ImportError> {
 struct Reader<'a> {
     events: Parser<'a, saphyr_parser::StrInput<'a>>,
     values: usize,
+    max_values: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -95,7 +95,7 @@ impl<'a> Reader<'a> {
     ) -> Result<YamlNode, ImportError> {
         self.values += 1;
         let unread = |what| ImportError::Unread { line, what };
-        if self.values > MOST {
+        if self.values > self.max_values {
             return Err(unread("a file with so many values"));
         }
         if depth > DEEPEST {
@@ -139,6 +139,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const MOST: usize = 1000;
+
+    fn parse(text: &str) -> Result<Option<YamlNode>, ImportError> {
+        super::parse(text, MOST)
+    }
 
     #[test]
     fn values_have_their_lines() {

@@ -15,6 +15,9 @@ pub(crate) const COMPILER: &str = "nothing is compiled while an environment is m
 const DEBIANS: &str = "in Debian's version";
 const VERSION: &str = "the version is not understood, so any is taken";
 
+/// More values than any environment.yml has.
+const MAX_VALUES: usize = 50_000;
+
 /// A line of conda: `channel::name=version=build`.
 #[derive(Debug, PartialEq, Eq)]
 struct Line<'a> {
@@ -38,7 +41,7 @@ pub(super) fn convert_into(
     place: Option<usize>,
     draft: &mut Draft,
 ) -> Result<(), ImportError> {
-    let root = yaml::parse(text)?;
+    let root = yaml::parse(text, MAX_VALUES)?;
     let nothing = ImportError::Nothing {
         missing: "no list `dependencies`",
     };
@@ -54,24 +57,15 @@ pub(super) fn convert_into(
     {
         draft.set_name(name);
     }
-    let mut there = Vec::new();
+    let mut unneeded = Vec::new();
     for node in dependencies.as_list() {
         let line = Some(place.unwrap_or(node.line));
         match node.as_text() {
-            Some(text) => add_dependency(text, line, draft, &mut there),
+            Some(text) => add_dependency(text, line, draft, &mut unneeded),
             None => pip(node, place, beside, draft),
         }
     }
-    if !there.is_empty() {
-        let why = "wheels and the base of every environment bring their own".to_owned();
-        let names = match there.as_slice() {
-            [first, second, third, rest @ ..] if !rest.is_empty() => {
-                format!("{first}, {second}, {third} and {} more", rest.len())
-            }
-            few => few.join(", "),
-        };
-        draft.note_decision(place, &names, why);
-    }
+    note_unneeded(place, &unneeded, draft);
     for (name, value) in root
         .get("variables")
         .map(YamlNode::as_map)
@@ -83,12 +77,26 @@ pub(super) fn convert_into(
     Ok(())
 }
 
-/// What a package that is named on a line means.
+/// Notes what [`add_dependency`] found that an environment has without its being named.
+pub(super) fn note_unneeded(place: Option<usize>, unneeded: &[String], draft: &mut Draft) {
+    let names = match unneeded {
+        [] => return,
+        [first, second, third, rest @ ..] if !rest.is_empty() => {
+            format!("{first}, {second}, {third} and {} more", rest.len())
+        }
+        few => few.join(", "),
+    };
+    let why = "wheels and the base of every environment bring their own".to_owned();
+    draft.note_decision(place, &names, why);
+}
+
+/// Adds what a package that is named on a line means, or notes why it is left out. The names of those that an
+/// environment has anyway go to `unneeded`, for one note of all.
 pub(super) fn add_dependency(
     text: &str,
     line: Option<usize>,
     draft: &mut Draft,
-    there: &mut Vec<String>,
+    unneeded: &mut Vec<String>,
 ) {
     let Some(read) = read(text) else {
         draft.left_out(line, text, requirement::NOT_ONE);
@@ -120,7 +128,7 @@ pub(super) fn add_dependency(
         }
         Some(CondaMapping::Cuda) => draft.left_out(line, text, CUDA),
         Some(CondaMapping::Compiler) => draft.left_out(line, text, COMPILER),
-        Some(CondaMapping::There) => there.push(name.to_owned()),
+        Some(CondaMapping::Unneeded) => unneeded.push(name.to_owned()),
         None => draft.left_out(line, text, UNKNOWN),
     }
 }

@@ -9,7 +9,7 @@ pub(super) enum CondaMapping {
     /// A Debian package.
     Debian(&'static str),
     /// Something that wheels bring or that every environment has.
-    There,
+    Unneeded,
     /// A part of CUDA.
     Cuda,
     /// A compiler, or what only compiling needs.
@@ -34,7 +34,7 @@ pub(super) fn find_mapping(name: &str) -> Option<CondaMapping> {
     let begins = |list: &[&str]| list.iter().any(|begin| name.starts_with(begin));
     if THERE.contains(&name) || begins(&["_", "ld_impl_", "xorg-", "aws-c-", "libgcc", "libstdcxx"])
     {
-        return Some(CondaMapping::There);
+        return Some(CondaMapping::Unneeded);
     }
     if COMPILERS.contains(&name) || begins(&["gcc_", "gxx_", "binutils_", "sysroot_", "gfortran"]) {
         return Some(CondaMapping::Compiler);
@@ -503,9 +503,9 @@ mod tests {
             ("cuda-nvcc", CondaMapping::Cuda),
             ("libcublas-dev", CondaMapping::Cuda),
             ("gxx_linux-64", CondaMapping::Compiler),
-            ("_libgcc_mutex", CondaMapping::There),
-            ("libgcc-ng", CondaMapping::There),
-            ("libcurl", CondaMapping::There),
+            ("_libgcc_mutex", CondaMapping::Unneeded),
+            ("libgcc-ng", CondaMapping::Unneeded),
+            ("libcurl", CondaMapping::Unneeded),
         ] {
             assert_eq!(find_mapping(conda), Some(meaning), "{conda}");
         }

@@ -292,7 +292,7 @@ impl StageState<'_> {
 
     fn conda(&mut self, arguments: &[&str], line: usize) {
         let mut words = arguments.iter();
-        let mut there = Vec::new();
+        let mut unneeded = Vec::new();
         while let Some(word) = words.next() {
             match *word {
                 "-c" | "--channel" | "-n" | "--name" | "-p" | "--prefix" => drop(words.next()),
@@ -301,9 +301,10 @@ impl StageState<'_> {
                     self.conda_file(&["-f", path], line);
                 }
                 _ if word.starts_with('-') => {}
-                _ => conda::add_dependency(word, Some(line), &mut self.draft, &mut there),
+                _ => conda::add_dependency(word, Some(line), &mut self.draft, &mut unneeded),
             }
         }
+        conda::note_unneeded(Some(line), &unneeded, &mut self.draft);
     }
 
     /// `conda env update -f environment.yml`.

@@ -81,7 +81,7 @@ fn the_ways_to_install() {
          RUN pip install torch==2.6.0 --index-url https://me:pw@builds.example.org/whl/cu124\n\
          RUN uv pip install --system \"numpy>=2\" 'ray[data]' ; sudo -E /opt/conda/bin/pip install tqdm\n\
          RUN [\"pip\", \"install\", \"rich>=13\"]\n\
-         RUN bash -lc \"pip install wandb && conda install -y -c pytorch einops=0.8 gcc\"\n\
+         RUN bash -lc \"pip install wandb && conda install -y -c pytorch einops=0.8 gcc libcurl\"\n\
          RUN <<EOF\nset -e\npip install safetensors\nEOF\n\
          RUN pip install git+https://git.example.org/x ./local.whl \"y==$VERSION\"\n\
          RUN pip install -e .[train]\nRUN conda env update --file environment.yml\n\
@@ -110,6 +110,7 @@ fn the_ways_to_install() {
     for expected in [
         "2 decided: https://builds.example.org/whl/cu124: the login",
         "5 left out: gcc: nothing is compiled",
+        "5 decided: libcurl: wheels and the base of every environment bring their own",
         "10 left out: git+https://git.example.org/x: only wheels",
         "10 left out: ./local.whl: a file of this machine",
         "10 left out: y==${VERSION}: its text depends",
