@@ -253,9 +253,13 @@ pub(crate) struct RunFlags {
     /// `host`; `own`, which leads out by slirp4netns or pasta; or `none` [default: host].
     #[arg(long, value_name = "NETWORK", value_parser = network)]
     pub(crate) network: Option<sconce_schema::request::NetworkMode>,
-    /// What sets the container up: `runc`, `crun` or `podman`, where it is installed; `docker`, to whose
-    /// daemon the run is handed over; or `sconce` [default: sconce].
-    #[arg(long, value_name = "RUNTIME", value_parser = crate::executor::parse_runtime)]
+    /// What sets the container up.
+    #[arg(
+        long,
+        value_name = "RUNTIME",
+        value_parser = crate::executor::parse_runtime,
+        help = crate::executor::runtime_help()
+    )]
     pub(crate) runtime: Option<sconce_schema::Runtime>,
     /// Be root inside.
     #[arg(long, action = ArgAction::SetTrue)]

@@ -17,6 +17,21 @@ use crate::limits::find_helper_program;
 /// What archives on their way are called in errors.
 const PIPE: &str = "the standard input of docker load";
 
+/// Returns the help of `--runtime`.
+pub(crate) fn runtime_help() -> String {
+    let others: Vec<String> = Runtime::ALL
+        .iter()
+        .filter(|one| !matches!(one, Runtime::Sconce | Runtime::Docker))
+        .map(|one| format!("`{one}`"))
+        .collect();
+    let (last, others) = others.split_last().expect("there are other runtimes");
+    format!(
+        "What sets the container up: {} or {last}, where it is installed; `docker`, to whose daemon the run \
+         is handed over; or `sconce` [default: sconce]",
+        others.join(", ")
+    )
+}
+
 /// Reads what `--runtime` says.
 pub(crate) fn parse_runtime(text: &str) -> Result<Runtime, String> {
     text.parse()

@@ -140,6 +140,19 @@ fn every_link_leads_somewhere() {
 }
 
 #[test]
+fn every_runtime_is_documented() {
+    let page = read(&top().join("docs/runtimes.md"));
+    for runtime in sconce_schema::Runtime::ALL {
+        let flag = format!("--runtime {runtime}`");
+        let in_table = format!("`{runtime}` |");
+        assert!(
+            page.contains(&in_table) || page.contains(&flag),
+            "docs/runtimes.md does not say what `{runtime}` holds"
+        );
+    }
+}
+
+#[test]
 fn every_decision_is_in_the_index() {
     let folder = top().join("docs/decisions");
     let index = read(&folder.join("README.md"));
