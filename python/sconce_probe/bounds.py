@@ -1,14 +1,16 @@
 """Other values in the place of the zeros that a virtual card gives: what a program takes of memory with them
 tells whether it hangs on values at all, and how much it takes at most.
 
-SCONCE_FIT_VALUES is `SHARE,TRUTH,NUMBER`: how much of a tensor is selected where values decide how large the
-result is (`none`, `half`, `all`), whether truth values are true in every other step (0, 1), and what all
-other numbers are. SCONCE_FIT_PINNED names lines, `FILE:LINE` each on its own, whose values stay zero.
+SCONCE_FIT_VALUES is `SHARE,TRUTH,NUMBER,PATTERN`: how much of a tensor is selected where values decide how large
+the result is (`none`, `half`, `all`), whether truth values are true anywhere (0, 1), what other numbers are, and
+when that is so: for all alike (`every-other-step`, `always`), or for each place that reads in other steps (`varied`,
+`varied-again`). SCONCE_FIT_PINNED names lines, `FILE:LINE` each on its own, whose values stay zero.
 
 It is only laid where SCONCE_FIT_VALUES is set: the trial that is told of is watched without it.
 """
 
 import ctypes
+import itertools
 import os
 import threading
 
@@ -27,13 +29,38 @@ SELECTING = {
 KEY = "CUDA"
 # What the smallest integers hold.
 LARGEST_BYTE = 127
+# Steps of a trial until its pattern begins anew.
+STEPS_IN_PATTERN = 3
+# In which of the steps of two trials a place is told something: for any two of these sets there is a step that has
+# both, one that has the first alone, one that has the second alone, and one that has none (the three others of six,
+# beside the one that all share). The first changes from each step to the next.
+CODES = [{1, *others} for others in itertools.combinations((3, 4, 0, 2, 5), 2)]
+
+
+class Pattern:
+    """When a place is told something else than zero."""
+
+    def __init__(self, name):
+        self.varies = name.startswith("varied")
+        self.is_constant = name == "always"
+        self.first_step = STEPS_IN_PATTERN if name == "varied-again" else 0
+        # The code of each place, by when it first read.
+        self.codes = {}
+
+    def tells(self, place, step):
+        """Whether a place (any key) is told something in a step, counted from 0."""
+        if not self.varies:
+            return self.is_constant or step % 2 == 0
+        code = CODES[self.codes.setdefault(place, len(self.codes)) % len(CODES)]
+        return self.first_step + step % STEPS_IN_PATTERN in code
 
 
 class Answers:
     """What is answered in the place of zeros, and to whom."""
 
     def __init__(self, torch, reads, text, pinned):
-        share, truth, number = text.split(",")
+        share, truth, number, pattern = text.split(",")
+        self.pattern = Pattern(pattern)
         self.torch = torch
         self.reads = reads
         self.share = SHARES[share]
@@ -114,21 +141,28 @@ class Answers:
         return self.value(type(value), tensor.dtype)
 
     def value(self, kind, dtype):
+        return kind(self.substitute(dtype) or 0)
+
+    def substitute(self, dtype):
+        """What a place is told that reads a value of a type; `None` where zero has to stay."""
         torch = self.torch
         name = "bool" if dtype == torch.bool else "number"
         site = self.reads.noted(name)
         if site is None or not self.may(site):
-            return kind(0)
+            return None
+        # A line that reads several times in a step is several places, as a function is that several others call.
+        tells = self.pattern.tells((site, self.times[site, self.steps] % len(CODES)), self.steps)
         if name == "bool":
-            said = self.truth and self.steps % 2 == 0
+            said = self.truth and tells
         else:
-            said = self.number
+            # Numbers are compared with those of other places and of steps before.
+            said = self.number if tells or not self.pattern.varies else min(self.number, 1)
             if dtype in (torch.int8, torch.uint8):
                 # Two numbers stay two.
                 said %= LARGEST_BYTE
         if said:
             self.last = site[:2]
-        return kind(said)
+        return said
 
     def may(self, site):
         """Whether a line is told something else than zero."""
@@ -167,12 +201,27 @@ class Answers:
         return tolist if name == "tolist" else copying
 
     def fill(self, copied):
-        value = self.value(bool if copied.dtype == self.torch.bool else float, copied.dtype)
-        if value:
-            try:
+        value = self.substitute(copied.dtype)
+        if value is None or not (value or self.pattern.varies):
+            return
+        self.own.inside = True
+        try:
+            if self.pattern.varies and copied.numel() > 1:
+                copied.detach().copy_(self.different(copied, value).reshape(copied.shape))
+            else:
                 copied.detach().fill_(value)
-            except Exception:
-                pass
+        except Exception:
+            pass
+        finally:
+            self.own.inside = False
+
+    def different(self, copied, value):
+        """As many values as a tensor has: truth values in turn, numbers that differ, as they may be counted."""
+        torch = self.torch
+        numbers = torch.arange(copied.numel())
+        if copied.dtype == torch.bool:
+            return (numbers % 2 == 0) == bool(value)
+        return value - numbers % max(1, int(value) // 2)
 
     # --- reads, as the card tells them ---------------------------------------------------------------
     def read(self, to, size):

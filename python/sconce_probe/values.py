@@ -41,7 +41,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
 SHOWN_IN = (ast.JoinedStr, ast.FormattedValue, ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List, ast.Dict, ast.keyword,
             ast.Attribute, ast.Starred)
 LOOPS = (ast.For, ast.AsyncFor, ast.comprehension)
-# What only writes down what it is given.
+# What only writes down what it is given, unless the program has a function of its own by that name.
 SHOWING = {"print", "info", "debug", "set_postfix", "set_postfix_str", "set_description", "add_scalar", "write"}
 # What a read of so many bytes is, where nothing else tells.
 KINDS = {1: "bool", 2: "number", 4: "number", 8: "number"}
@@ -127,6 +127,16 @@ class Reads:
                 self.known[key] = (operation, use)
         return reader[0].co_filename, reader[2], place
 
+    def own_names(self):
+        """Names that the program's own files give to functions, and to whatever else is assigned."""
+        found = set()
+        for module in list(sys.modules.values()):
+            path = getattr(module, "__file__", None)
+            if isinstance(path, str) and path.endswith(".py") and not self.is_library(path):
+                tree = file_of(path)[0]
+                found.update(given_names(tree) if tree else ())
+        return found
+
     def is_library(self, file):
         return (
             file.startswith(self.torch)
@@ -141,6 +151,7 @@ class Reads:
         """A line of the program each, with what is done with what it reads, how often it read, and the
         line of the script that called it where it is of a library."""
         lines = {}
+        showing = SHOWING - self.own_names()
         for key, times in self.sites.items():
             (code, instruction, line), own = key
             file = code.co_filename
@@ -150,7 +161,7 @@ class Reads:
             where = position(code, instruction)
             done = done or ("branch" if jumps(code, instruction) else use(file, line, where))
             one["use"] = max(one["use"], done, key=ORDER.index)
-            one["shown"] = one["shown"] and done == "value" and is_only_shown(file, line, where)
+            one["shown"] = one["shown"] and done == "value" and is_only_shown(file, line, where, showing)
             one["operation"] = one["operation"] or operation
         told = []
         for (file, line, own), one in lines.items():
@@ -294,8 +305,8 @@ def of_path(path):
     return "value"
 
 
-def is_only_shown(path, line, where):
-    """Whether what is read there is written down and nothing else: in a call of `print` or a logger."""
+def is_only_shown(path, line, where, showing=frozenset(SHOWING)):
+    """Whether what is read there is written down and nothing else: in a call of `print` or a logger (`showing`)."""
     tree = file_of(path)[0]
     if tree is None or where is None:
         return False
@@ -303,7 +314,7 @@ def is_only_shown(path, line, where):
     for node in reversed(inside[:-1]):
         if isinstance(node, ast.Call):
             name = called(node)
-            if name in SHOWING:
+            if name in showing:
                 # What a call gives back may be used.
                 return isinstance(inside[inside.index(node) - 1], ast.Expr)
             if name not in ONWARD and name != "format":
@@ -311,6 +322,19 @@ def is_only_shown(path, line, where):
         elif not isinstance(node, SHOWN_IN):
             return False
     return False
+
+
+def given_names(tree):
+    """Names of a file's functions, and of what it assigns, imports under another name or makes an attribute."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+        elif isinstance(node, ast.alias) and node.asname:
+            yield node.asname
 
 
 def called(call):

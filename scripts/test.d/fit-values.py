@@ -115,6 +115,86 @@ def sparse():
         optimizer.zero_grad()
 
 
+def full(yes):
+    """12 GiB, where it is so."""
+    if yes:
+        torch.empty(3 * 2**30, device="cuda")
+
+
+def both():
+    """Never, where all truth values of a step are the same."""
+    train(lambda h, head, y: (full((h > 0.5).any() and not (h > 0.5).all()), head(h[:64]).sum())[1])
+
+
+def twice():
+    """The same by a function that reads for both."""
+    is_true = lambda tensor: bool(tensor)
+    train(lambda h, head, y: (full(not is_true((h > 2).any()) and is_true((h < 1).any())), head(h[:64]).sum())[1])
+
+
+def guarded():
+    """A size behind the condition that it is one."""
+    def loss_of(h, head, y):
+        n = (y > 0).sum()
+        if n > 0:
+            torch.empty(int(n) * 2**16, device="cuda")
+        return head(h[:64]).sum()
+
+    train(loss_of)
+
+
+def rising():
+    """What is compared with the step before."""
+    seen = [1e9]
+
+    def after(loss, step):
+        now = loss.item()
+        full(now > seen[-1] + 0.5)
+        seen.append(now)
+
+    train(lambda h, head, y: head(h[:64]).square().mean(), after=after)
+
+
+def distinct():
+    """As many as there are different numbers."""
+    train(lambda h, head, y: head(h[:64]).sum() + torch.empty(len(set(h[:, :2000].argmax(1).tolist())) * 2**20, device="cuda")[0])
+
+
+class Meter:
+    def write(self, value):
+        self.value = value
+
+
+def own_write():
+    """A method that is called as those that only show, and keeps what it is given."""
+    meter = Meter()
+
+    def after(loss, step):
+        meter.write(loss.item())
+        full(meter.value > 5)
+
+    train(lambda h, head, y: head(h[:64]).square().mean(), after=after)
+
+
+def only_false():
+    """It fits where the condition is true in each step."""
+    train(lambda h, head, y: (full(not bool(h.sum() < 100)), head(h[:64]).sum())[1])
+
+
+def compared():
+    """Losses that are kept, compared and shown, and a check of both: nothing of memory hangs on them."""
+    best, losses = [float("inf")], []
+
+    def after(loss, step):
+        losses.append(loss.item())
+        best.append(min(best[-1], losses[-1]))
+        if torch.isnan(loss) or not torch.isfinite(loss):
+            print("not finite")
+        print(losses[-1] > best[-1], sum(losses) / len(losses), (loss > 1).any().item())
+
+    train(lambda h, head, y: head(h[:64]).square().mean(), after=after)
+
+
 def thread():
     """Trained in a thread, whose reads are not watched."""
     import threading

@@ -32,16 +32,45 @@ pub enum SelectedShare {
     All,
 }
 
+/// In which steps and at which places a program is told them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ValuePattern {
+    /// Truth values are true in every other step, everywhere; numbers are the same in all.
+    #[default]
+    EveryOtherStep,
+    /// Truth values are true in every step.
+    Always,
+    /// Each place that reads has steps of its own in which it is told something; numbers of a list differ.
+    Varied,
+    /// The same with other steps: of any two places each combination comes in one of both.
+    VariedAgain,
+}
+
+impl ValuePattern {
+    fn name(self) -> &'static str {
+        match self {
+            Self::EveryOtherStep => "every-other-step",
+            Self::Always => "always",
+            Self::Varied => "varied",
+            Self::VariedAgain => "varied-again",
+        }
+    }
+}
+
 /// What a program is told in the place of zeros.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct SubstituteValues {
     /// How much is selected.
     pub share: SelectedShare,
-    /// Truth values are true in every other step.
+    /// Truth values are true where the pattern says so.
     pub truth: bool,
     /// What all other numbers are.
     pub number: u32,
+    /// Where they are so.
+    #[serde(default)]
+    pub pattern: ValuePattern,
     /// Lines whose values stay zero.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned: Vec<SourceLine>,
@@ -64,7 +93,8 @@ impl SubstituteValues {
         };
         let lines = self.pinned.iter();
         let lines: Vec<String> = lines.map(|at| format!("{}:{}", at.file, at.line)).collect();
-        let values = format!("{share},{},{}", u8::from(self.truth), self.number);
+        let pattern = self.pattern.name();
+        let values = format!("{share},{},{},{pattern}", u8::from(self.truth), self.number);
         (values, lines.join("\n"))
     }
 }
@@ -165,24 +195,31 @@ impl<E, R: FnMut(&SubstituteValues) -> Result<Option<ProbeReport>, E>> Search<'_
             share: SelectedShare::All,
             truth: true,
             number: NUMBERS[0].0,
-            pinned: Vec::new(),
+            ..SubstituteValues::default()
         };
-        // Most programs read values to print them: nothing changes, and that is all that there is to know.
-        if let Ok((_, every)) = self.pinning(all.clone())?
-            && same(self.zeros, &every)
-            && !self.is_unanswered()
-        {
-            return Ok(ValueDependence::Free);
-        }
+        let first = self.pinning(all.clone())?;
         if self.is_unanswered() {
             return Ok(self.unknown(UnboundedReason::Unanswered));
         }
-        if self.any(|read| read.operation == "number" || read.operation == "copy")
-            && let Some(why) = self.numbers()?
+        // Most programs read values to print them: nothing changes, and that is all that there is to know.
+        if let Ok((answers, seen)) = &first
+            && same(self.zeros, seen)
         {
-            return Ok(self.unknown(why));
+            let answers = answers.clone();
+            return Ok(match self.variations(&answers)? {
+                Some(why) => self.unknown(why),
+                None if self.with.len() == 1 => ValueDependence::Free,
+                None => self.bounded(),
+            });
         }
-        if self.any(|read| read.operation == "bool" || read.done == ValueUse::Size) {
+        let mut number = NUMBERS[0].0;
+        if self.any(is_number) {
+            match self.numbers()? {
+                Ok(taken) => number = taken,
+                Err(why) => return Ok(self.unknown(why)),
+            }
+        }
+        if self.any(|read| is_bool(read) || read.done == ValueUse::Size) {
             for share in [SelectedShare::All, SelectedShare::Half] {
                 let answers = SubstituteValues {
                     share,
@@ -198,38 +235,89 @@ impl<E, R: FnMut(&SubstituteValues) -> Result<Option<ProbeReport>, E>> Search<'_
                 }
             }
         }
+        if let Ok((answers, seen)) = first {
+            self.keep_other(&answers, &seen);
+        }
+        if let Some(why) = self.variations(&SubstituteValues { number, ..all })? {
+            return Ok(self.unknown(why));
+        }
+        Ok(self.bounded())
+    }
+
+    /// What is known where all trials came to something.
+    fn bounded(&self) -> ValueDependence {
         let fits = |one: &ValueTrial| one.verdict != FitOutcome::DoesNotFit;
         let first = self.with.first().map(fits);
         if self.with.iter().any(|one| Some(fits(one)) != first) {
-            return Ok(self.unknown(UnboundedReason::Disagree));
+            return self.unknown(UnboundedReason::Disagree);
         }
         let most = self.with.iter().rev().max_by_key(|one| one.reserved_bytes);
-        Ok(ValueDependence::Bounded {
+        ValueDependence::Bounded {
             most: most.map(|one| one.values.clone()).unwrap_or_default(),
-        })
+        }
     }
 
-    /// Why numbers are a reason not to know it. What is the same with two of them, and not with zero, is a
-    /// branch of which both ways were gone.
-    fn numbers(&mut self) -> Result<Option<UnboundedReason>, E> {
-        let mut why = None;
+    /// Tries what places that read are told in steps of their own: `a and not b` is never true, and no number
+    /// larger than the one before, where all are told the same. What takes memory is kept; returns why it is not
+    /// known, where that came out.
+    fn variations(&mut self, answers: &SubstituteValues) -> Result<Option<UnboundedReason>, E> {
+        let mut patterns = Vec::new();
+        if self.any(|read| is_bool(read) || is_number(read)) {
+            patterns.extend([ValuePattern::Varied, ValuePattern::VariedAgain]);
+        }
+        // What does not fit with any truth value may fit where one is true in each step.
+        if ran_out(self.zeros) && self.any(is_bool) {
+            patterns.push(ValuePattern::Always);
+        }
+        for pattern in patterns {
+            let answers = SubstituteValues {
+                pattern,
+                pinned: Vec::new(),
+                ..answers.clone()
+            };
+            match self.pinning(answers)? {
+                Err(why) => return Ok(Some(why)),
+                Ok((_, seen)) if same(self.zeros, &seen) => {}
+                Ok((_, seen)) if self.is_endless(&seen) => return Ok(Some(UnboundedReason::Loop)),
+                Ok((answers, seen)) => self.keep_other(&answers, &seen),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Keeps a trial that came to something else than those before.
+    fn keep_other(&mut self, answers: &SubstituteValues, seen: &ProbeReport) {
+        let new = with(answers, seen);
+        let is_alike = |one: &ValueTrial| {
+            (one.verdict, one.reserved_bytes) == (new.verdict, new.reserved_bytes)
+        };
+        if !self.with.iter().any(is_alike) {
+            self.with.push(new);
+        }
+    }
+
+    /// The number of the first pair that the program takes, or why numbers are a reason not to know it. What is the
+    /// same with both of a pair is a branch at most. Truth values are true meanwhile: a number may be a size behind one.
+    fn numbers(&mut self) -> Result<Result<u32, UnboundedReason>, E> {
+        let mut why = UnboundedReason::Size;
         for (one, other) in NUMBERS {
             let answers = SubstituteValues {
+                truth: true,
                 number: one,
                 ..SubstituteValues::default()
             };
             let (answers, seen) = match self.pinning(answers)? {
                 Ok(came) => came,
                 Err(failed) => {
-                    why = Some(failed);
+                    why = failed;
                     continue;
                 }
             };
             if same(self.zeros, &seen) {
-                return Ok(None);
+                return Ok(Ok(one));
             }
             if self.is_endless(&seen) {
-                return Ok(Some(UnboundedReason::Loop));
+                return Ok(Err(UnboundedReason::Loop));
             }
             let second = SubstituteValues {
                 number: other,
@@ -238,18 +326,17 @@ impl<E, R: FnMut(&SubstituteValues) -> Result<Option<ProbeReport>, E>> Search<'_
             let other = (self.run)(&second)?;
             self.with.push(with(&answers, &seen));
             return Ok(match other {
-                Some(other) if same(&seen, &other) => None,
-                _ => Some(UnboundedReason::Size),
+                Some(other) if same(&seen, &other) => Ok(one),
+                _ => Err(UnboundedReason::Size),
             });
         }
-        Ok(why)
+        Ok(Err(why))
     }
 
     /// Whether a number is read there, which may be a size beside being checked: zero says nothing of others.
-    fn is_number(&self, line: &SourceLine) -> bool {
-        let numbers = ["number", "copy"];
+    fn reads_number(&self, line: &SourceLine) -> bool {
         let mut reads = self.reads.iter();
-        reads.any(|read| read.at == *line && numbers.contains(&read.operation.as_str()))
+        reads.any(|read| read.at == *line && is_number(read))
     }
 
     /// Runs with these answers. Where the program fails by itself, the line that was told a truth value last is
@@ -267,7 +354,7 @@ impl<E, R: FnMut(&SubstituteValues) -> Result<Option<ProbeReport>, E>> Search<'_
             }
             let last = seen.answers.as_ref().and_then(|told| told.last.clone());
             let may_pin =
-                |line: &SourceLine| !answers.pinned.contains(line) && !self.is_number(line);
+                |line: &SourceLine| !answers.pinned.contains(line) && !self.reads_number(line);
             match last.filter(may_pin) {
                 Some(line) if answers.pinned.len() < MOST_PINNED => answers.pinned.push(line),
                 _ => {
@@ -332,6 +419,14 @@ impl<E, R: FnMut(&SubstituteValues) -> Result<Option<ProbeReport>, E>> Search<'_
             with: self.with.clone(),
         }
     }
+}
+
+fn is_number(read: &ValueRead) -> bool {
+    ["number", "copy"].contains(&read.operation.as_str())
+}
+
+fn is_bool(read: &ValueRead) -> bool {
+    read.operation == "bool"
 }
 
 fn with(answers: &SubstituteValues, seen: &ProbeReport) -> ValueTrial {

@@ -1,7 +1,7 @@
 //! Why it is not known whether a run fits, in words.
 
 use sconce_memory::forecast::seen::UnreachedEvaluation;
-use sconce_memory::forecast::values::{SelectedShare, UnboundedReason, ValueTrial};
+use sconce_memory::forecast::values::{SelectedShare, UnboundedReason, ValuePattern, ValueTrial};
 use sconce_memory::forecast::{FitOutcome, GpuForecast, InconclusiveReason};
 
 use super::text::{format_source_line, format_value_read};
@@ -130,6 +130,8 @@ fn values(card: &str, why: &UnboundedReason, with: &[ValueTrial]) -> String {
 
 fn tried(one: &ValueTrial) -> String {
     let what = match (one.values.share, one.values.truth, one.values.number) {
+        _ if one.values.pattern == ValuePattern::Always => "all true",
+        _ if one.values.pattern != ValuePattern::EveryOtherStep => "some true, numbers that differ",
         (SelectedShare::All, ..) => "all selected",
         (SelectedShare::Half, ..) => "half",
         (SelectedShare::None, true, _) => "with true",

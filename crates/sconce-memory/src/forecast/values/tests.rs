@@ -106,10 +106,68 @@ fn what_is_only_shown_needs_no_trial() {
 }
 
 #[test]
-fn what_changes_no_memory_is_free_after_one_trial() {
+fn what_changes_no_memory_is_free_after_few_trials() {
     let reads = [read(3, "number"), read(4, "bool")];
     let (said, trials) = judged(&reads, |_| trial(100 * KB, &reads));
+    assert_eq!((said, trials), (ValueDependence::Free, 3));
+    let reads = [read(3, "nonzero")];
+    let (said, trials) = judged(&reads, |_| trial(100 * KB, &reads));
     assert_eq!((said, trials), (ValueDependence::Free, 1));
+}
+
+#[test]
+fn what_two_places_decide_together_is_tried() {
+    // `if a and not b`: where all are told the same it is never so.
+    for pattern in [ValuePattern::Varied, ValuePattern::VariedAgain] {
+        let reads = [read(3, "bool"), read(4, "bool")];
+        let of = |bytes: i64| {
+            let reads = reads.clone();
+            move |answers: &SubstituteValues| {
+                let both = answers.pattern == pattern;
+                trial(if both { bytes } else { 100 } * KB, &reads)
+            }
+        };
+        let said = judged(&reads, of(3000)).0;
+        assert_eq!(why(&said), &UnboundedReason::Disagree, "{pattern:?}");
+        let ValueDependence::Bounded { most } = judged(&reads, of(300)).0 else {
+            panic!()
+        };
+        assert_eq!(most.pattern, pattern);
+    }
+}
+
+#[test]
+fn a_size_behind_a_condition_is_a_size() {
+    // `if n > 0: torch.empty(int(n), …)`.
+    let reads = [read(3, "bool"), read(4, "number")];
+    let of = |each: i64| {
+        let reads = reads.clone();
+        move |answers: &SubstituteValues| {
+            let rows = if answers.truth {
+                i64::from(answers.number)
+            } else {
+                0
+            };
+            trial(100 * KB + rows * each, &reads)
+        }
+    };
+    assert_eq!(why(&judged(&reads, of(1)).0), &UnboundedReason::Size);
+    // So many rows that the card is full with either number.
+    assert!(matches!(
+        judged(&reads, of(KB * KB)).0,
+        ValueDependence::Unknown { .. }
+    ));
+}
+
+#[test]
+fn what_does_not_fit_but_with_true_is_not_known() {
+    // `if not bool(loss < 100)`: zeros say that it is not, and so does every other step.
+    let reads = [read(3, "bool")];
+    let said = judged(&reads, |answers| {
+        let always = answers.truth && answers.pattern == ValuePattern::Always;
+        trial(if always { 100 } else { 3000 } * KB, &reads)
+    });
+    assert_eq!(why(&said.0), &UnboundedReason::Disagree);
 }
 
 #[test]
@@ -230,10 +288,11 @@ fn answers_are_written_as_the_probe_reads_them() {
         share: SelectedShare::Half,
         truth: true,
         number: 37,
+        pattern: ValuePattern::VariedAgain,
         pinned: vec![line(3), line(4)],
     };
     let expected = (
-        "half,1,37".to_owned(),
+        "half,1,37,varied-again".to_owned(),
         "/w/train.py:3\n/w/train.py:4".to_owned(),
     );
     assert_eq!(answers.to_env_values(), expected);

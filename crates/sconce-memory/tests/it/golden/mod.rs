@@ -70,6 +70,7 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("forecast/table::PlanTable", FORECASTS),
     ("forecast/values::SelectedShare", FORECASTS),
     ("forecast/values::SubstituteValues", FORECASTS),
+    ("forecast/values::ValuePattern", FORECASTS),
     ("forecast/values::ValueTrial", FORECASTS),
     ("forecast/values::UnboundedReason", FORECASTS),
     ("program/answer::Error", ANSWERS),
