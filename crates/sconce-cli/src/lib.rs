@@ -154,12 +154,22 @@ fn print_failure(failure: &failure::Failure) -> ExitCode {
 
 /// What clap says of arguments, in its own colours; without the secrets that it repeats.
 fn refused(wrong: &clap::Error) -> ExitCode {
-    let said = wrong.to_string();
-    let told = sconce_base::secrets::mask_text(&said);
-    if told == said || !wrong.use_stderr() {
-        let _ = wrong.print();
-    } else {
-        output::print_error(told.trim_end());
+    let rendered = wrong.render();
+    let styled = |style: style::OutputStyle| match style.color {
+        true => rendered.ansi().to_string(),
+        false => rendered.to_string(),
+    };
+    // clap itself would let go what a full pipe does not take.
+    if !wrong.use_stderr() {
+        let written = output::write_data(&styled(style::OutputStyle::for_stdout()));
+        return exit_code(written.map(|()| wrong.exit_code() as u8));
     }
+    let said = rendered.to_string();
+    let masked = sconce_base::secrets::mask_text(&said);
+    let text = match masked == said {
+        true => styled(style::OutputStyle::for_stderr()),
+        false => masked,
+    };
+    output::print_error(text.trim_end());
     ExitCode::from(wrong.exit_code() as u8)
 }

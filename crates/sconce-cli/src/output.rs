@@ -2,6 +2,9 @@
 //! the reader's wish, not an error.
 
 use std::io::{IsTerminal as _, Write};
+use std::path::Path;
+
+use sconce_base::output::BlockingWriter;
 
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
@@ -12,7 +15,7 @@ use crate::progress;
 /// # Errors
 /// [`CliError::File`] when it cannot take all of it: a full disk must not look like success.
 pub(crate) fn write_data(text: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = BlockingWriter::new(std::io::stdout().lock());
     let end = if text.ends_with('\n') { "" } else { "\n" };
     let written = out
         .write_all(text.as_bytes())
@@ -33,7 +36,7 @@ pub(crate) fn write_data(text: &str) -> Result<()> {
 /// # Errors
 /// As [`write_data`].
 pub(crate) fn write_bytes(bytes: &[u8]) -> Result<bool> {
-    let mut out = std::io::stdout().lock();
+    let mut out = BlockingWriter::new(std::io::stdout().lock());
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
@@ -48,7 +51,7 @@ pub(crate) fn write_bytes(bytes: &[u8]) -> Result<bool> {
 
 /// What is said beside the data: to standard error.
 pub(crate) fn print_message(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(BlockingWriter::new(std::io::stderr().lock()), "{text}");
 }
 
 /// A line of the log: to standard error, above the live progress line.
@@ -60,11 +63,20 @@ pub(crate) fn log_line(text: &str) {
     };
     let line = format!("{text}{end}");
     progress::above_live_line(|| {
-        let _ = std::io::stderr().write_all(line.as_bytes());
+        let _ = BlockingWriter::new(std::io::stderr().lock()).write_all(line.as_bytes());
     });
 }
 
 /// An error.
 pub(crate) fn print_error(text: &str) {
     print_message(text);
+}
+
+/// A path for people, without what a terminal would obey: names of files are anyone's text.
+pub(crate) fn format_path(path: &Path) -> String {
+    let tame = |c: char| match c.is_control() {
+        true => char::REPLACEMENT_CHARACTER,
+        false => c,
+    };
+    path.to_string_lossy().chars().map(tame).collect()
 }

@@ -6,13 +6,15 @@
 use std::path::{Path, PathBuf};
 
 pub(crate) use sconce_base::output::{
-    NewFile, OutputDestination, OutputDirectory, OutputError, OutputForm,
+    DirectoryDestination, NewFile, OutputDestination, OutputDirectory, OutputError, OutputForm,
 };
 use sconce_schema::{Hint, exit};
 
 use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
+
+pub(crate) mod inputs;
 
 /// Standard output's number.
 const STDOUT: i32 = 1;
@@ -30,8 +32,20 @@ pub(crate) enum OutputsError {
     LetGo { number: i32 },
     #[error("{} is named for two outputs, and would have the last one alone", path.display())]
     SameFile { path: PathBuf },
+    #[error("{} lies in the folder of another output, or where that is to be", path.display())]
+    OfFolder { path: PathBuf },
     #[error("{} is what this reads, and would be replaced by what it writes", path.display())]
     IsInput { path: PathBuf },
+    #[error("{} is no name that two files can be called by", path.display())]
+    NoStem { path: PathBuf },
+}
+
+impl OutputsError {
+    fn is_input(path: &Path) -> Self {
+        Self::IsInput {
+            path: path.to_owned(),
+        }
+    }
 }
 
 impl Hint for OutputsError {
@@ -42,6 +56,10 @@ impl Hint for OutputsError {
                 "name a file; or /dev/fd/3, with 3>FILE".to_owned()
             }
             Self::SameFile { .. } => "name a file for each of them".to_owned(),
+            Self::OfFolder { .. } => "name a file outside of that folder".to_owned(),
+            Self::NoStem { .. } => {
+                "give one such as `release`: release.key and release.pub are made".to_owned()
+            }
             Self::IsInput { .. } => "name another file to write".to_owned(),
         })
     }
@@ -75,53 +93,96 @@ pub(crate) fn find_some(
     path.map(|path| find(path, form)).transpose()
 }
 
-/// Gives standard output to the one of these that goes there: whatever else the verb prints is seen on
-/// standard error then. `json` says that the verb prints data for a program, which nobody would look for there.
-///
-/// # Errors
-/// [`OutputsError::Shared`] where two things go there, [`OutputsError::SameFile`] where two go into one file.
-pub(crate) fn claim_stdout(outputs: &[Option<&OutputDestination>], json: bool) -> Result<()> {
-    let given: Vec<&OutputDestination> = outputs.iter().copied().flatten().collect();
-    let taken = given
-        .iter()
-        .filter(|output| output.descriptor_number() == Some(STDOUT))
-        .count();
-    if taken + usize::from(json && taken > 0) > 1 {
-        return Err(OutputsError::Shared.into());
-    }
-    for (number, output) in given.iter().enumerate() {
-        let mut before = given[..number].iter();
-        if before.any(|other| other.is_same_file(output)) {
-            let path = output.path().to_owned();
-            return Err(OutputsError::SameFile { path }.into());
-        }
-    }
-    if taken == 1 {
-        let moved = rustix::stdio::dup2_stdout(rustix::stdio::stderr());
-        moved.map_err(|error| OutputError::io_error(Path::new("standard output"))(error.into()))?;
-    }
-    Ok(())
+/// What a verb writes and reads of what the user named.
+#[derive(Debug, Default)]
+pub(crate) struct VerbFiles<'a> {
+    pub(crate) outputs: &'a [Option<&'a OutputDestination>],
+    /// A folder that it writes.
+    pub(crate) folder: Option<&'a DirectoryDestination>,
+    /// Files that it reads, and folders of which it reads everything.
+    pub(crate) inputs: &'a [PathBuf],
+    /// It prints data for a program, which nobody would look for on standard error.
+    pub(crate) prints_json: bool,
 }
 
-/// [`find_some`] for a verb that reads files, none of which it may take the place of.
+impl VerbFiles<'_> {
+    /// Refuses outputs that take the place of another, or of what is read, and gives standard output to the one of
+    /// them that goes there: whatever else the verb prints is seen on standard error then.
+    ///
+    /// # Errors
+    /// [`OutputsError`].
+    pub(crate) fn claim(&self) -> Result<()> {
+        let outputs: Vec<&OutputDestination> = self.outputs.iter().copied().flatten().collect();
+        let taken = outputs
+            .iter()
+            .filter(|output| output.descriptor_number() == Some(STDOUT))
+            .count();
+        if taken + usize::from(self.prints_json && taken > 0) > 1 {
+            return Err(OutputsError::Shared.into());
+        }
+        for (number, output) in outputs.iter().enumerate() {
+            let mut before = outputs[..number].iter();
+            let is_same = before.any(|other| other.is_same_file(output));
+            if is_same || self.folder.is_some_and(|folder| folder.overlaps(output)) {
+                let path = output.path().to_owned();
+                return Err(match is_same {
+                    true => OutputsError::SameFile { path },
+                    false => OutputsError::OfFolder { path },
+                }
+                .into());
+            }
+            refuse_inputs(output, self.inputs)?;
+        }
+        let mut inputs = self.inputs.iter();
+        let in_input = |path: &&PathBuf| self.folder.is_some_and(|folder| folder.lies_in(path));
+        if let Some(path) = inputs.find(in_input) {
+            return Err(OutputsError::is_input(path).into());
+        }
+        if taken == 1 {
+            let moved = rustix::stdio::dup2_stdout(rustix::stdio::stderr());
+            moved.map_err(|error| {
+                OutputError::io_error(Path::new("standard output"))(error.into())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses an output that takes the place of a file that is read, or lies in a folder that is.
 ///
 /// # Errors
-/// [`OutputsError::IsInput`], and those of [`find`].
-pub(crate) fn find_beside(
-    path: Option<&Path>,
-    form: OutputForm,
-    inputs: &[&Path],
-) -> Result<Option<OutputDestination>> {
-    let found = find_some(path, form)?;
-    let taken = found
-        .iter()
-        .find_map(|output| inputs.iter().find(|input| output.would_overwrite(input)));
+/// [`OutputsError::IsInput`].
+pub(crate) fn refuse_inputs(output: &OutputDestination, inputs: &[PathBuf]) -> Result<()> {
+    let taken = inputs.iter().find(|input| output.would_overwrite(input));
     match taken {
-        Some(input) => Err(OutputsError::IsInput {
-            path: (*input).to_owned(),
+        Some(input) => Err(OutputsError::is_input(input).into()),
+        None => Ok(()),
+    }
+}
+
+/// Refuses what several files cannot be called by, with an ending each: a stream, a folder, a name of dots.
+///
+/// # Errors
+/// [`OutputsError::NoStem`].
+pub(crate) fn validate_name_stem(path: &Path) -> Result<()> {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    let ends_in_name = path
+        .file_name()
+        .is_some_and(|name| bytes.ends_with(name.as_encoded_bytes()));
+    let leads_to_file = match find_with_output_error(path, OutputForm::Text) {
+        Ok(found) => found.is_file(),
+        // Whatever else is wrong there is nothing to files of other names.
+        Err(error) => !matches!(
+            error,
+            OutputError::Closed { .. } | OutputError::Foreign { .. } | OutputError::Socket { .. }
+        ),
+    };
+    match ends_in_name && leads_to_file {
+        true => Ok(()),
+        false => Err(OutputsError::NoStem {
+            path: path.to_owned(),
         }
         .into()),
-        None => Ok(found),
     }
 }
 
@@ -157,7 +218,7 @@ pub(crate) fn write(output: OutputDestination, bytes: &[u8], global: &GlobalArgs
     let file = output.is_file().then(|| output.path().to_owned());
     output.write(bytes)?;
     if let (Some(path), false) = (file, global.quiet) {
-        output::print_message(&format!("written: {}", path.display()));
+        output::print_message(&format!("written: {}", output::format_path(&path)));
     }
     Ok(())
 }

@@ -87,6 +87,19 @@ impl Project {
     }
 }
 
+/// A spec's file, and the files that it names one by one.
+pub(crate) fn source_files(file: &Path, spec: &Spec) -> Vec<PathBuf> {
+    let python = [&spec.python.requirements, &spec.python.pyproject];
+    let of_stages = spec.stages.values().flat_map(|stage| &stage.files);
+    let names = python.into_iter().flatten();
+    let names = names.chain(&spec.build.files).chain(of_stages);
+    let paths = names.map(|name| file.with_file_name(name));
+    let mut files = vec![file.to_owned()];
+    // Of a folder in which images are built, not all is for the image.
+    files.extend(paths.filter(|path| !path.is_dir()));
+    files
+}
+
 /// The lock in a file.
 pub(crate) fn read_lock(path: &Path) -> Result<Lock> {
     let text = input::read_text(path).map_err(|source| CliError::File {

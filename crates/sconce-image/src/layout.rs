@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use sconce_base::direct::DirectReader;
 use sconce_base::output::{
-    OutputDestination, OutputDirectory, OutputError, OutputFile, OutputForm,
+    DirectoryDestination, OutputDestination, OutputDirectory, OutputError, OutputFile, OutputForm,
 };
 use sconce_schema::{Hint, Progress, exit};
 use sconce_store::Store;
@@ -108,7 +108,8 @@ pub(crate) fn index_descriptor(
 /// to them.
 ///
 /// # Errors
-/// [`LayoutError`]. The layout names the image only when all of it is there.
+/// [`LayoutError`]. The layout names the image only when all of it is there; of a folder that was made for it,
+/// nothing is left then. In one that was there, layers that were complete stay: another image may have them by then.
 pub fn write_folder(
     image: &LocalImage,
     name: Option<&str>,
@@ -143,23 +144,25 @@ pub fn write_folder(
         other.digest != entry.digest && (name.is_none() || named(other) != named(&entry))
     });
     index.manifests.push(entry);
-    Ok(folder
+    folder
         .output_for(INDEX, OutputForm::Text)?
-        .write(&oci::to_json(&index))?)
+        .write(&oci::to_json(&index))?;
+    folder.keep();
+    Ok(())
 }
 
 /// Looks whether a layout can be written into `folder`, before there is an image.
 ///
 /// # Errors
 /// [`LayoutError`].
-pub fn check_folder(folder: &Path) -> Result<(), LayoutError> {
-    OutputDirectory::check_writable(folder)?;
+pub fn check_folder(folder: &Path) -> Result<DirectoryDestination, LayoutError> {
+    let found = DirectoryDestination::for_path(folder)?;
     let has_others = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
     match has_others && !folder.join(INDEX).exists() {
         true => Err(LayoutError::Occupied {
             path: folder.to_owned(),
         }),
-        false => Ok(()),
+        false => Ok(found),
     }
 }
 

@@ -114,7 +114,7 @@ impl Hint for OutputError {
                     Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
                         format!("make the folder first: mkdir -p {}", folder.display())
                     }
-                    _ => return None,
+                    _ => "no file can be made there; name one elsewhere".to_owned(),
                 },
                 io::ErrorKind::BrokenPipe => {
                     "what reads it ended before all was written".to_owned()

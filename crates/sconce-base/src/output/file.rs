@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::error::OutputError;
 use super::fresh::UnnamedFile;
+use super::stream::BlockingWriter;
 use super::{Kind, OutputDestination, OutputForm, kept, reopened};
 use crate::direct;
 
@@ -31,7 +32,7 @@ pub struct OutputFile {
 
 #[derive(Debug)]
 enum Sink {
-    Stream(BufWriter<File>),
+    Stream(BufWriter<BlockingWriter<File>>),
     /// Large pieces go past the page cache.
     File {
         writer: Box<direct::DirectWriter>,
@@ -69,7 +70,10 @@ impl OutputFile {
             for_everybody,
         } = output;
         let standard = matches!(kind, Kind::Descriptor(1, _));
-        let stream = |file| Ok(Sink::Stream(BufWriter::with_capacity(PIECE, file)));
+        let stream = |file| {
+            let out = BlockingWriter::new(file);
+            Ok(Sink::Stream(BufWriter::with_capacity(PIECE, out)))
+        };
         let sink = match kind {
             Kind::Descriptor(_, file) | Kind::Device(file) => stream(file),
             Kind::Fifo(thing) => reopened(&thing, OFlags::empty()).and_then(stream),
@@ -98,7 +102,7 @@ impl OutputFile {
         match &mut self.sink {
             Sink::Stream(out) => {
                 out.flush()?;
-                out.get_ref().write_all_at(bytes, 0)
+                out.get_ref().get_ref().write_all_at(bytes, 0)
             }
             Sink::File { writer, file, .. } => {
                 writer.finish_file()?;

@@ -1,30 +1,33 @@
 //! A folder that a user names for the program to write files in.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
 
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, linkat, openat};
 
 use super::error::OutputError;
 use super::fresh::UnnamedFile;
+use super::made::NewNames;
 use super::walk::{self, MissingDirectories};
-use super::{OutputDestination, OutputForm};
+use super::{OutputDestination, OutputForm, location};
 
-/// A folder, held open: whatever its name leads to later, files are written into this one.
+/// A folder that was looked at: files can be written in it, or it can be made.
 #[derive(Debug)]
-pub struct OutputDirectory {
-    folder: OwnedFd,
-    path: PathBuf,
+pub struct DirectoryDestination {
+    /// Where it is or will be, without links.
+    real: PathBuf,
 }
 
-impl OutputDirectory {
-    /// Looks whether `path` is a folder that can be written in, or can be made. Nothing is made.
+impl DirectoryDestination {
+    /// Looks at `path`. Nothing is made.
     ///
     /// # Errors
     /// [`OutputError::NotAFolder`], for `-` too; what else keeps it from being written.
-    pub fn check_writable(path: &Path) -> Result<(), OutputError> {
+    pub fn for_path(path: &Path) -> Result<Self, OutputError> {
         let not_a_folder = || OutputError::NotAFolder {
             path: path.to_owned(),
         };
@@ -45,36 +48,92 @@ impl OutputDirectory {
                 found => break found?,
             }
         };
-        let tried = UnnamedFile::create_in(&folder, Mode::RUSR | Mode::WUSR);
-        tried.map(drop).map_err(OutputError::io_error(path))
+        let failed = OutputError::io_error(path);
+        UnnamedFile::create_in(&folder, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+        let mut real = location::real_path(&folder).map_err(OutputError::io_error(path))?;
+        let missing = path.strip_prefix(above).unwrap_or(path).components();
+        for part in missing {
+            match part {
+                Component::ParentDir => drop(real.pop()),
+                Component::Normal(name) => real.push(name),
+                _ => {}
+            }
+        }
+        Ok(Self { real })
     }
 
-    /// Opens it, and makes what is missing of it.
+    /// Whether a file lies in it, or where it or a folder above it is to be.
+    #[must_use]
+    pub fn overlaps(&self, file: &OutputDestination) -> bool {
+        let file = file.real_path();
+        file.is_some_and(|file| {
+            location::lies_in(&file, &self.real) || self.real.starts_with(&file)
+        })
+    }
+
+    /// Whether it lies in a folder, or is it.
+    #[must_use]
+    pub fn lies_in(&self, folder: &Path) -> bool {
+        location::lies_in(&self.real, folder)
+    }
+}
+
+/// A folder, held open: whatever its name leads to later, files are written into this one.
+#[derive(Debug)]
+pub struct OutputDirectory {
+    folder: OwnedFd,
+    path: PathBuf,
+    /// It was made here, and what is made in it goes with it.
+    is_new: bool,
+    /// One for it and those in it.
+    made: Rc<NewNames>,
+}
+
+impl OutputDirectory {
+    /// Opens it, and makes what is missing of it. What was made goes again with this and the folders in it, unless
+    /// they are kept ([`OutputDirectory::keep`]).
     ///
     /// # Errors
-    /// As [`OutputDirectory::check_writable`].
+    /// As [`DirectoryDestination::for_path`].
     pub fn open_or_create(path: &Path) -> Result<Self, OutputError> {
         if path.as_os_str() == "-" {
             return Err(OutputError::NotAFolder {
                 path: path.to_owned(),
             });
         }
-        Ok(Self {
-            folder: walk::resolve_dir(path, MissingDirectories::Made)?,
+        let made = Rc::new(NewNames::default());
+        let folder = walk::resolve_dir(path, MissingDirectories::Made(&made))?;
+        let mut opened = Self {
+            folder,
             path: path.to_owned(),
-        })
+            is_new: false,
+            made,
+        };
+        // `new/../there` makes one, and is another.
+        opened.is_new = !opened.made.is_empty() && opened.is_empty().unwrap_or(false);
+        Ok(opened)
+    }
+
+    /// Keeps what was made: all that belongs into the folder is there.
+    pub fn keep(&self) {
+        self.made.keep();
     }
 
     /// A folder in it, which is made where it is missing.
     ///
     /// # Errors
-    /// As [`OutputDirectory::check_writable`].
+    /// As [`OutputDirectory::open_or_create`].
     pub fn ensure_subdir(&self, name: &str) -> Result<Self, OutputError> {
         let path = self.path.join(name);
         let refused = OutputError::io_error(&path);
-        match rustix::fs::mkdirat(&self.folder, name, Mode::from_raw_mode(0o777)) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+        let is_new = match rustix::fs::mkdirat(&self.folder, name, Mode::from_raw_mode(0o777)) {
+            Ok(()) => true,
+            Err(rustix::io::Errno::EXIST) => false,
             Err(error) => return Err(refused(error.into())),
+        };
+        if is_new {
+            let noted = self.made.add_folder(&self.folder, OsStr::new(name));
+            noted.map_err(refused)?;
         }
         // Those that the program makes in it are no links.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -82,6 +141,8 @@ impl OutputDirectory {
         Ok(Self {
             folder: folder.map_err(|error| refused(error.into()))?,
             path,
+            is_new,
+            made: Rc::clone(&self.made),
         })
     }
 
@@ -102,6 +163,7 @@ impl OutputDirectory {
     ) -> Result<OutputDestination, OutputError> {
         let path = self.path.join(name);
         let found = walk::from_folder(&self.folder, Path::new(name), &path)?;
+        self.note_file(name).map_err(OutputError::io_error(&path))?;
         // None of its files is a descriptor.
         OutputDestination::of(&path, found, form, |_| {
             Err(io::ErrorKind::Unsupported.into())
@@ -144,6 +206,15 @@ impl OutputDirectory {
     /// Gives the file `source` a name in it too. False where that cannot be.
     #[must_use]
     pub fn add_hard_link(&self, source: &Path, name: &str) -> bool {
-        linkat(CWD, source, &self.folder, name, AtFlags::empty()).is_ok()
+        self.note_file(name).is_ok()
+            && linkat(CWD, source, &self.folder, name, AtFlags::empty()).is_ok()
+    }
+
+    /// Notes a file that goes with the folder. In one that was there, others may count on it by then.
+    fn note_file(&self, name: &str) -> io::Result<()> {
+        match self.is_new {
+            true => self.made.add_file(&self.folder, OsStr::new(name)),
+            false => Ok(()),
+        }
     }
 }

@@ -5,7 +5,10 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat, renameat, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags, linkat, openat, renameat, statx,
+    unlinkat,
+};
 use rustix::io::Errno;
 
 use super::walk::proc_path;
@@ -37,6 +40,10 @@ impl UnnamedFile {
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
         }
+        // The name for the time being would stay.
+        if is_append_only(&folder) {
+            return Err(Errno::PERM.into());
+        }
         loop {
             let name = hidden_name();
             let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
@@ -62,6 +69,10 @@ impl UnnamedFile {
     pub(super) fn persist_as(mut self, name: &OsStr) -> io::Result<()> {
         if self.name.is_none() && self.link(name)? {
             return Ok(());
+        }
+        // Something came there meanwhile, which cannot be replaced.
+        if is_append_only(&self.folder) {
+            return Err(Errno::EXIST.into());
         }
         let own = loop {
             if let Some(own) = &self.name {
@@ -94,6 +105,12 @@ impl Drop for UnnamedFile {
             let _ = unlinkat(&self.folder, name, AtFlags::empty());
         }
     }
+}
+
+/// Whether a folder takes new names and lets none go (chattr(1), `+a`).
+pub(super) fn is_append_only(folder: &OwnedFd) -> bool {
+    let seen = statx(folder, "", AtFlags::EMPTY_PATH, StatxFlags::empty());
+    seen.is_ok_and(|seen| seen.stx_attributes.contains(StatxAttributes::APPEND))
 }
 
 fn hidden_name() -> String {

@@ -14,6 +14,11 @@ mod file;
 mod folder;
 mod fresh;
 mod kept;
+mod location;
+mod made;
+#[cfg(test)]
+mod place_tests;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -31,7 +36,8 @@ use rustix::io::Errno;
 
 pub use error::OutputError;
 pub use file::OutputFile;
-pub use folder::OutputDirectory;
+pub use folder::{DirectoryDestination, OutputDirectory};
+pub use stream::BlockingWriter;
 
 use fresh::UnnamedFile;
 use walk::{PathKind, PathLookup};
@@ -213,35 +219,6 @@ impl OutputDestination {
         )
     }
 
-    /// Whether both are one file, of which one would lose what the other writes.
-    #[must_use]
-    pub fn is_same_file(&self, other: &Self) -> bool {
-        self.file_id().is_some_and(|id| Some(id) == other.file_id())
-    }
-
-    /// Whether it is the file that a path leads to, or takes its place.
-    #[must_use]
-    pub fn would_overwrite(&self, path: &Path) -> bool {
-        let there = rustix::fs::stat(path);
-        there.is_ok_and(|stat| self.file_id() == Some((stat.st_dev, stat.st_ino, OsString::new())))
-    }
-
-    /// What tells a file from others: its device and inode, or those of its folder, and its name there. A
-    /// character device such as /dev/null takes any number of outputs, a FIFO one after the other.
-    fn file_id(&self) -> Option<(u64, u64, OsString)> {
-        let (file, name) = match &self.kind {
-            Kind::Descriptor(_, file)
-            | Kind::Device(file)
-            | Kind::Replaced { present: file, .. }
-            | Kind::InPlace(file) => (file.as_fd(), OsString::new()),
-            Kind::New { folder, name } => (folder.as_fd(), name.clone()),
-            Kind::Fifo(_) => return None,
-        };
-        let stat = rustix::fs::fstat(file).ok()?;
-        let is_one = FileType::from_raw_mode(stat.st_mode) != FileType::CharacterDevice;
-        is_one.then_some((stat.st_dev, stat.st_ino, name))
-    }
-
     /// A new file is one that everybody reads, whatever the umask is, and lies on the disk when it is complete:
     /// a file of the machine.
     #[must_use]
@@ -276,9 +253,10 @@ impl OutputDestination {
 /// How a regular file that is there is written.
 fn regular(folder: OwnedFd, name: OsString, stat: &Stat, present: File) -> io::Result<Kind> {
     // A file that is a mount of its own cannot be replaced (rename(2): EBUSY); in a sticky folder only by its
-    // owner, the folder's or root.
+    // owner, the folder's or root; in one that lets no name go by nobody.
     if walk::mount_id(&folder)? != walk::mount_id(&present)?
         || walk::is_held_by_sticky(&folder, stat)?
+        || fresh::is_append_only(&folder)
     {
         return Ok(Kind::InPlace(present));
     }

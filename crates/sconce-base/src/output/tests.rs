@@ -13,26 +13,26 @@ use tempfile::TempDir;
 
 use super::*;
 
-const STRANGER: u32 = 12_345;
+pub(super) const STRANGER: u32 = 12_345;
 
-fn place() -> TempDir {
+pub(super) fn place() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
 /// Descriptor 1 of these tests is a file of theirs; no other is handed on.
-fn none(_: RawFd) -> io::Result<OwnedFd> {
+pub(super) fn none(_: RawFd) -> io::Result<OwnedFd> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-fn find(path: &Path) -> Result<OutputDestination, OutputError> {
+pub(super) fn find(path: &Path) -> Result<OutputDestination, OutputError> {
     OutputDestination::for_path(path, OutputForm::Text, none)
 }
 
-fn write(path: &Path, text: &str) -> Result<(), OutputError> {
+pub(super) fn write(path: &Path, text: &str) -> Result<(), OutputError> {
     find(path)?.write(text.as_bytes())
 }
 
-fn text(path: &Path) -> String {
+pub(super) fn text(path: &Path) -> String {
     fs::read_to_string(path).unwrap()
 }
 
@@ -40,7 +40,7 @@ fn mode(path: &Path) -> u32 {
     path.metadata().unwrap().mode() & 0o7777
 }
 
-fn names(folder: &Path) -> Vec<String> {
+pub(super) fn names(folder: &Path) -> Vec<String> {
     let entries = folder.read_dir().unwrap();
     let mut names: Vec<String> = entries
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -50,7 +50,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 /// Whether the test may play others; what it leaves out is said.
-fn is_root(what: &str) -> bool {
+pub(super) fn is_root(what: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
         sconce_testkit::report_skip("not-root", format_args!("{what} needs root"));
@@ -59,7 +59,7 @@ fn is_root(what: &str) -> bool {
 }
 
 /// A folder in which everybody may make files, as /tmp.
-fn shared() -> TempDir {
+pub(super) fn shared() -> TempDir {
     let shared = place();
     fs::set_permissions(shared.path(), Permissions::from_mode(0o1777)).unwrap();
     shared
@@ -308,10 +308,13 @@ fn who_could_not_read_the_old_file_cannot_read_the_new_one() {
 #[test]
 fn names_that_no_descriptor_and_no_file_has_are_refused() {
     let place = place();
-    for path in ["/dev/fd/+1", "/dev/fd/01"] {
-        let found = find(Path::new(path));
-        let said = found.unwrap_err().to_string();
-        assert!(!said.contains("descriptor"), "{said}");
+    for path in ["/dev/fd/+1", "/dev/fd/01", "/dev/fd/-1"] {
+        let error = find(Path::new(path)).unwrap_err();
+        let said = format!("{error} {}", error.hint().unwrap());
+        assert!(
+            !said.contains("descriptor") && !said.contains('>'),
+            "{said}"
+        );
     }
     fs::write(place.path().join("file"), "kept").unwrap();
     assert!(write(&place.path().join("file/."), "lost").is_err());
@@ -531,7 +534,7 @@ fn a_new_file_replaces_nothing() {
 fn a_folder_is_made_and_holds_its_files() {
     let place = place();
     let path = place.path().join("a/b");
-    OutputDirectory::check_writable(&path).unwrap();
+    DirectoryDestination::for_path(&path).unwrap();
     assert!(names(place.path()).is_empty());
     let folder = OutputDirectory::open_or_create(&path).unwrap();
     let inner = folder.ensure_subdir("c").unwrap();
@@ -543,13 +546,16 @@ fn a_folder_is_made_and_holds_its_files() {
     assert_eq!(text(&path.join("c/d")), "text");
     assert!(inner.contains_name("d") && !folder.contains_name("d") && !folder.is_empty().unwrap());
     assert_eq!(inner.read("d", 2).unwrap(), b"te");
+    folder.keep();
+    drop((folder, inner));
+    assert_eq!(text(&path.join("c/d")), "text");
     fs::write(place.path().join("file"), "").unwrap();
     for path in [
         Path::new("-"),
         &place.path().join("file"),
         Path::new("/dev/stdout"),
     ] {
-        let error = OutputDirectory::check_writable(path).unwrap_err();
+        let error = DirectoryDestination::for_path(path).unwrap_err();
         assert!(
             matches!(error, OutputError::NotAFolder { .. }),
             "{path:?}: {error}"

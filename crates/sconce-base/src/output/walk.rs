@@ -13,6 +13,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::error::OutputError;
+use super::made::NewNames;
 
 /// Links that are followed on the way, as by the kernel (path_resolution(7)).
 const MOST_LINKS: usize = 40;
@@ -43,10 +44,11 @@ pub(super) enum PathKind {
 }
 
 /// Whether folders that are missing are made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum MissingDirectories {
+#[derive(Debug, Clone, Copy)]
+pub(super) enum MissingDirectories<'n> {
     Refused,
-    Made,
+    /// And noted here.
+    Made(&'n NewNames),
 }
 
 /// Walks a path from the working directory or the top.
@@ -70,7 +72,7 @@ pub(super) fn from_folder(
 /// A folder, by a path descriptor.
 pub(super) fn resolve_dir(
     path: &Path,
-    missing: MissingDirectories,
+    missing: MissingDirectories<'_>,
 ) -> Result<OwnedFd, OutputError> {
     let mut walk = Walk::new(path, None, missing)?;
     walk.as_folder = true;
@@ -121,14 +123,14 @@ struct Walk<'p> {
     is_planted: bool,
     /// The last name is to be a folder.
     as_folder: bool,
-    missing: MissingDirectories,
+    missing: MissingDirectories<'p>,
 }
 
 impl<'p> Walk<'p> {
     fn new(
         path: &'p Path,
         from: Option<&OwnedFd>,
-        missing: MissingDirectories,
+        missing: MissingDirectories<'p>,
     ) -> Result<Self, OutputError> {
         let failed = |error: Errno| OutputError::io_error(path)(error.into());
         if path.as_os_str().is_empty() {
@@ -148,6 +150,8 @@ impl<'p> Walk<'p> {
             as_folder: false,
             missing,
         };
+        // The working directory is judged as if its whole path had been named.
+        walk.is_planted = from.is_none() && !path.is_absolute() && is_planted_folder(&walk.at);
         walk.ahead(path.as_os_str());
         Ok(walk)
     }
@@ -179,8 +183,8 @@ impl<'p> Walk<'p> {
             };
             let last = self.names.is_empty();
             let thing = match self.look(&name) {
-                Err(Errno::NOENT) if self.missing == MissingDirectories::Made => {
-                    self.make(&name)?;
+                Err(Errno::NOENT) if let MissingDirectories::Made(made) = self.missing => {
+                    self.make(&name, made)?;
                     self.names.push_front(name);
                     continue;
                 }
@@ -227,11 +231,11 @@ impl<'p> Walk<'p> {
     }
 
     fn is_strangers_folder(&self, stat: &Stat) -> Result<bool, OutputError> {
-        if !is(stat, FileType::Directory) || is_own(stat.st_uid) {
+        if !is(stat, FileType::Directory) {
             return Ok(false);
         }
         let above = fstat(&self.at).map_err(|error| self.failed(error))?;
-        Ok(above.st_mode & SHARED != 0)
+        Ok(is_strangers_in_shared(stat, &above))
     }
 
     fn found(self, name: OsString, what: PathKind) -> PathLookup {
@@ -242,10 +246,14 @@ impl<'p> Walk<'p> {
         }
     }
 
-    fn make(&self, name: &OsStr) -> Result<(), OutputError> {
+    fn make(&self, name: &OsStr, made: &NewNames) -> Result<(), OutputError> {
         match mkdirat(&self.at, name, Mode::from_raw_mode(0o777)) {
-            Err(error) if error != Errno::EXIST => Err(self.failed(error)),
-            _ => Ok(()),
+            Ok(()) => {
+                let noted = made.add_folder(&self.at, name);
+                noted.map_err(OutputError::io_error(self.told))
+            }
+            Err(Errno::EXIST) => Ok(()),
+            Err(error) => Err(self.failed(error)),
         }
     }
 
@@ -293,8 +301,8 @@ impl<'p> Walk<'p> {
     fn own_descriptor(&self, name: &OsStr) -> Option<RawFd> {
         let name = name.to_str()?;
         let number: RawFd = name.parse().ok()?;
-        // `+1` and `01` are no names that /proc gives.
-        (number.to_string() == name).then_some(())?;
+        // `+1`, `01` and `-1` are no names that /proc gives.
+        (number >= 0 && number.to_string() == name).then_some(())?;
         is_own_descriptors(&self.at).then_some(number)
     }
 
@@ -303,6 +311,8 @@ impl<'p> Walk<'p> {
         if !self.names.is_empty() {
             self.at = open_folder(&self.at, name).map_err(|error| self.failed(error))?;
             self.way.push(name);
+            // A working directory or a descriptor: the way to it was not walked here.
+            self.is_planted |= is_planted_folder(&self.at);
             return Ok(None);
         }
         if let Some(number) = self.own_descriptor(name) {
@@ -351,6 +361,33 @@ fn is_trusted(uid: u32, folder: &Stat) -> bool {
 /// Root's, or the caller's.
 fn is_own(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
+}
+
+/// Whether a folder is a stranger's, and lies in one where others may write.
+fn is_strangers_in_shared(folder: &Stat, above: &Stat) -> bool {
+    !is_own(folder.st_uid) && above.st_mode & SHARED != 0
+}
+
+/// Whether an open folder, or one above it, is a stranger's in one where others may write. One that cannot be
+/// looked at counts as such.
+fn is_planted_folder(folder: &OwnedFd) -> bool {
+    let climb = || -> io::Result<bool> {
+        let mut at = open_folder(folder, OsStr::new("."))?;
+        loop {
+            let above = open_folder(&at, OsStr::new(".."))?;
+            let (below, stat) = (fstat(&at)?, fstat(&above)?);
+            let is_same = (below.st_dev, below.st_ino) == (stat.st_dev, stat.st_ino);
+            // A folder that is mounted in itself is above itself, and not the top.
+            if is_same && mount_id(&at)? == mount_id(&above)? {
+                return Ok(false);
+            }
+            if is_strangers_in_shared(&below, &stat) {
+                return Ok(true);
+            }
+            at = above;
+        }
+    };
+    climb().unwrap_or(true)
 }
 
 /// Refuses a file of a stranger in a folder in which everybody makes files.

@@ -201,7 +201,7 @@ fn summary(
             "entry",
             "entries",
         );
-        let _ = write!(text, "\n{}: {entries}, {newest}", path.display());
+        let _ = write!(text, "\n{}: {entries}, {newest}", output::format_path(path));
     }
     text
 }

@@ -34,7 +34,7 @@ use crate::background::{Background, BytecodeCompiler};
 use crate::failure::{CliError, Failure, Result};
 use crate::judge::{device_code, quick, resolve_capabilities};
 use crate::output;
-use crate::outputs::{self, OutputDestination, OutputForm};
+use crate::outputs::{self, OutputDestination, OutputForm, VerbFiles, inputs};
 use crate::places::SconceDirs;
 use crate::prepare::EnvironmentBuilder;
 use crate::project::Project;
@@ -328,6 +328,7 @@ fn created(env: &Env) -> Result<i64> {
 /// What was asked for beside the store.
 #[derive(Debug, Default)]
 struct Outputs<'a> {
+    /// A folder.
     layout: Option<&'a Path>,
     layout_archive: Option<OutputDestination>,
     docker_archive: Option<OutputDestination>,
@@ -348,11 +349,21 @@ impl<'a> Outputs<'a> {
             docker_archive: outputs::find_some(args.docker_archive.as_deref(), OutputForm::Binary)?,
             squashfs: outputs::find_some(args.squashfs.as_deref(), OutputForm::Seekable)?,
         };
-        if let Some(folder) = found.layout {
-            layout::check_folder(folder)?;
+        let folder = found.layout.map(layout::check_folder).transpose()?;
+        let files = [
+            &found.layout_archive,
+            &found.docker_archive,
+            &found.squashfs,
+        ];
+        let mut inputs = inputs::of_spec(&args.spec);
+        inputs.extend(args.sign.clone());
+        VerbFiles {
+            outputs: &files.map(Option::as_ref),
+            folder: folder.as_ref(),
+            inputs: &inputs,
+            prints_json: args.json,
         }
-        let archives = [&found.layout_archive, &found.docker_archive];
-        outputs::claim_stdout(&archives.map(Option::as_ref), args.json)?;
+        .claim()?;
         Ok(found)
     }
 
@@ -556,7 +567,7 @@ fn say_squashfs(
     } else if !global.quiet {
         output::print_message(&format!(
             "{}\n{}; {} in {} files, folders and links",
-            file.display(),
+            output::format_path(file),
             Bytes(written.size_bytes),
             Bytes(written.content_bytes),
             written.inodes

@@ -21,7 +21,7 @@ use crate::findings;
 use crate::hosts;
 use crate::judge::InspectedEnvironment;
 use crate::output;
-use crate::outputs::{self, OutputForm};
+use crate::outputs::{self, OutputForm, VerbFiles, inputs};
 use crate::page::TextLayout;
 use crate::places::SconceDirs;
 
@@ -48,7 +48,14 @@ pub(crate) struct DoctorArgs {
 pub(crate) fn doctor(args: &DoctorArgs, global: &GlobalArgs) -> Result<u8> {
     let facts = outputs::find_some(args.facts.as_deref(), OutputForm::Text)?;
     let bundle = outputs::find_some(args.bundle.as_deref(), OutputForm::Text)?;
-    outputs::claim_stdout(&[facts.as_ref(), bundle.as_ref()], args.json)?;
+    let subject = args.subject.as_deref();
+    VerbFiles {
+        outputs: &[facts.as_ref(), bundle.as_ref()],
+        inputs: &subject.map(inputs::of_subject).unwrap_or_default(),
+        prints_json: args.json,
+        ..VerbFiles::default()
+    }
+    .claim()?;
     let places = SconceDirs::find(global)?;
     let host = hosts::read_local_facts(Some(&places.store), &global.env);
     let judged = args

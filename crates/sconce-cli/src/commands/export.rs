@@ -10,7 +10,10 @@ use sconce_schema::exit;
 use crate::args::GlobalArgs;
 use crate::failure::{CliError, Failure, Result};
 use crate::output;
-use crate::outputs::{self, OutputDestination, OutputDirectory, OutputError, OutputForm};
+use crate::outputs::{
+    self, DirectoryDestination, OutputDestination, OutputDirectory, OutputError, OutputForm,
+    VerbFiles, inputs,
+};
 use crate::places::SconceDirs;
 
 #[derive(Debug, Args)]
@@ -76,17 +79,34 @@ pub(crate) fn export(args: &ExportArgs, global: &GlobalArgs) -> Result<u8> {
         ExportFormat::Tensorboard => event_file(found, &args.file)?,
         _ => ExportDestination::Known(found?),
     };
-    if let ExportDestination::Known(output) = &place {
-        outputs::claim_stdout(&[Some(output)], false)?;
-    }
     let places = SconceDirs::find(global)?;
     let record = sconce_record::resolve_run(&places.runs, &args.run)?;
-    let output = match place {
-        ExportDestination::Known(output) => output,
-        ExportDestination::InFolder(folder) => in_folder(&folder, &record)?,
+    let inputs = inputs::of_record(&record);
+    let (output, folder) = match &place {
+        ExportDestination::Known(output) => (Some(output), None),
+        ExportDestination::InFolder(folder) => (None, Some(folder)),
+    };
+    VerbFiles {
+        outputs: &[output],
+        folder,
+        inputs: &inputs,
+        ..VerbFiles::default()
+    }
+    .claim()?;
+    let (output, folder) = match place {
+        ExportDestination::Known(output) => (output, None),
+        ExportDestination::InFolder(_) => {
+            let folder = OutputDirectory::open_or_create(&args.file)?;
+            let output = event_output(&folder, &record)?;
+            outputs::refuse_inputs(&output, &inputs)?;
+            (output, Some(folder))
+        }
     };
     let path = output.is_file().then(|| output.path().to_owned());
     let written = to(output, args, &record)?;
+    if let Some(folder) = folder {
+        folder.keep();
+    }
     if written.damaged_lines > 0 {
         let lines = written.damaged_lines;
         output::print_message(&format!("lines of the record that cannot be read: {lines}"));
@@ -103,7 +123,7 @@ pub(crate) fn export(args: &ExportArgs, global: &GlobalArgs) -> Result<u8> {
             ExportFormat::Perfetto => "events",
             _ => "rows",
         };
-        let path = path.display();
+        let path = output::format_path(&path);
         output::print_message(&format!("written: {path} ({things}: {})", written.rows));
     }
     Ok(exit::OK)
@@ -154,7 +174,7 @@ fn form(format: ExportFormat) -> OutputForm {
 enum ExportDestination {
     Known(OutputDestination),
     /// To a file in it that is called by the run.
-    InFolder(PathBuf),
+    InFolder(DirectoryDestination),
 }
 
 /// A stream gets the event file itself; anything else is TensorBoard's folder.
@@ -167,13 +187,13 @@ fn event_file(
         Ok(_) | Err(OutputError::Io { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    OutputDirectory::check_writable(path)?;
-    Ok(ExportDestination::InFolder(path.to_owned()))
+    let folder = DirectoryDestination::for_path(path)?;
+    Ok(ExportDestination::InFolder(folder))
 }
 
 /// The event file of a run in TensorBoard's folder: `tfevents` in a name is how it knows them.
-fn in_folder(folder: &Path, record: &Path) -> Result<OutputDestination> {
+fn event_output(folder: &OutputDirectory, record: &Path) -> Result<OutputDestination> {
     let began_s = sconce_record::open_record(record)?.started.unix_ms / 1000;
     let name = format!("events.out.tfevents.{began_s:010}.sconce");
-    Ok(OutputDirectory::open_or_create(folder)?.output_for(&name, OutputForm::Binary)?)
+    Ok(folder.output_for(&name, OutputForm::Binary)?)
 }

@@ -40,7 +40,7 @@ use self::vary::FlagRange;
 use crate::args::{GlobalArgs, PackageSources, RunFlags};
 use crate::failure::{CliError, Result};
 use crate::output;
-use crate::outputs::{self, OutputDestination, OutputError, OutputForm};
+use crate::outputs::{self, OutputDestination, OutputError, OutputForm, VerbFiles, inputs};
 use crate::page::TextLayout;
 use crate::places::SconceDirs;
 use crate::plan::TrainingPlanFlags;
@@ -148,7 +148,14 @@ pub(crate) fn fit(args: &FitArgs, global: &GlobalArgs) -> Result<u8> {
     }
     let page = outputs::find_some(args.html.as_deref(), OutputForm::Text)?;
     let kept = outputs::find_some(args.snapshot.as_deref(), OutputForm::Binary)?;
-    outputs::claim_stdout(&[page.as_ref(), kept.as_ref()], args.json)?;
+    let of_spec = || inputs::of_spec(&args.spec);
+    VerbFiles {
+        outputs: &[page.as_ref(), kept.as_ref()],
+        inputs: &(!args.host).then(of_spec).unwrap_or_default(),
+        prints_json: args.json,
+        ..VerbFiles::default()
+    }
+    .claim()?;
     let mut plain: Vec<BaselineTrial> = Vec::new();
     let mut of_cards: Vec<GpuForecast> = Vec::new();
     // The card with the least left, and the trial that tells what fills it.

@@ -143,6 +143,9 @@ pub(crate) fn init(args: &InitArgs, global: &GlobalArgs) -> Result<u8> {
         Some(source) => Some(find::read_source(folder, source)?),
         None => find::find_source(folder)?,
     };
+    if let (Some(SpecDestination::Replaced(output)), Some(found)) = (&place, &found) {
+        outputs::refuse_inputs(output, &[folder.join(&found.path)])?;
+    }
     let text = match &mut found {
         Some(found) => adopted(found, folder, args),
         None => words::render_minimal_spec(&small_name(folder, args)?),

@@ -9,7 +9,7 @@ use sconce_schema::exit;
 use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
-use crate::outputs::NewFile;
+use crate::outputs::{self, NewFile};
 use crate::registries::read_password;
 
 #[derive(Debug, Args)]
@@ -22,6 +22,7 @@ pub(crate) struct KeygenArgs {
 /// The private key is encrypted with a password and for its owner's eyes alone; no file is
 /// replaced.
 pub(crate) fn keygen(args: &KeygenArgs, global: &GlobalArgs) -> Result<u8> {
+    outputs::validate_name_stem(&args.name)?;
     let named = |end: &str| {
         let mut name = args.name.clone().into_os_string();
         name.push(end);
@@ -43,7 +44,8 @@ pub(crate) fn keygen(args: &KeygenArgs, global: &GlobalArgs) -> Result<u8> {
         return Err(error.into());
     }
     if !global.quiet {
-        output::print_message(&format!("{} and {}", private.display(), public.display()));
+        let [private, public] = [&private, &public].map(|path| output::format_path(path));
+        output::print_message(&format!("{private} and {public}"));
     }
     Ok(exit::OK)
 }

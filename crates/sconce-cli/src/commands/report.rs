@@ -7,16 +7,22 @@ use sconce_schema::exit;
 use crate::args::{GlobalArgs, ReportArgs};
 use crate::failure::Result;
 use crate::output;
-use crate::outputs::{self, OutputForm};
+use crate::outputs::{self, OutputForm, VerbFiles, inputs};
 use crate::places::SconceDirs;
 use crate::style::OutputStyle;
 use crate::view;
 
 pub(crate) fn report(args: &ReportArgs, global: &GlobalArgs) -> Result<u8> {
     let page = outputs::find_some(args.html.as_deref(), OutputForm::Text)?;
-    outputs::claim_stdout(&[page.as_ref()], args.json)?;
     let places = SconceDirs::find(global)?;
     let path = sconce_record::resolve_run(&places.runs, &args.run)?;
+    VerbFiles {
+        outputs: &[page.as_ref()],
+        inputs: &inputs::of_record(&path),
+        prints_json: args.json,
+        ..VerbFiles::default()
+    }
+    .claim()?;
     if let Some(page) = page {
         let view = RecordView::from_record(sconce_record::open_record(&path)?, view::POINTS);
         outputs::write(

@@ -25,7 +25,7 @@ use self::held::RunSession;
 use self::image::ImageCommand;
 use self::nvml::NvmlLoad;
 use self::request::{common_start_event, current_folder, new_id};
-use self::target::RunSource;
+use self::target::{ImageLocation, RunSource};
 use super::build;
 use super::opened::CommandContext;
 use crate::args::{GlobalArgs, RunArgs, RunFlags};
@@ -37,7 +37,7 @@ use crate::file_action::FileAction;
 use crate::judge::quick;
 use crate::kernels::{self, KernelCacheOwner};
 use crate::limits;
-use crate::outputs::{self, OutputForm};
+use crate::outputs::{self, OutputForm, VerbFiles, inputs};
 use crate::own_folders;
 use crate::places::SconceDirs;
 use crate::probe::Probe;
@@ -52,10 +52,16 @@ pub(crate) fn run(args: &RunArgs, global: &GlobalArgs) -> Result<u8> {
     let json = args.json.as_deref();
     if let Some(file) = json {
         // Asked before the command takes its hours; looked at again when it has taken them.
-        match args.detach {
+        let found = match args.detach {
             true => outputs::find_in_background(file, OutputForm::Text)?,
             false => outputs::find_beside_command(file, OutputForm::Text)?,
         };
+        VerbFiles {
+            outputs: &[Some(&found)],
+            inputs: &inputs_of(args),
+            ..VerbFiles::default()
+        }
+        .claim()?;
     }
     if args.detach && !global.holds_run() {
         return detach::run(global);
@@ -79,6 +85,18 @@ pub(crate) fn run(args: &RunArgs, global: &GlobalArgs) -> Result<u8> {
                 global,
             ),
         }
+    }
+}
+
+/// What is read before the command runs: what that reads itself, it alone knows.
+fn inputs_of(args: &RunArgs) -> Vec<PathBuf> {
+    if args.host {
+        return Vec::new();
+    }
+    match RunSource::from_argument(&args.spec) {
+        RunSource::Spec(spec) => inputs::of_spec(&spec),
+        RunSource::Image(ImageLocation::There(source)) => inputs::of_image(&source),
+        RunSource::Image(ImageLocation::Named(_)) => Vec::new(),
     }
 }
 

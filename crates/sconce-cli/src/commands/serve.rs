@@ -73,8 +73,9 @@ pub(crate) fn serve(args: &ServeArgs, global: &GlobalArgs) -> Result<u8> {
         Some(path) => {
             if is_open(path) {
                 let style = crate::style::OutputStyle::for_stderr();
-                let told = format!("others can read the token in {}", path.display());
-                let hint = format!("{} chmod 600 {}", style.hint("hint:"), path.display());
+                let shown = output::format_path(path);
+                let told = format!("others can read the token in {shown}");
+                let hint = format!("{} chmod 600 {shown}", style.hint("hint:"));
                 output::print_message(&format!("{}\n{hint}", style.warn(&told)));
             }
             token_of(path)?

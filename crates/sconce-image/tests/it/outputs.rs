@@ -110,11 +110,38 @@ fn a_layout_is_written_into_its_folder() {
     fs::create_dir(&other).unwrap();
     fs::write(other.join("file"), "").unwrap();
     for tried in [
-        layout::check_folder(&other),
+        layout::check_folder(&other).map(drop),
         layout::write_folder(&image, None, &store, &other),
     ] {
         assert!(matches!(tried, Err(layout::LayoutError::Occupied { .. })));
     }
+}
+
+#[test]
+fn a_layout_that_is_not_completed_leaves_no_new_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&folder.path().join("store")).unwrap();
+    let image = image(&store);
+    let manifest = ImageManifest {
+        layers: vec![Descriptor::for_bytes(
+            media::LAYER_ZSTD,
+            b"not in the store",
+        )],
+        ..image.manifest.clone()
+    };
+    let without_layer = LocalImage {
+        manifest,
+        ..image.clone()
+    };
+    let place = folder.path().join("a/layout");
+    layout::write_folder(&without_layer, None, &store, &place).unwrap_err();
+    assert!(!folder.path().join("a").exists());
+    // One that was there stays, with all that it had.
+    layout::write_folder(&image, Some("one:1"), &store, &place).unwrap();
+    let before = fs::read(place.join("index.json")).unwrap();
+    layout::write_folder(&without_layer, None, &store, &place).unwrap_err();
+    assert!(fs::read(place.join("index.json")).unwrap() == before);
+    assert_eq!(fs::read_dir(place.join("blobs/sha256")).unwrap().count(), 2);
 }
 
 #[test]

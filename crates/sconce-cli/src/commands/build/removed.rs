@@ -48,7 +48,7 @@ pub(super) fn print_removed_files(
             one.removal.name(),
             Bytes(one.bytes).to_string(),
             Bytes(one.zeros).to_string(),
-            one.path.display()
+            output::format_path(&one.path)
         );
     }
     text += &sums(&taken, plan.slim.as_ref());

@@ -14,7 +14,9 @@ use crate::args::GlobalArgs;
 use crate::failure::{CliError, Failure, Result};
 use crate::leases;
 use crate::output;
-use crate::outputs::{self, OutputDestination, OutputDirectory, OutputError, OutputForm};
+use crate::outputs::{
+    self, OutputDestination, OutputDirectory, OutputError, OutputForm, VerbFiles,
+};
 use crate::places;
 use crate::style::OutputStyle;
 
@@ -74,7 +76,11 @@ impl Hint for WriteError {
 pub(super) fn write_cdi_file(args: &CdiWriteArgs, global: &GlobalArgs) -> Result<u8> {
     let given = args.output.as_deref();
     let given = given.map(look).transpose()?;
-    outputs::claim_stdout(&[given.as_ref()], false)?;
+    VerbFiles {
+        outputs: &[given.as_ref()],
+        ..VerbFiles::default()
+    }
+    .claim()?;
     let is_stream = given.as_ref().is_some_and(|output| !output.is_file());
     let path = (!is_stream).then(|| place(args, &global.env)).transpose()?;
     let (machine, nvml) = leases::read_host_profile();
@@ -96,16 +102,20 @@ pub(super) fn write_cdi_file(args: &CdiWriteArgs, global: &GlobalArgs) -> Result
     if let Some(taken) = taken(&path, &names, &others) {
         return Err(taken.into());
     }
-    let output = match output {
-        Some(output) => output,
+    let (output, folder) = match output {
+        Some(output) => (output, None),
         None => {
-            OutputDirectory::open_or_create(path.parent().unwrap_or(&path)).map_err(refused)?;
-            look(&path)?
+            let folder = path.parent().unwrap_or(&path);
+            let folder = OutputDirectory::open_or_create(folder).map_err(refused)?;
+            (look(&path)?, Some(folder))
         }
     };
     // Engines of anyone read it.
     let written = output.for_everybody().write(text.as_bytes());
     written.map_err(refused)?;
+    if let Some(folder) = folder {
+        folder.keep();
+    }
     if !global.quiet {
         output::print_message(&said(&path, &names, &others));
     }
@@ -175,7 +185,7 @@ fn taken(path: &Path, names: &[String], others: &[CdiDevice]) -> Option<WriteErr
 /// What was written, and what of the machine has to do with it.
 fn said(path: &Path, names: &[String], others: &[CdiDevice]) -> String {
     let style = OutputStyle::for_stderr();
-    let mut lines = vec![format!("written: {}", path.display())];
+    let mut lines = vec![format!("written: {}", output::format_path(path))];
     lines.push(format!("  devices: {}", names.join(" ")));
     lines.push("  hooks: none are needed".to_owned());
     let same = others.iter().find(|other| names.contains(&other.name));

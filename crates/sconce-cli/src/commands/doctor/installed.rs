@@ -10,6 +10,7 @@ use sconce_compat::rules::TorchBackend;
 use serde::Serialize;
 
 use super::pyenv::PyenvSelector;
+use crate::output;
 
 /// Entries of a folder that are looked at.
 const MOST_ENTRIES: usize = 20_000;
@@ -124,7 +125,9 @@ impl InstalledTools {
             Some(python) => lines.extend(python.lines(offer)),
         }
         let shown = |(name, tool): (&&str, &Tool)| match (&tool.version, *name) {
-            (Some(version), "nvcc") => format!("nvcc {version} ({})", tool.path.display()),
+            (Some(version), "nvcc") => {
+                format!("nvcc {version} ({})", output::format_path(&tool.path))
+            }
             (Some(version), name) => format!("{name} {version}"),
             (None, name) => (*name).to_owned(),
         };
@@ -209,7 +212,7 @@ impl Python {
             .map_or(String::new(), |name| format!(", active by {name}"));
         let mut lines = vec![(
             "python",
-            format!("{version}, {}{active}", self.path.display()),
+            format!("{version}, {}{active}", output::format_path(&self.path)),
         )];
         let shown = |name: &str| {
             let version = self.packages.get(name)?;
@@ -231,7 +234,10 @@ impl Python {
         if offer && self.packages.contains_key("torch") {
             lines.push((
                 "",
-                format!("`sconce doctor {}` judges it too", prefix.display()),
+                format!(
+                    "`sconce doctor {}` judges it too",
+                    output::format_path(prefix)
+                ),
             ));
         }
         lines

@@ -13,7 +13,7 @@ use super::words::{analyze_snapshot_file, format_bytes, format_signed_bytes, pri
 use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
-use crate::outputs::{self, OutputForm};
+use crate::outputs::{self, OutputForm, VerbFiles};
 use crate::page::TextLayout;
 use crate::table::format_table;
 
@@ -41,12 +41,14 @@ pub(crate) struct MemoryDiffArgs {
 
 /// Says what differs. Exit code 1 where anything does, as diff(1).
 pub(crate) fn diff_snapshots(args: &MemoryDiffArgs, global: &GlobalArgs) -> Result<u8> {
-    let html = outputs::find_beside(
-        args.html.as_deref(),
-        OutputForm::Text,
-        &[&args.before, &args.after],
-    )?;
-    outputs::claim_stdout(&[html.as_ref()], args.json)?;
+    let html = outputs::find_some(args.html.as_deref(), OutputForm::Text)?;
+    VerbFiles {
+        outputs: &[html.as_ref()],
+        inputs: &[args.before.clone(), args.after.clone()],
+        prints_json: args.json,
+        ..VerbFiles::default()
+    }
+    .claim()?;
     let found = analysis::diff_reports(
         &analyze_snapshot_file(&args.before)?,
         &analyze_snapshot_file(&args.after)?,

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::slice;
 
 use clap::Args;
 use sconce_memory::analysis::{
@@ -18,7 +19,7 @@ use super::words::{
 use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
-use crate::outputs::{self, OutputForm};
+use crate::outputs::{self, OutputForm, VerbFiles};
 use crate::page::TextLayout;
 
 /// Rows of a list without --all.
@@ -48,8 +49,14 @@ pub(crate) struct MemoryReportArgs {
 
 /// Says what filled the memory.
 pub(crate) fn report_snapshot(args: &MemoryReportArgs, global: &GlobalArgs) -> Result<u8> {
-    let html = outputs::find_beside(args.html.as_deref(), OutputForm::Text, &[&args.snapshot])?;
-    outputs::claim_stdout(&[html.as_ref()], args.json)?;
+    let html = outputs::find_some(args.html.as_deref(), OutputForm::Text)?;
+    VerbFiles {
+        outputs: &[html.as_ref()],
+        inputs: slice::from_ref(&args.snapshot),
+        prints_json: args.json,
+        ..VerbFiles::default()
+    }
+    .claim()?;
     let snapshot = read_snapshot(&args.snapshot)?;
     let report = analysis::analyze_snapshot(&snapshot);
     if let Some(output) = html {

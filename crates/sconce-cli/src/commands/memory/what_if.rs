@@ -4,6 +4,7 @@ mod page;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::slice;
 
 use clap::Args;
 use sconce_memory::allocator::TorchVersion;
@@ -17,7 +18,7 @@ use super::words::{format_bytes, format_count, printable_text, read_snapshot};
 use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
-use crate::outputs::{self, OutputForm};
+use crate::outputs::{self, OutputForm, VerbFiles};
 use crate::page::TextLayout;
 
 /// Searched settings that are shown without --all.
@@ -62,8 +63,14 @@ pub(crate) struct WhatIfArgs {
 
 /// Plays the snapshot's trace under other settings.
 pub(super) fn what_if(args: &WhatIfArgs, global: &GlobalArgs) -> Result<u8> {
-    let html = outputs::find_beside(args.html.as_deref(), OutputForm::Text, &[&args.snapshot])?;
-    outputs::claim_stdout(&[html.as_ref()], args.json)?;
+    let html = outputs::find_some(args.html.as_deref(), OutputForm::Text)?;
+    VerbFiles {
+        outputs: &[html.as_ref()],
+        inputs: slice::from_ref(&args.snapshot),
+        prints_json: args.json,
+        ..VerbFiles::default()
+    }
+    .claim()?;
     let snapshot = read_snapshot(&args.snapshot)?;
     let question = WhatIfQuery {
         version: args.torch,

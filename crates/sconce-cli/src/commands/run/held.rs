@@ -123,7 +123,8 @@ impl RunSession<'_> {
     fn tell(&self, outcome: &RunOutcome, recorder: &Recorder<'_>) -> Result<()> {
         let style = OutputStyle::for_stderr();
         for path in &outcome.left_behind {
-            output::print_message(&style.warn(&format!("could not remove {}", path.display())));
+            let shown = output::format_path(path);
+            output::print_message(&style.warn(&format!("could not remove {shown}")));
         }
         if let Some(error) = &recorder.lost {
             let causes = with_causes(error);

@@ -7,6 +7,7 @@
 )]
 
 mod home;
+mod inputs;
 mod refused;
 mod rows;
 mod source;
@@ -210,6 +211,18 @@ fn a_strangers_link_and_file_are_refused() {
         symlink(home.path("target"), theirs.join("link")).unwrap();
         lchown(theirs.join("link"), Some(STRANGER), Some(STRANGER)).unwrap();
         chown(&theirs, Some(STRANGER), Some(STRANGER)).unwrap();
+        // From within, where no name of the path is the stranger's.
+        let enter = "cd shared/theirs; ln -sf ../../snapshot.pickle ../../other.pickle .";
+        for name in ["link", "./link", "/proc/self/cwd/link", "/dev/fd/9/link"] {
+            let call = row.shell(name);
+            let done = home.shell(&format!("{enter}; exec 9<.; {call}"));
+            assert!(
+                done.code != 0 && done.err.contains("12345"),
+                "{} {name}: {done:?}",
+                row.argument
+            );
+            assert_eq!(fs::read(home.path("target")).unwrap(), b"before");
+        }
         for name in ["shared/link", "shared/file", "shared/theirs/link"] {
             let done = home.sconce(&row.to(name));
             assert_eq!(done.code, 7, "{} {name}: {done:?}", row.argument);
@@ -279,6 +292,29 @@ fn a_file_that_is_a_mount_is_written_in_place() {
         for name in ["on", "under"] {
             fs::remove_file(home.path(name)).unwrap();
         }
+    });
+}
+
+#[test]
+fn nothing_is_left_on_a_full_disk() {
+    if !is_root("a file system of its own") {
+        return;
+    }
+    with_rows(|home, row, _| {
+        let script = format!(
+            "mkdir full && mount -t tmpfs -o size=64k none full
+             cat /dev/zero >full/zeros 2>/dev/null || true
+             if {}; then echo written; fi
+             ls -A full; umount full; rmdir full",
+            row.shell("full/new")
+        );
+        let done = home.in_own_mounts(&script);
+        if done.err.contains("unshare failed") || done.err.contains("mount: ") {
+            sconce_testkit::report_skip("own-mounts", done.err);
+            return;
+        }
+        assert_eq!(done.out, "zeros\n", "{}: {done:?}", row.argument);
+        assert!(done.err.contains("No space left"), "{done:?}");
     });
 }
 

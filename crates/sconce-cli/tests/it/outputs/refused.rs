@@ -1,9 +1,11 @@
 //! What is no stream, and what replaces nothing.
 
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
-use rustix::fs::FileType;
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::pipe::fcntl_setpipe_size;
 
 use super::home::Home;
 use super::node;
@@ -70,6 +72,43 @@ fn a_private_key_replaces_nothing() {
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(home.path("a.key").metadata().unwrap().mode() & 0o777, 0o600);
     let key = fs::read(home.path("a.key")).unwrap();
+    // What no two files can be called by.
+    fs::create_dir(home.path("folder")).unwrap();
+    node(&home.path("pipe"), FileType::Fifo, 0);
+    for name in [
+        "-",
+        "/dev/stdout",
+        "/dev/null",
+        "/dev/fd/9",
+        "/proc/self/fd/1",
+        "pipe",
+        ".",
+        "..",
+        "folder/",
+        "folder/.",
+        "folder/..",
+        "./",
+    ] {
+        let done = home.sconce(&words(&format!("keygen {name}")));
+        assert_eq!(done.code, 2, "{name}: {done:?}");
+        assert!(
+            done.err.contains("two files") && done.err.contains("hint: "),
+            "{done:?}"
+        );
+    }
+    for name in [
+        "-.key",
+        "...key",
+        "folder/.key",
+        "/dev/stdout.key",
+        "pipe.key",
+    ] {
+        assert!(!home.path(name).exists(), "{name}");
+    }
+    for name in ["./-", "folder"] {
+        let done = home.sconce(&words(&format!("keygen {name}")));
+        assert_eq!(done.code, 0, "{name}: {done:?}");
+    }
     fs::write(home.path("b.pub"), "kept").unwrap();
     symlink("nothing", home.path("c.key")).unwrap();
     node(&home.path("d.key"), FileType::Fifo, 0);
@@ -140,6 +179,51 @@ fn one_thing_goes_to_standard_output() {
     assert!(facts.is_ok() && done.err.len() > 100, "{done:?}");
 }
 
+/// Of a name that anyone may have chosen.
+#[test]
+fn what_a_terminal_would_obey_is_not_printed_of_a_name() {
+    let home = Home::new();
+    let name = "a\u{1b}[31mb";
+    for line in [
+        "report --html",
+        "export last --to csv",
+        "doctor --facts",
+        "keygen",
+    ] {
+        let mut words = words(line);
+        words.push(name.to_owned());
+        let done = home.sconce(&words);
+        assert!([0, 1].contains(&done.code), "{line}: {done:?}");
+        assert!(
+            !done.err.contains('\u{1b}') && done.err.contains("a\u{fffd}[31mb"),
+            "{line}: {done:?}"
+        );
+    }
+    assert!(home.path(name).exists());
+}
+
+#[test]
+fn a_pipe_that_does_not_block_gets_everything() {
+    let home = Home::new();
+    for line in ["export -q last --to json -", "report --json", "run --help"] {
+        let plain = home.sconce(&words(line));
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let flags = fcntl_getfl(&writer).unwrap();
+        fcntl_setfl(&writer, flags | OFlags::NONBLOCK).unwrap();
+        // As small as a pipe can be.
+        fcntl_setpipe_size(&writer, 4096).unwrap();
+        let reader = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            let mut text = String::new();
+            reader.read_to_string(&mut text).unwrap();
+            text
+        });
+        let done = home.sconce_to(&words(line), writer.into());
+        assert_eq!(done.code, 0, "{line}: {done:?}");
+        assert_eq!(reader.join().unwrap(), plain.out, "{line}");
+    }
+}
+
 /// It is the log's by the time the report is written.
 #[test]
 fn a_run_in_the_background_reports_to_no_descriptor_that_it_lets_go() {
@@ -154,7 +238,7 @@ fn a_run_in_the_background_reports_to_no_descriptor_that_it_lets_go() {
 }
 
 #[test]
-fn no_output_takes_the_place_of_another_or_of_an_input() {
+fn no_output_takes_the_place_of_another() {
     let home = Home::new();
     fs::copy(home.path("snapshot.pickle"), home.path("own.pickle")).unwrap();
     symlink("own.pickle", home.path("link")).unwrap();
@@ -164,6 +248,9 @@ fn no_output_takes_the_place_of_another_or_of_an_input() {
         "[python]\npackages = [\"torch\"]\n",
     )
     .unwrap();
+    fs::create_dir_all(home.path("layout/blobs")).unwrap();
+    fs::write(home.path("layout/index.json"), "kept").unwrap();
+    symlink("layout/index.json", home.path("index")).unwrap();
     let before = fs::read(home.path("own.pickle")).unwrap();
     for (line, said) in [
         ("doctor --facts new --bundle new", "two outputs"),
@@ -177,17 +264,24 @@ fn no_output_takes_the_place_of_another_or_of_an_input() {
             "two outputs",
         ),
         (
-            "memory report own.pickle --html own.pickle",
-            "what this reads",
-        ),
-        ("memory report own.pickle --html link", "what this reads"),
-        (
-            "memory diff snapshot.pickle own.pickle --html ./own.pickle",
-            "what this reads",
+            "--offline build --oci layout --docker-archive layout/index.json",
+            "folder of another output",
         ),
         (
-            "memory what-if own.pickle --html own.pickle",
-            "what this reads",
+            "--offline build --oci layout --docker-archive index",
+            "folder of another output",
+        ),
+        (
+            "--offline build --oci layout --docker-archive layout/new.tar",
+            "folder of another output",
+        ),
+        (
+            "--offline build --oci new --docker-archive new",
+            "folder of another output",
+        ),
+        (
+            "--offline build --oci new/inner --docker-archive ./new",
+            "folder of another output",
         ),
     ] {
         let done = home.sconce(&words(line));
@@ -211,6 +305,7 @@ fn no_output_takes_the_place_of_another_or_of_an_input() {
         let done = home.shell(script);
         assert!(done.code == 2 && done.err.contains(said), "{done:?}");
     }
+    assert_eq!(fs::read(home.path("layout/index.json")).unwrap(), b"kept");
     assert_eq!(fs::read(home.path("own.pickle")).unwrap(), before);
     assert_eq!(fs::read(home.path("there")).unwrap(), b"kept");
     // Devices lose nothing.

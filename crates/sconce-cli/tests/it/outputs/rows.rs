@@ -109,6 +109,14 @@ fn calls(argument: &str) -> Vec<String> {
     calls.iter().map(|call| (*call).to_owned()).collect()
 }
 
+/// What verbs read, in the table.
+pub(crate) fn inputs() -> Vec<String> {
+    let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
+    let words = lines.filter_map(|line| line.rsplit_once(' '));
+    let inputs = words.filter(|(_, kind)| ["input", "record"].contains(kind));
+    inputs.map(|(name, _)| name.trim().to_owned()).collect()
+}
+
 /// All outputs of the table, one row a way to ask for it.
 pub(crate) fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
@@ -124,7 +132,7 @@ pub(crate) fn rows() -> Vec<Row> {
             "folder" => Kind::Folder,
             "new" => Kind::New,
             // What is read, and what is no file.
-            "input" | "mount" | "state" | "value" => continue,
+            "input" | "record" | "mount" | "state" | "value" => continue,
             kind => panic!("table.txt: {argument} is {kind}"),
         };
         let calls = calls(argument);
