@@ -265,6 +265,12 @@ pub(crate) const FIGURES: &[(&str, FigureUnit, RuleSubject, &str)] = &[
         "what the wait for data is: `handing over` where workers had a batch ready for more than half of all (of N workers: for all but one in 2N, as they end in bursts), `quick` where the process itself loads one in less than 2 ms, else `loading`",
     ),
     (
+        "quick-to-load",
+        FigureUnit::Flag,
+        RuleSubject::Rank,
+        "whether loading a batch takes less than taking it from a worker: what the run computes beyond one CPU a rank is a smaller share of the time than `data-share`, and the run did not wait for disks; or `batch-time` is under 5 ms",
+    ),
+    (
         "workers",
         FigureUnit::Count,
         RuleSubject::Rank,
@@ -522,6 +528,30 @@ pub(crate) const FIGURES: &[(&str, FigureUnit, RuleSubject, &str)] = &[
         FigureUnit::Time,
         RuleSubject::Rank,
         "by how much it is longer in a mean step",
+    ),
+    (
+        "others-wait",
+        FigureUnit::Time,
+        RuleSubject::Rank,
+        "what the middle of the other ranks waited at exchanges in a mean step",
+    ),
+    (
+        "late",
+        FigureUnit::Time,
+        RuleSubject::Rank,
+        "how much less it waited at exchanges itself, beyond `behind`: by so much later it comes to them in its backward pass",
+    ),
+    (
+        "late-share",
+        FigureUnit::Share,
+        RuleSubject::Rank,
+        "that, as a share of a mean step",
+    ),
+    (
+        "late-wait-share",
+        FigureUnit::Share,
+        RuleSubject::Rank,
+        "`late` as a share of `others-wait`: the rest is the exchange itself",
     ),
     (
         "growing",
