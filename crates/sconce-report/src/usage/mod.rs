@@ -331,7 +331,9 @@ mod tests {
                 run(if n % 3 == 0 { "a" } else { "b" }, hours, &cards)
             })
             .collect();
-        let prices: Prices = "currency = \"EUR\"\ncpu-hour = 0.1\nkwh = 0.3\n".parse().unwrap();
+        let prices: Prices = "currency = \"EUR\"\ncpu-hour = 0.1\nkwh = 0.3\n"
+            .parse()
+            .unwrap();
         let sums = |runs: &[RunUsage]| {
             [GroupBy::User, GroupBy::Project, GroupBy::Card, GroupBy::Day]
                 .map(|by| group_usage(runs, by, Some(&prices)))
