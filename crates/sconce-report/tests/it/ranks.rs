@@ -225,7 +225,7 @@ fn ranks_of_other_machines_may_be_who_is_waited_for() {
 
 /// Ranks that wait so long at exchanges, in steps of some 46 ms.
 fn waiting(exposed_us: &[u64]) -> Made {
-    let world = u32::try_from(exposed_us.len()).unwrap();
+    let world = u32::try_from(exposed_us.len()).expect("few ranks");
     let ranks = (0..world).zip(exposed_us).map(|(n, us)| {
         let mut rank = Rank::healthy().of(n, world);
         rank.exchange = Some(CollectiveTimes {
