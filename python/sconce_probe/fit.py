@@ -2,7 +2,7 @@
 
 The variable SCONCE_FIT is `FOLDER`, SCONCE_FIT_STEPS how many steps, SCONCE_FIT_SECONDS how long at most.
 Each process that had anything on a card, or took a step, writes FOLDER/PID/fit.json and
-FOLDER/PID/snapshot.pickle, which is PyTorch's own. Nothing here asks the card for memory or waits for it.
+FOLDER/PID/snapshot.pickle, which is PyTorch's own; FOLDER/torch is there once any has imported torch. Nothing here asks the card for memory or waits for it.
 
 With SCONCE_FIT_WORK=1 one step more is run, whose work is counted (`work.py`), after memory was told: the
 counting can change nothing of it. With SCONCE_FIT_HISTORY=0 there is no snapshot.
@@ -372,8 +372,15 @@ def leave_after(seconds):
     leave()
 
 
+def leave_mark(folder):
+    """Tells that torch was imported, whatever becomes of the process (`ended.rs` of `sconce fit`)."""
+    with open(os.path.join(folder, "torch"), "a", encoding="utf-8"):
+        pass
+
+
 def begin(torch):
     """Begins to watch, as soon as torch is there."""
+    quietly(lambda: leave_mark(os.environ["SCONCE_FIT"]), None)
     number = lambda name, otherwise: int(os.environ.get(name) or otherwise)
     Watch(
         torch,

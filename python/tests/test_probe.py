@@ -282,8 +282,16 @@ class Probe(unittest.TestCase):
             command = [sys.executable, str(folder / "train.py")]
             done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
             seen = [json.loads(file.read_text()) for file in sorted(out.glob("*/fit.json"))]
+            self.marked = (out / "torch").exists()
             self.snapshots = len(list(out.glob("*/snapshot.pickle")))
             return done, seen
+
+    def test_that_torch_was_imported_is_known_of_a_process_that_tells_nothing(self):
+        for end, code in [("os._exit(7)", 7), ("os.kill(os.getpid(), 9)", -9), ("os.abort()", -6)]:
+            done, seen = self.run_script(f"import os, torch; torch.cuda.init(); {end}")
+            self.assertEqual((done.returncode, seen, self.marked), (code, [], True))
+        done, seen = self.run_script("import os; os._exit(7)")
+        self.assertEqual((done.returncode, seen, self.marked), (7, [], False))
 
     def test_a_script_ends_after_its_steps(self):
         script = """

@@ -4,7 +4,8 @@ healthy, healthy-workers, healthy-noisy: nothing is wrong. starved: the loader s
 same with enough workers. leaking, leaking-workers, leaking-card: 64 KiB more are kept each step. healthy-card:
 nothing is, on a card. caching: memory grows for a while and then no more. handed-over: steps of less than a
 millisecond, WORKERS workers. bursts: the same with batches that take 32 ms, so that workers end together. ranks: two ranks by torchrun. straggler: of them the second is slow;
-straggler-backward: in its backward pass. card-memory: a card's memory runs out. host-memory: the machine's does.
+straggler-backward: in its backward pass; wide-ranks, straggler-wide: the same two with layers whose exchange takes long.
+card-memory: a card's memory runs out. host-memory: the machine's does.
 """
 
 import os
@@ -121,12 +122,17 @@ def noisy():
     train(network(), DataLoader(Pictures(), 16), each=each)
 
 
-def ranks(slow_s, backward=False):
+def wide():
+    """Layers of which there is more to exchange than to compute."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(768, 1024), nn.Linear(1024, 1024), nn.Linear(1024, 10))
+
+
+def ranks(slow_s, backward=False, model=None):
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    model = network()
+    model = model or network()
     if backward and rank == 1:
         # Behind the largest layer: its gradients come before the wait, those of the others after.
         model.insert(2, SlowBackward())
@@ -172,6 +178,8 @@ KINDS = {
     "ranks": lambda: ranks(0),
     "straggler": lambda: ranks(0.02),
     "straggler-backward": lambda: ranks(0, backward=True),
+    "wide-ranks": lambda: ranks(0, model=wide()),
+    "straggler-wide": lambda: ranks(0, backward=True, model=wide()),
     "handed-over": lambda: train(nn.Linear(32, 10), DataLoader(Numbers(), 16, num_workers=workers)),
     "bursts": lambda: train(
         nn.Sequential(nn.Flatten(), nn.Linear(768, 10)), DataLoader(Pictures(0.002), 16, num_workers=workers)),

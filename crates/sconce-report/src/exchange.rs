@@ -3,6 +3,7 @@
 
 use sconce_schema::training::CollectiveTimes;
 
+use crate::stats::median;
 use crate::training::RankReport;
 
 /// Steps that FSDP's exchange was timed of, for its mean to be told.
@@ -91,6 +92,12 @@ fn slower(rank: &RankReport, all: &[RankReport]) -> Option<f64> {
 fn beyond_the_least(rank: &RankReport, all: &[RankReport]) -> Option<f64> {
     let least = others(rank, all).filter_map(exposed).reduce(f64::min)?;
     Some((exposed(rank)? - least).max(0.0))
+}
+
+/// What the other ranks waited at exchanges, in the middle of them, µs. By what this rank waited less, it came
+/// later to them.
+pub(crate) fn others_waited_us(rank: &RankReport, all: &[RankReport]) -> Option<f64> {
+    median(others(rank, all).filter_map(exposed).collect())
 }
 
 /// FSDP's counters: without the run's beginning, as the mean step is, where enough of the rest was timed.

@@ -41,3 +41,4 @@ pub use timeline::Timeline;
 pub use training::{GrowthMetric, GrowthReport, RankReport, SteadyPhases, StepTimeStats};
 pub use verdict::{SkippedRule, Verdict, VerdictSeverity, not_judged_yet};
 pub use verdicts::render_docs_page as verdicts_document;
+pub use words::describe_signal;

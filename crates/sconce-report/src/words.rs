@@ -84,7 +84,8 @@ pub(crate) fn format_count(n: u64, one: &str, many: &str) -> String {
 }
 
 /// A signal's name and meaning on Linux (`signal(7)`), as the end of "the command was …".
-pub(crate) fn describe_signal(number: i32) -> (String, &'static str) {
+#[must_use]
+pub fn describe_signal(number: i32) -> (String, &'static str) {
     let (name, meaning) = match number {
         1 => ("SIGHUP", "ended because its terminal closed"),
         2 => ("SIGINT", "interrupted (Ctrl-C)"),

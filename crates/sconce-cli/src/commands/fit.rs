@@ -1,5 +1,6 @@
 //! `sconce fit`.
 
+mod ended;
 mod failure;
 mod page;
 mod plans;

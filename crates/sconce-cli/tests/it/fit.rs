@@ -218,9 +218,32 @@ fn what_says_nothing_of_training_is_an_error() {
     exit code 3
     -- standard output
     -- standard error
-    error: the command ended with 4, and no process of it imported torch
+    error: the command ended with 4, and no process of it had imported torch
     hint: it must start Python without -I and -E, which hide the probe, and import torch
     ");
+    let mark = r#": >"$SCONCE_FIT/torch"; "#;
+    let said = fit(&["--gpu", "4090", "-q"], &format!("{mark} exit 7"));
+    assert_snapshot!(said, @r"
+    exit code 3
+    -- standard output
+    -- standard error
+    error: the command ended with 7 before its steps were taken, and not by Python's own exit
+    hint: it called `os._exit`, or a process that it started was killed
+    ");
+    let said = fit(&["--gpu", "4090", "-q"], &format!("{mark} kill -SEGV $$"));
+    assert_snapshot!(said, @r"
+    exit code 3
+    -- standard output
+    -- standard error
+    error: the command ended with 139: it, or what it started, was ended by a segmentation fault (SIGSEGV) before its steps were taken
+    hint: `python -X faulthandler` prints the line at which it was
+    ");
+    let said = fit(&["--gpu", "4090", "-q"], &format!("{mark} kill -KILL $$"));
+    assert!(
+        said.contains("was killed (SIGKILL) before its steps were taken"),
+        "{said}"
+    );
+    assert!(said.contains("hint: the kernel"), "{said}");
     let other = r#"{"type":"ValueError","message":"","out-of-memory":false}"#;
     let seen = seen("exit", 1 << 30, 0, other);
     let script =

@@ -83,6 +83,7 @@ impl UsageRow {
 /// What of one run is counted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunUsage {
+    id: String,
     user: String,
     project: String,
     unix_ms: u64,
@@ -129,6 +130,7 @@ impl RunUsage {
                 energy_wh: card.energy.map(|energy| energy.watt_hours),
             });
         Self {
+            id: started.id.clone(),
             user: user.to_owned(),
             project: started.name.clone().unwrap_or_else(folder),
             unix_ms: started.unix_ms,
@@ -185,7 +187,14 @@ pub fn group_usage(
         name: "all".to_owned(),
         ..UsageRow::default()
     };
-    for run in spent {
+    // Floating-point sums hang on their order, which is the runs' own here, not that in which they were read.
+    let mut in_order: Vec<&RunUsage> = spent.iter().collect();
+    in_order.sort_by(|a, b| {
+        let of_a = (a.unix_ms, &a.id, &a.user);
+        let then = of_a.cmp(&(b.unix_ms, &b.id, &b.user));
+        then.then_with(|| a.wall_h.total_cmp(&b.wall_h))
+    });
+    for run in in_order {
         for (name, share, cards) in run.rows(by) {
             let row = rows.entry(name.clone()).or_insert_with(|| UsageRow {
                 name,
@@ -256,6 +265,7 @@ mod tests {
             energy_wh: used_h.map(|hours| hours * 300.0),
         };
         RunUsage {
+            id: format!("{project}-{wall_h}"),
             user: "ada".to_owned(),
             project: project.to_owned(),
             unix_ms: 1_795_221_240_000,
@@ -309,6 +319,31 @@ mod tests {
         assert_eq!(all.cost.unwrap().unknown, 2, "an L4 has no price");
         assert_eq!(all.runs, 3);
         assert_eq!(group_usage(&[], GroupBy::Card, None).1.idle_share(), None);
+    }
+
+    /// Sums of floating-point numbers hang on their order, and records are read by several threads.
+    #[test]
+    fn sums_are_the_same_in_whatever_order_runs_come() {
+        let mut runs: Vec<RunUsage> = (1..40)
+            .map(|n| {
+                let hours = 1.0 / f64::from(n);
+                let cards = [("H100", Some(hours / 3.0)), ("L4", Some(hours / 7.0))];
+                run(if n % 3 == 0 { "a" } else { "b" }, hours, &cards)
+            })
+            .collect();
+        let prices: Prices = "currency = \"EUR\"\ncpu-hour = 0.1\nkwh = 0.3\n"
+            .parse()
+            .unwrap();
+        let sums = |runs: &[RunUsage]| {
+            [GroupBy::User, GroupBy::Project, GroupBy::Card, GroupBy::Day]
+                .map(|by| group_usage(runs, by, Some(&prices)))
+        };
+        let first = sums(&runs);
+        runs.reverse();
+        assert_eq!(sums(&runs), first);
+        runs.rotate_left(17);
+        runs.swap(3, 29);
+        assert_eq!(sums(&runs), first);
     }
 
     #[test]

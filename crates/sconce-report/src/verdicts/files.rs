@@ -21,6 +21,7 @@ pub(crate) const FILES: &[(&str, &str)] = files![
     "fragmentation.toml",
     "idle-card.toml",
     "killed-for-memory.toml",
+    "late-in-backward.toml",
     "launch-bound.toml",
     "memory-grows.toml",
     "memory-pressure.toml",

@@ -222,3 +222,65 @@ fn ranks_of_other_machines_may_be_who_is_waited_for() {
         "{mends}"
     );
 }
+
+/// Ranks that wait so long at exchanges, in steps of some 46 ms.
+fn waiting(exposed_us: &[u64]) -> Made {
+    let world = u32::try_from(exposed_us.len()).expect("few ranks");
+    let ranks = (0..world).zip(exposed_us).map(|(n, us)| {
+        let mut rank = Rank::healthy().of(n, world);
+        rank.exchange = Some(CollectiveTimes {
+            communication_us: Some(us + 2_000),
+            exposed_us: Some(*us),
+            ..CollectiveTimes::default()
+        });
+        rank
+    });
+    Made::of(ranks.collect())
+}
+
+/// Who waits the least came last, which no phase but the backward pass explains.
+#[test]
+fn the_rank_that_others_wait_for_in_its_backward_pass_is_named() {
+    let report = waiting(&[16_000, 15_000, 1_000, 16_500]).report();
+    assert_eq!(rules(&report), ["late-in-backward"]);
+    let late = &report.verdicts[0];
+    assert_eq!(
+        late.title,
+        "rank 2: the other ranks wait for its backward pass 15.0 ms a step, 32 % of it"
+    );
+    assert_eq!(late.weight, VerdictSeverity::Costly);
+    // Little of a step; little of what is waited for; one that comes early.
+    assert_eq!(
+        rules(&waiting(&[9_000, 9_000, 500, 9_000]).report()),
+        [""; 0]
+    );
+    let slow = waiting(&[22_000, 22_000, 12_000, 22_000]).report();
+    assert_eq!(rules(&slow), ["exposed-communication"]);
+    assert_eq!(
+        rules(&waiting(&[16_000, 1_000, 1_000, 1_500]).report()),
+        [""; 0]
+    );
+    let mut apart = waiting(&[16_000, 15_000, 1_000, 16_500]);
+    // It trains with others.
+    apart.ranks[2].group = Some(2);
+    assert_eq!(rules(&apart.report()), ["exposed-communication"]);
+    // Too few steps for what DDP measures of them.
+    let mut short = waiting(&[16_000, 15_000, 1_000, 16_500]);
+    short.steps = 90;
+    assert_eq!(rules(&short.report()), [""; 0]);
+}
+
+/// What is late before its backward pass is told so, and its backward pass by the rest alone.
+#[test]
+fn a_rank_that_is_late_in_two_phases_is_told_both() {
+    let mut made = waiting(&[42_000, 1_000]);
+    made.ranks[0].phases.backward_us += 40_000;
+    made.ranks[1].phases.backward_us += 20_000;
+    made.ranks[1].phases.other_us += 20_000;
+    let report = made.report();
+    assert_eq!(rules(&report), ["late-in-backward", "straggler"]);
+    assert!(report.verdicts[0].title.contains("21.0 ms a step"));
+    assert!(report.verdicts[1].title.contains("by 20.0 ms a step"));
+    made.ranks[0].exchange.as_mut().unwrap().exposed_us = Some(22_000);
+    assert_eq!(rules(&made.report()), ["straggler"]);
+}

@@ -94,6 +94,44 @@ fn what_to_change_depends_on_what_is_set() {
     assert!(mends(8, 263_000_000).contains("CPU limit of 8 is used up: give it more (`--cpus`)"));
 }
 
+/// Batches stand ready, and taking one takes 35 ms: of what the machine's others leave of the CPUs, or of its size.
+#[test]
+fn handing_over_is_no_matter_of_milliseconds() {
+    let mends = |cores: f64, change: &dyn Fn(&mut Made)| {
+        let mut made = starved();
+        made.ranks[0].empty = 1;
+        change(&mut made);
+        let wall_us = made.report().wall_us as f64;
+        made.last.cpu_us = Some((wall_us * cores) as u64);
+        let report = made.report();
+        assert_eq!(rules(&report), ["starved-by-data"]);
+        report.verdicts[0].mends.join("\n")
+    };
+    let advised = |mends: String| {
+        assert!(mends.contains("hand over less"), "{mends}");
+        mends.contains("`num_workers=0`")
+    };
+    // The workers compute for less of the time than is waited: 43 %.
+    assert!(advised(mends(0.3, &|_| {})));
+    assert!(advised(mends(1.3, &|_| {})));
+    // They compute for longer, which the process that trains would do itself; or wait for disks.
+    assert!(!advised(mends(1.6, &|_| {})));
+    assert!(!advised(mends(6.0, &|_| {})));
+    let disks = |made: &mut Made| {
+        made.last.pressure = Some(Pressure {
+            io_some_us: Some(10_000_000),
+            ..Pressure::default()
+        });
+    };
+    assert!(!advised(mends(0.3, &disks)));
+    // A batch that is taken in 3 ms is small, whatever computes beside.
+    let small = |made: &mut Made| {
+        let phases = &mut made.ranks[0].phases;
+        (phases.data_us, phases.forward_us, phases.backward_us) = (3_000, 2_000, 3_000);
+    };
+    assert!(advised(mends(6.0, &small)));
+}
+
 /// Without a limit there is none to be raised, and CPUs that others keep busy are not the run's.
 #[test]
 fn who_keeps_the_cpus_busy_is_told_apart() {

@@ -6,6 +6,7 @@ use sconce_memory::forecast::{
 };
 use sconce_schema::{Bytes, Hint, exit};
 
+use super::ended::SignalledEnd;
 use super::text;
 use super::trial::TrialOutput;
 use crate::commands::memory::words::format_count;
@@ -15,8 +16,14 @@ use crate::commands::memory::words::format_count;
 pub(super) enum FitError {
     #[error("no card was named, and this machine has none that is known")]
     NoCards,
-    #[error("the command ended with {code}, and no process of it imported torch")]
-    NothingSeen { code: u8 },
+    #[error("the command ended with {code}, and no process of it had imported torch")]
+    NoTorch { code: u8 },
+    #[error(
+        "the command ended with {code} before its steps were taken, and not by Python's own exit"
+    )]
+    NoExitHandlers { code: u8 },
+    #[error("the command ended with {}: it, or what it started, was {} {}", .0.code, .0.describe_signal(), .0.describe_progress())]
+    Signalled(SignalledEnd),
     #[error("the command failed by itself after {}, with {kind}", format_count(*.steps as u64, "optimizer step"))]
     Failed {
         steps: usize,
@@ -60,9 +67,13 @@ impl Hint for FitError {
     fn hint(&self) -> Option<String> {
         Some(match self {
             Self::NoCards => "name one: --gpu h100, or --gpu \"RTX 3070\"".to_owned(),
-            Self::NothingSeen { .. } => "it must start Python without -I and -E, which hide the \
+            Self::NoTorch { .. } => "it must start Python without -I and -E, which hide the \
                  probe, and import torch"
                 .to_owned(),
+            Self::NoExitHandlers { .. } => "it called `os._exit`, or a process that it started \
+                 was killed"
+                .to_owned(),
+            Self::Signalled(end) => return end.hint(),
             Self::Failed { unknown, .. } if !unknown.is_empty() => format!(
                 "what the virtual card does not know may be the reason: {}",
                 unknown.join(", ")

@@ -15,7 +15,7 @@ use sconce_memory::snapshot::{self, Snapshot, SnapshotLimits};
 use sconce_schema::Bytes;
 
 use super::FitArgs;
-use super::failure::FitError;
+use super::ended::explain_silence;
 use super::server::ForkServer;
 use crate::args::{GlobalArgs, RunFlags};
 use crate::commands::run::{self, TrialRun};
@@ -108,8 +108,9 @@ impl TrialOutput {
                 code,
             }),
             None => {
+                let why = explain_silence(&folder, code);
                 let _ = fs::remove_dir_all(&folder);
-                Err(FitError::NothingSeen { code }.into())
+                Err(why.into())
             }
         }
     }

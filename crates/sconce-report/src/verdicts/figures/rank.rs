@@ -3,7 +3,9 @@
 use sconce_schema::Bytes;
 
 use super::{FigureSet, RuleSubject, kept, of, run};
-use crate::exchange::{CollectiveWaits, a_step, fsdp_counters, missing_rank_count, own_of};
+use crate::exchange::{
+    CollectiveWaits, a_step, fsdp_counters, missing_rank_count, others_waited_us, own_of,
+};
 use crate::model::{GpuReport, RunReport};
 use crate::stats::median;
 use crate::training::{GrowthMetric, RankReport};
@@ -29,6 +31,7 @@ pub(super) fn compute_figures(run: &FigureSet, rank: &RankReport, report: &RunRe
     card(it, rank, report);
     exchange(it, rank, &report.training);
     behind(it, rank, &report.training);
+    late(it, rank, &report.training);
     figures
 }
 
@@ -81,6 +84,7 @@ fn loader(it: &mut FigureSet, rank: &RankReport) {
             data.zip(per_step).and_then(|(data, n)| of(data, n)),
         );
     }
+    it.flag("quick-to-load", is_quick_to_load(it));
     let setup = rank.setup.as_ref().and_then(|setup| setup.loader.as_ref());
     it.text("wait", Some(wait(it, setup.map(|loader| loader.workers))));
     if let Some(loader) = setup {
@@ -130,6 +134,31 @@ fn wait(it: &FigureSet, workers: Option<u32>) -> &'static str {
         Some(0) if less("batch-time", HANDED_OVER_US) => "quick",
         Some(workers @ 1..) if less("empty-share", 0.5 / f64::from(workers)) => "handing over",
         _ => "loading",
+    }
+}
+
+/// A batch that takes less to be taken from a worker is a small one, however many CPUs the run uses, µs.
+const SMALL_BATCH_US: f64 = 5_000.0;
+
+/// Whether the process that trains would load a batch in less time than it takes to take one from a worker.
+///
+/// What the run computes beyond one CPU a process that trains is its workers' work, packing included. Where that
+/// is a smaller share of the time than the wait is, loading is; on a busy machine the wait may then be
+/// of any length. What workers spend waiting for a disk is no work, and the process would wait for it itself.
+fn is_quick_to_load(it: &FigureSet) -> Option<bool> {
+    let number = |name: &str| it.get(name).and_then(super::FigureValue::as_number);
+    let per_rank = number("cores-used")
+        .zip(number("ranks"))
+        .and_then(|(cores, ranks)| of(cores, ranks));
+    let little_work = per_rank
+        .zip(number("data-share"))
+        .map(|(cores, waited)| cores - 1.0 < waited);
+    let reads = number("io-stall-share").is_some_and(|share| share >= 0.1);
+    let small = number("batch-time").map(|time| time < SMALL_BATCH_US);
+    match (small, little_work) {
+        (Some(true), _) => Some(true),
+        (_, Some(little)) => Some(little && !reads),
+        (small, None) => small,
     }
 }
 
@@ -296,6 +325,22 @@ fn behind(it: &mut FigureSet, rank: &RankReport, all: &[RankReport]) {
         );
         it.time("behind-phase-time", Some(us.max(0.0)));
     }
+}
+
+/// What makes the others wait at exchanges and is in no phase but the backward pass, of which no figure tells
+/// whose time is whose.
+fn late(it: &mut FigureSet, rank: &RankReport, all: &[RankReport]) {
+    let number = |it: &FigureSet, name: &str| it.get(name).and_then(super::FigureValue::as_number);
+    let (Some(others), Some(own)) = (others_waited_us(rank, all), number(it, "exposed-all")) else {
+        return;
+    };
+    let behind = number(it, "behind").unwrap_or(0.0);
+    let late = (others - own - behind).max(0.0);
+    it.time("others-wait", Some(others));
+    it.time("late", Some(late));
+    it.share("late-wait-share", of(late, others));
+    let share = rank.mean_step().and_then(|step| of(late, step));
+    it.share("late-share", share.map(|share| share.min(1.0)));
 }
 
 /// One subject for each figure that was watched.
