@@ -10,7 +10,6 @@ It is only laid where SCONCE_FIT_VALUES is set: the trial that is told of is wat
 """
 
 import ctypes
-import itertools
 import os
 import threading
 
@@ -31,10 +30,11 @@ KEY = "CUDA"
 LARGEST_BYTE = 127
 # Steps of a trial until its pattern begins anew.
 STEPS_IN_PATTERN = 3
-# In which of the steps of two trials a place is told something: for any two of these sets there is a step that has
-# both, one that has the first alone, one that has the second alone, and one that has none (the three others of six,
-# beside the one that all share). The first changes from each step to the next.
-CODES = [{1, *others} for others in itertools.combinations((3, 4, 0, 2, 5), 2)]
+# In which of the steps of two trials (0 to 2, 3 to 5) a place is told something, counted from the first in which it
+# reads. Of any two of these sets each has a step that the other has not; of the first six also where a place reads
+# twice only, as after the optimizer's step. That both or neither are told something is tried by other patterns.
+# The first place is told it once after a step without, once before one, and twice in a row.
+CODES = [{1, 2, 3}, {0, 4, 5}, {0, 1, 5}, {2, 3, 4}, {0, 2, 3}, {1, 4, 5}, {0, 2, 5}, {1, 2, 5}, {2, 3, 5}, {2, 4, 5}]
 
 
 class Pattern:
@@ -44,15 +44,15 @@ class Pattern:
         self.varies = name.startswith("varied")
         self.is_constant = name == "always"
         self.first_step = STEPS_IN_PATTERN if name == "varied-again" else 0
-        # The code of each place, by when it first read.
-        self.codes = {}
+        # The code of each place, by when it first read, and that step.
+        self.places = {}
 
     def tells(self, place, step):
         """Whether a place (any key) is told something in a step, counted from 0."""
         if not self.varies:
             return self.is_constant or step % 2 == 0
-        code = CODES[self.codes.setdefault(place, len(self.codes)) % len(CODES)]
-        return self.first_step + step % STEPS_IN_PATTERN in code
+        number, first = self.places.setdefault(place, (len(self.places), step))
+        return self.first_step + (step - first) % STEPS_IN_PATTERN in CODES[number % len(CODES)]
 
 
 class Answers:
