@@ -10,6 +10,7 @@ use sconce_schema::Hint;
 use sconce_store::StoreError;
 
 use crate::file_action::FileAction;
+use crate::own_folders::WritableSource;
 
 /// An expected failure of any stage, on its way to the terminal.
 #[derive(Debug)]
@@ -89,13 +90,15 @@ pub(crate) enum CliError {
     NoSpec { path: std::path::PathBuf },
     #[error("{} is no regular file, which a spec is", path.display())]
     NoSpecFile { path: std::path::PathBuf },
-    #[error("{} {} is {own} ({}), or {own} is in it: a run could {}", if *is_project { "the project's folder" } else { "the mounted folder" }, path.display(), folder.display(), own.write_risk())]
+    #[error("{mounted} {conflict}: a run could {}", conflict.own.write_risk())]
     OwnFolder {
-        /// Whether it is mounted because it is the project's.
-        is_project: bool,
-        own: crate::own_folders::ProtectedDirectory,
-        folder: std::path::PathBuf,
-        path: std::path::PathBuf,
+        mounted: crate::own_folders::WritableSource,
+        conflict: crate::own_folders::OwnFolderConflict,
+    },
+    #[error("`{name}` in [build] files {conflict}: the image would {}", conflict.own.packing_risk())]
+    PackedOwnFolder {
+        name: String,
+        conflict: crate::own_folders::OwnFolderConflict,
     },
     #[error("{}", path.display())]
     Spec {
@@ -246,18 +249,25 @@ impl Hint for CliError {
             Self::NoSpecFile { .. } => {
                 "write it to a file in a folder of its own: its lock lies beside it".to_owned()
             }
-            Self::OwnFolder {
-                is_project, own, ..
-            } => match is_project {
-                true => format!(
-                    "move sconce.toml and the project's files into a folder of their own; or {}",
-                    own.relocation_hint()
-                ),
-                false => format!(
-                    "mount it read-only (SOURCE:TARGET:ro), or a folder beside {own}; or {}",
-                    own.relocation_hint()
-                ),
-            },
+            Self::OwnFolder { mounted, conflict } => {
+                let own = conflict.own;
+                let elsewhere = own.relocation_hint();
+                match mounted {
+                    WritableSource::Project(_) => format!(
+                        "move sconce.toml and the project's files into a folder of their own; or {elsewhere}"
+                    ),
+                    WritableSource::Folder(_) => format!(
+                        "mount it read-only (SOURCE:TARGET:ro), or a folder beside {own}; or {elsewhere}"
+                    ),
+                    WritableSource::File(_) => {
+                        format!("mount it read-only (SOURCE:TARGET:ro); or {elsewhere}")
+                    }
+                }
+            }
+            Self::PackedOwnFolder { conflict, .. } => {
+                let elsewhere = conflict.own.relocation_hint();
+                format!("name the project's files and folders alone; or {elsewhere}")
+            }
             Self::Spec { source, .. } => return source.hint(),
             Self::Lock { source, .. } => return source.hint(),
             Self::Policy { source, .. } => return source.hint(),
@@ -380,6 +390,7 @@ impl Hint for CliError {
             Self::NoSpec { .. }
             | Self::NoSpecFile { .. }
             | Self::OwnFolder { .. }
+            | Self::PackedOwnFolder { .. }
             | Self::Spec { .. }
             | Self::Snapshot { .. }
             | Self::Lock { .. }
