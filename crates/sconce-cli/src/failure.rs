@@ -4,6 +4,7 @@
 use std::error::Error;
 use std::fmt::Write as _;
 
+use sconce_base::input::UnusableInput;
 use sconce_base::secrets;
 use sconce_image::AssembleError;
 use sconce_schema::Hint;
@@ -146,6 +147,8 @@ pub(crate) enum CliError {
     },
     #[error("only the machine's owner serves leases")]
     NotRoot,
+    #[error("{} is empty, and a lock is not", path.display())]
+    EmptyLock { path: std::path::PathBuf },
     #[error("there is no lock at {}", path.display())]
     NoLock { path: std::path::PathBuf },
     #[error("{}", path.display())]
@@ -240,6 +243,18 @@ pub(crate) enum CliError {
     Offline { missing: Vec<String> },
 }
 
+impl CliError {
+    /// For `map_err` after a file that was to be read.
+    pub(crate) fn unreadable(path: &std::path::Path) -> impl Fn(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File {
+            action: FileAction::Read,
+            path: path.clone(),
+            source,
+        }
+    }
+}
+
 impl Hint for CliError {
     fn hint(&self) -> Option<String> {
         Some(match self {
@@ -282,6 +297,9 @@ impl Hint for CliError {
             Self::NoTables { .. } => "leave --table out: everything is exported".to_owned(),
             Self::NoTerminal => "`sconce report` prints what a run is doing".to_owned(),
             Self::NoLock { .. } => "`sconce lock` makes one".to_owned(),
+            Self::EmptyLock { .. } => {
+                "`sconce lock` writes a new one over it; or take the old one back".to_owned()
+            }
             Self::SquashfsOf => {
                 "push the image: enroot and apptainer import it from a registry".to_owned()
             }
@@ -355,10 +373,8 @@ impl Hint for CliError {
                 "an address of this machine, and a port of 1024 or more".to_owned()
             }
             Self::WeakToken { .. } => "16 or more letters, digits, - and _".to_owned(),
-            Self::File { .. }
-            | Self::Prices { .. }
-            | Self::Config { .. }
-            | Self::Variable { .. } => return None,
+            Self::File { source, .. } => return Some(UnusableInput::of(source)?.hint().to_owned()),
+            Self::Prices { .. } | Self::Config { .. } | Self::Variable { .. } => return None,
         })
     }
 
@@ -399,6 +415,7 @@ impl Hint for CliError {
             | Self::Policy { .. }
             | Self::NotRoot
             | Self::NoLock { .. }
+            | Self::EmptyLock { .. }
             | Self::Logins { .. }
             | Self::NoPackages { .. }
             | Self::Facts { .. }

@@ -2,6 +2,9 @@
 //! the reader's wish, not an error.
 
 use std::io::{IsTerminal as _, Write};
+use std::path::Path;
+
+use sconce_base::text::to_printable;
 
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
@@ -67,4 +70,11 @@ pub(crate) fn log_line(text: &str) {
 /// An error.
 pub(crate) fn print_error(text: &str) {
     print_message(text);
+}
+/// Says that a file that is to be read is a FIFO to which nobody writes yet.
+pub(crate) fn tell_fifo_wait(path: &Path) {
+    let name = to_printable(&path.to_string_lossy(), 200);
+    print_message(&format!(
+        "waiting for somebody to write to {name}, which is a FIFO"
+    ));
 }
