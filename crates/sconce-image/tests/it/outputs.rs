@@ -139,6 +139,8 @@ fn a_layout_is_written_into_its_folder() {
     }
 }
 
+type Shipper<'a> = dyn Fn(&LocalImage) -> Result<(), layout::LayoutError> + 'a;
+
 const LAYER: &[u8] = b"bytes of a layer";
 
 #[test]
@@ -182,7 +184,7 @@ fn a_blob_that_is_not_what_its_name_says_is_not_shipped() {
     let store = Store::open(&folder.path().join("store")).unwrap();
     let own = |bytes: &[u8]| store.find_blob(&Digest::hash_bytes(bytes).0);
     let at = |name: &str| folder.path().join(name);
-    let shippers: [&dyn Fn(&LocalImage) -> Result<(), layout::LayoutError>; 3] = [
+    let shippers: [&Shipper<'_>; 3] = [
         &|image| layout::write_folder(image, None, &store, &at("layout")),
         &|image| {
             let output = to(&at("tar"), OutputForm::Binary);
