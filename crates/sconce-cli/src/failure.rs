@@ -4,12 +4,14 @@
 use std::error::Error;
 use std::fmt::Write as _;
 
+use sconce_base::input::UnusableInput;
 use sconce_base::secrets;
 use sconce_image::AssembleError;
 use sconce_schema::Hint;
 use sconce_store::StoreError;
 
 use crate::file_action::FileAction;
+use crate::own_folders::WritableSource;
 
 /// An expected failure of any stage, on its way to the terminal.
 #[derive(Debug)]
@@ -89,13 +91,15 @@ pub(crate) enum CliError {
     NoSpec { path: std::path::PathBuf },
     #[error("{} is no regular file, which a spec is", path.display())]
     NoSpecFile { path: std::path::PathBuf },
-    #[error("{} {} is {own} ({}), or {own} is in it: a run could {}", if *is_project { "the project's folder" } else { "the mounted folder" }, path.display(), folder.display(), own.write_risk())]
+    #[error("{mounted} {conflict}: a run could {}", conflict.own.write_risk())]
     OwnFolder {
-        /// Whether it is mounted because it is the project's.
-        is_project: bool,
-        own: crate::own_folders::ProtectedDirectory,
-        folder: std::path::PathBuf,
-        path: std::path::PathBuf,
+        mounted: crate::own_folders::WritableSource,
+        conflict: crate::own_folders::OwnFolderConflict,
+    },
+    #[error("`{name}` in [build] files {conflict}: the image would {}", conflict.own.packing_risk())]
+    PackedOwnFolder {
+        name: String,
+        conflict: crate::own_folders::OwnFolderConflict,
     },
     #[error("{}", path.display())]
     Spec {
@@ -143,6 +147,8 @@ pub(crate) enum CliError {
     },
     #[error("only the machine's owner serves leases")]
     NotRoot,
+    #[error("{} is empty, and a lock is not", path.display())]
+    EmptyLock { path: std::path::PathBuf },
     #[error("there is no lock at {}", path.display())]
     NoLock { path: std::path::PathBuf },
     #[error("{}", path.display())]
@@ -237,6 +243,18 @@ pub(crate) enum CliError {
     Offline { missing: Vec<String> },
 }
 
+impl CliError {
+    /// For `map_err` after a file that was to be read.
+    pub(crate) fn unreadable(path: &std::path::Path) -> impl Fn(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File {
+            action: FileAction::Read,
+            path: path.clone(),
+            source,
+        }
+    }
+}
+
 impl Hint for CliError {
     fn hint(&self) -> Option<String> {
         Some(match self {
@@ -246,18 +264,25 @@ impl Hint for CliError {
             Self::NoSpecFile { .. } => {
                 "write it to a file in a folder of its own: its lock lies beside it".to_owned()
             }
-            Self::OwnFolder {
-                is_project, own, ..
-            } => match is_project {
-                true => format!(
-                    "move sconce.toml and the project's files into a folder of their own; or {}",
-                    own.relocation_hint()
-                ),
-                false => format!(
-                    "mount it read-only (SOURCE:TARGET:ro), or a folder beside {own}; or {}",
-                    own.relocation_hint()
-                ),
-            },
+            Self::OwnFolder { mounted, conflict } => {
+                let own = conflict.own;
+                let elsewhere = own.relocation_hint();
+                match mounted {
+                    WritableSource::Project(_) => format!(
+                        "move sconce.toml and the project's files into a folder of their own; or {elsewhere}"
+                    ),
+                    WritableSource::Folder(_) => format!(
+                        "mount it read-only (SOURCE:TARGET:ro), or a folder beside {own}; or {elsewhere}"
+                    ),
+                    WritableSource::File(_) => {
+                        format!("mount it read-only (SOURCE:TARGET:ro); or {elsewhere}")
+                    }
+                }
+            }
+            Self::PackedOwnFolder { conflict, .. } => {
+                let elsewhere = conflict.own.relocation_hint();
+                format!("name the project's files and folders alone; or {elsewhere}")
+            }
             Self::Spec { source, .. } => return source.hint(),
             Self::Lock { source, .. } => return source.hint(),
             Self::Policy { source, .. } => return source.hint(),
@@ -272,6 +297,9 @@ impl Hint for CliError {
             Self::NoTables { .. } => "leave --table out: everything is exported".to_owned(),
             Self::NoTerminal => "`sconce report` prints what a run is doing".to_owned(),
             Self::NoLock { .. } => "`sconce lock` makes one".to_owned(),
+            Self::EmptyLock { .. } => {
+                "`sconce lock` writes a new one over it; or take the old one back".to_owned()
+            }
             Self::SquashfsOf => {
                 "push the image: enroot and apptainer import it from a registry".to_owned()
             }
@@ -345,10 +373,8 @@ impl Hint for CliError {
                 "an address of this machine, and a port of 1024 or more".to_owned()
             }
             Self::WeakToken { .. } => "16 or more letters, digits, - and _".to_owned(),
-            Self::File { .. }
-            | Self::Prices { .. }
-            | Self::Config { .. }
-            | Self::Variable { .. } => return None,
+            Self::File { source, .. } => return Some(UnusableInput::of(source)?.hint().to_owned()),
+            Self::Prices { .. } | Self::Config { .. } | Self::Variable { .. } => return None,
         })
     }
 
@@ -380,6 +406,7 @@ impl Hint for CliError {
             Self::NoSpec { .. }
             | Self::NoSpecFile { .. }
             | Self::OwnFolder { .. }
+            | Self::PackedOwnFolder { .. }
             | Self::Spec { .. }
             | Self::Snapshot { .. }
             | Self::Lock { .. }
@@ -388,6 +415,7 @@ impl Hint for CliError {
             | Self::Policy { .. }
             | Self::NotRoot
             | Self::NoLock { .. }
+            | Self::EmptyLock { .. }
             | Self::Logins { .. }
             | Self::NoPackages { .. }
             | Self::Facts { .. }

@@ -1,6 +1,5 @@
 //! The machines that something is judged for: this one, cards by name, saved facts.
 
-use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,7 +14,7 @@ use sconce_schema::{Bytes, HostFacts};
 use serde::de::Error as _;
 
 use crate::failure::{CliError, Result};
-use crate::file_action::FileAction;
+use crate::input;
 use crate::output;
 use crate::worker::{self, DriverLibrary, WorkerTask};
 
@@ -99,17 +98,13 @@ pub(crate) fn read_local_facts(store: Option<&Path>, env: &Env) -> HostFacts {
 
 /// Facts from a file: of one machine, or a list of several.
 fn saved(path: &Path) -> Result<Vec<HostFacts>> {
-    let file = |source| CliError::File {
-        action: FileAction::Read,
-        path: path.to_owned(),
-        source,
-    };
+    let file = CliError::unreadable(path);
     let mut text = Vec::new();
-    let source = File::open(path).map_err(file)?;
+    let source = input::open_stream(path, output::tell_fifo_wait).map_err(&file)?;
     source
         .take(MOST_FACTS_BYTES + 1)
         .read_to_end(&mut text)
-        .map_err(file)?;
+        .map_err(&file)?;
     let wrong = |source| CliError::Facts {
         path: path.to_owned(),
         source,

@@ -1,43 +1,62 @@
 //! Files that somebody else wrote, or named by mistake: read whole, up to a size.
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 
+use sconce_base::input::{self, InputFile};
 use sconce_schema::Bytes;
+
+/// Says that a FIFO is waited for until somebody writes to it.
+pub(crate) type WaitMessage = fn(&Path);
 
 /// More than any spec, lock, list of packages, key or configuration has: a lock of a thousand wheels
 /// has less than 1 MiB.
 const MOST: Bytes = Bytes::from_mib(64);
 
-/// The bytes of a file.
+/// The bytes of a regular file.
 ///
 /// # Errors
-/// It cannot be read, or is larger than [`MOST`]: `/dev/zero` has no end.
+/// It cannot be read, is another thing than a regular file, or is larger than [`MOST`].
 pub(crate) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
-    up_to(path, MOST)
+    input::read_regular(path, MOST)
 }
 
-/// The text of a file.
+/// The text of a regular file.
 ///
 /// # Errors
 /// Those of [`read_bytes`], and what is no UTF-8.
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
-    let wrong = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-    String::from_utf8(read_bytes(path)?).map_err(|error| wrong(error.utf8_error()))
+    decode(read_bytes(path)?)
 }
 
-fn up_to(path: &Path, most: Bytes) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    // One more, to tell what ends there from what goes on.
-    File::open(path)?
-        .take(most.0.saturating_add(1))
-        .read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most.0 {
-        let text = format!("it is larger than {most}, as no such file is");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
-    }
-    Ok(bytes)
+/// As [`read_bytes`], also of a FIFO, which `<(command)` of a shell is: for keys, tokens and other files that
+/// are read once.
+///
+/// # Errors
+/// Those of [`open_stream`], and [`MOST`] bytes are not all.
+pub(crate) fn read_stream_bytes(path: &Path, tell_wait: WaitMessage) -> io::Result<Vec<u8>> {
+    input::read_up_to(open_stream(path, tell_wait)?, MOST)
+}
+
+/// The text of [`read_stream_bytes`].
+///
+/// # Errors
+/// Those of [`read_stream_bytes`], and what is no UTF-8.
+pub(crate) fn read_stream_text(path: &Path, tell_wait: WaitMessage) -> io::Result<String> {
+    decode(read_stream_bytes(path, tell_wait)?)
+}
+
+/// Opens a regular file, or a FIFO, whose writer is waited for.
+///
+/// # Errors
+/// What the system says; a device has no end.
+pub(crate) fn open_stream(path: &Path, tell_wait: WaitMessage) -> io::Result<InputFile> {
+    input::open_stream(path, &|| tell_wait(path))
+}
+
+fn decode(bytes: Vec<u8>) -> io::Result<String> {
+    let wrong = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+    String::from_utf8(bytes).map_err(|error| wrong(error.utf8_error()))
 }
 
 #[cfg(test)]
@@ -45,22 +64,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_has_an_end() {
+    fn what_is_no_text_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
-        std::fs::write(&path, "12345").unwrap();
-        assert_eq!(up_to(&path, Bytes(5)).unwrap(), b"12345");
-        let error = up_to(&path, Bytes(4)).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "it is larger than 4 B, as no such file is"
-        );
-        let error = up_to(Path::new("/dev/zero"), Bytes(4096)).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
         std::fs::write(&path, b"\xff").unwrap();
-        assert_eq!(
-            read_text(&path).unwrap_err().kind(),
-            io::ErrorKind::InvalidData
-        );
+        let streamed = read_stream_text(&path, |_| {});
+        for read in [read_text(&path), streamed] {
+            assert_eq!(read.unwrap_err().kind(), io::ErrorKind::InvalidData);
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::io::{IsTerminal as _, Write};
 use std::path::Path;
 
 use sconce_base::output::BlockingWriter;
+use sconce_base::text::to_printable;
 
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
@@ -79,4 +80,12 @@ pub(crate) fn format_path(path: &Path) -> String {
         false => c,
     };
     path.to_string_lossy().chars().map(tame).collect()
+}
+
+/// Says that a file that is to be read is a FIFO to which nobody writes yet.
+pub(crate) fn tell_fifo_wait(path: &Path) {
+    let name = to_printable(&path.to_string_lossy(), 200);
+    print_message(&format!(
+        "waiting for somebody to write to {name}, which is a FIFO"
+    ));
 }

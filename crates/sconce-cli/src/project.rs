@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use sconce_base::input::UnusableInput;
 use sconce_schema::Sha256;
 use sconce_schema::lock::Lock;
 use sconce_schema::spec::{FILE_NAME, Spec};
@@ -37,16 +38,12 @@ impl Project {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(CliError::NoSpec { path: file }.into());
             }
-            other => other.map_err(|source| CliError::File {
-                action: FileAction::Read,
-                path: file.clone(),
-                source,
-            })?,
+            // `/dev/null` would be an empty spec, and have its lock in /dev.
+            Err(error) if is_no_file(&error) => {
+                return Err(CliError::NoSpecFile { path: file }.into());
+            }
+            other => other.map_err(CliError::unreadable(&file))?,
         };
-        // `/dev/null` would be an empty spec, and have its lock in /dev.
-        if !file.is_file() {
-            return Err(CliError::NoSpecFile { path: file }.into());
-        }
         let spec = Spec::parse(&text).map_err(|source| CliError::Spec {
             path: file.clone(),
             source,
@@ -77,6 +74,15 @@ impl Project {
         self.file.with_extension("lock")
     }
 
+    /// Its lock, if it has one, for who writes a new one in any case: an empty file is none.
+    pub(crate) fn load_lock_to_replace(&self) -> Result<Option<Lock>> {
+        let path = self.lock_file();
+        match path.metadata() {
+            Ok(meta) if meta.is_file() && meta.len() == 0 => Ok(None),
+            _ => self.load_lock(),
+        }
+    }
+
     /// Its lock, if it has one.
     pub(crate) fn load_lock(&self) -> Result<Option<Lock>> {
         let path = self.lock_file();
@@ -102,11 +108,13 @@ pub(crate) fn source_files(file: &Path, spec: &Spec) -> Vec<PathBuf> {
 
 /// The lock in a file.
 pub(crate) fn read_lock(path: &Path) -> Result<Lock> {
-    let text = input::read_text(path).map_err(|source| CliError::File {
-        action: FileAction::Read,
-        path: path.to_owned(),
-        source,
-    })?;
+    let text = input::read_text(path).map_err(CliError::unreadable(path))?;
+    if text.trim().is_empty() {
+        return Err(CliError::EmptyLock {
+            path: path.to_owned(),
+        }
+        .into());
+    }
     Lock::parse(&text).map_err(|source| {
         CliError::Lock {
             path: path.to_owned(),
@@ -116,6 +124,12 @@ pub(crate) fn read_lock(path: &Path) -> Result<Lock> {
     })
 }
 
+/// Whether a file could not be read because it is a device, a FIFO or a folder.
+fn is_no_file(error: &std::io::Error) -> bool {
+    let is_other = matches!(UnusableInput::of(error), Some(UnusableInput::NotRegular(_)));
+    is_other || error.kind() == std::io::ErrorKind::IsADirectory
+}
+
 /// Whether a path is a lock's by its name.
 pub(crate) fn is_lock(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "lock") && !path.is_dir()
@@ -123,14 +137,7 @@ pub(crate) fn is_lock(path: &Path) -> bool {
 
 fn read_beside(folder: &Path, name: &str) -> Result<String> {
     let path = folder.join(name);
-    input::read_text(&path).map_err(|source| {
-        CliError::File {
-            action: FileAction::Read,
-            path,
-            source,
-        }
-        .into()
-    })
+    Ok(input::read_text(&path).map_err(CliError::unreadable(&path))?)
 }
 
 fn inputs(spec: &Spec, folder: &Path) -> Result<Sha256> {

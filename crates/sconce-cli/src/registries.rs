@@ -15,7 +15,9 @@ use sconce_registry::{
 use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
+use crate::input;
 use crate::network;
+use crate::output;
 use crate::places::{self, SconceDirs};
 
 /// How long a credential helper may take; one may ask its user.
@@ -104,14 +106,8 @@ pub(crate) fn check_local(names: &[String], latest: bool) -> Result<()> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
-    crate::input::read_bytes(path).map_err(|source| {
-        CliError::File {
-            action: FileAction::Read,
-            path: path.to_owned(),
-            source,
-        }
-        .into()
-    })
+    Ok(input::read_stream_bytes(path, output::tell_fifo_wait)
+        .map_err(CliError::unreadable(path))?)
 }
 
 /// The private key in a file, opened with its password.

@@ -4,6 +4,7 @@
 //! The layers in it are plain archives: Docker Engine before 23 knows no zstd, and plain bytes are
 //! written faster than gzip. The image's id is the digest of its configuration, as everywhere.
 
+use std::fs;
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::mpsc::sync_channel;
@@ -14,8 +15,8 @@ use sconce_schema::Progress;
 use sconce_store::Store;
 use serde::Serialize;
 
-use crate::layer::{put_file, unpacked, write_end_of_archive, write_padding};
-use crate::layout::{LayoutError, io_error};
+use crate::layer::{HashedBlob, decompress, put_file, write_end_of_archive, write_padding};
+use crate::layout::{LayoutError, check_digest, io_error, unreadable_blob};
 use crate::local::LocalImage;
 use sconce_oci as oci;
 use sconce_oci::Digest;
@@ -89,14 +90,11 @@ pub fn send_archive(
             .and_then(|layer| layer.unpacked_bytes);
         // An image from elsewhere does not say how large its archives are; a tar header must.
         let count = || {
-            let mut archive = unpacked(blob, &layer.media_type)?;
+            let mut archive = decompress(fs::File::open(blob)?, &layer.media_type)?;
             io::copy(&mut archive, &mut io::sink())
         };
-        sizes.push(
-            known
-                .map_or_else(count, Ok)
-                .map_err(io_error("read", blob))?,
-        );
+        let size = known.map_or_else(count, Ok);
+        sizes.push(size.map_err(|source| unreadable_blob(layer, blob, store, source))?);
     }
     progress.stage("export", Some(sizes.iter().sum()));
     let write = |source| LayoutError::File {
@@ -122,11 +120,15 @@ pub fn send_archive(
         written.push(*diff_id);
         put_file(&name, *size, out).map_err(write)?;
         let told = |bytes| progress.advance(&name, bytes);
-        let archive = unpacked(blob, &layer.media_type).map_err(io_error("read", blob))?;
+        let unreadable = |source| unreadable_blob(layer, blob, store, source);
+        let mut bytes = HashedBlob::open(blob).map_err(io_error("read", blob))?;
+        let archive = decompress(&mut bytes, &layer.media_type).map_err(unreadable)?;
         let copied = copy(archive, out, told).map_err(|error| match error {
-            Side::Read(source) => io_error("read", blob)(source),
+            Side::Read(source) => unreadable(source),
             Side::Write(source) => write(source),
         })?;
+        let found = bytes.finish_digest().map_err(io_error("read", blob))?;
+        check_digest(layer, found, store)?;
         if copied != *size {
             return Err(io_error("read", blob)(io::ErrorKind::UnexpectedEof.into()));
         }
@@ -144,7 +146,7 @@ enum Side {
 
 /// Copies on two threads: one decompresses, one writes.
 fn copy(
-    mut from: Box<dyn Read + Send>,
+    mut from: Box<dyn Read + Send + '_>,
     to: &mut impl Write,
     told: impl Fn(u64),
 ) -> Result<u64, Side> {

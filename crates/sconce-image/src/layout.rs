@@ -2,15 +2,17 @@
 //! specification, "Image Layout").
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use sconce_base::direct::DirectReader;
 use sconce_base::output::{
     DirectoryDestination, OutputDestination, OutputDirectory, OutputError, OutputFile, OutputForm,
 };
-use sconce_schema::{Hint, Progress, exit};
-use sconce_store::Store;
+use sconce_schema::{Hint, Progress, Sha256, exit};
+use sconce_store::{Store, StoreError};
+use sha2::Digest as _;
 
 use crate::layer::{put_file, write_end_of_archive, write_padding};
 use crate::local::{LocalError, LocalImage};
@@ -24,7 +26,11 @@ const REF_NAME: &str = "org.opencontainers.image.ref.name";
 const INDEX: &str = "index.json";
 const MOST_INDEX: u64 = 64 << 20;
 
-/// What the file `oci-layout` says.
+/// Bytes that are copied at a time.
+const PIECE: usize = 1 << 20;
+
+/// The file that says that a folder is a layout, and what it says.
+const MARK: &str = "oci-layout";
 const VERSION: &[u8] = br#"{"imageLayoutVersion":"1.0.0"}"#;
 
 /// Why an image could not be written out.
@@ -104,8 +110,8 @@ pub(crate) fn index_descriptor(
 }
 
 /// Writes `image` into the layout `folder`, which is made if it is not there; other images in it
-/// stay. Layers are hard links to the store's files where that is possible, and nobody may write
-/// to them.
+/// stay. Layers are copies, which share their blocks with the store's files where the file system can do that:
+/// a layout is its user's to change.
 ///
 /// # Errors
 /// [`LayoutError`]. The layout names the image only when all of it is there; of a folder that was made for it,
@@ -122,22 +128,24 @@ pub fn write_folder(
     let folder = OutputDirectory::open_or_create(folder)?;
     let mut index = match folder.read(INDEX, MOST_INDEX) {
         Ok(bytes) => ImageIndex::from_json(&bytes).map_err(|_| occupied())?,
-        Err(_) if !folder.is_empty().map_err(io_error("read", folder.path()))? => {
+        // One whose writing ended early has no index yet.
+        Err(_)
+            if folder.read(MARK, VERSION.len() as u64 + 1).is_err()
+                && !folder.is_empty().map_err(io_error("read", folder.path()))? =>
+        {
             return Err(occupied());
         }
         Err(_) => ImageIndex::new(Vec::new()),
     };
+    folder.output_for(MARK, OutputForm::Text)?.write(VERSION)?;
     let blobs = folder.ensure_subdir("blobs")?.ensure_subdir("sha256")?;
     for (layer, source) in image.layer_blobs(store)? {
-        place(&source, &blobs, &layer.digest.to_hex())?;
+        place(&layer, &source, &blobs, store)?;
     }
     for bytes in [&image.config_bytes, &image.manifest_bytes] {
         let name = Digest::hash_bytes(bytes).to_hex();
         blobs.output_for(&name, OutputForm::Binary)?.write(bytes)?;
     }
-    folder
-        .output_for("oci-layout", OutputForm::Text)?
-        .write(VERSION)?;
     let entry = index_descriptor(image, name)?;
     index.manifests.retain(|other| {
         let named = |d: &Descriptor| d.annotations.as_ref()?.get(REF_NAME).cloned();
@@ -158,7 +166,8 @@ pub fn write_folder(
 pub fn check_folder(folder: &Path) -> Result<DirectoryDestination, LayoutError> {
     let found = DirectoryDestination::for_path(folder)?;
     let has_others = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
-    match has_others && !folder.join(INDEX).exists() {
+    let is_layout = [INDEX, MARK].iter().any(|name| folder.join(name).exists());
+    match has_others && !is_layout {
         true => Err(LayoutError::Occupied {
             path: folder.to_owned(),
         }),
@@ -202,7 +211,7 @@ pub fn write_tar(
         out.write_all(bytes).map_err(wrong)?;
         write_padding(bytes.len() as u64, out).map_err(wrong)
     };
-    put("oci-layout", VERSION, &mut out)?;
+    put(MARK, VERSION, &mut out)?;
     put(INDEX, &index, &mut out)?;
     put("manifest.json", &docker, &mut out)?;
     for bytes in documents {
@@ -217,11 +226,17 @@ pub fn write_tar(
         written.push(layer.digest);
         let name = name(&layer.digest);
         put_file(&name, layer.size, &mut out).map_err(wrong)?;
+        let (mut hash, mut left) = (sha2::Sha256::new(), layer.size);
         let sent = reader.read_chunks(blob, layer.size, |bytes| {
             progress.advance(&name, bytes.len() as u64);
-            out.write_all(bytes)
+            hash.update(bytes);
+            // No more than the header says.
+            let fit = usize::try_from(left).map_or(bytes.len(), |left| bytes.len().min(left));
+            left -= fit as u64;
+            out.write_all(&bytes[..fit])
         });
         sent.map_err(io_error("read", blob))?.map_err(wrong)?;
+        check_digest(layer, Digest(Sha256(hash.finalize().into())), store)?;
         write_padding(layer.size, &mut out).map_err(wrong)?;
         progress.done(&name);
     }
@@ -229,17 +244,106 @@ pub fn write_tar(
     Ok(out.finish()?)
 }
 
-/// Puts the file `source` of the store into `folder`.
-fn place(source: &Path, folder: &OutputDirectory, name: &str) -> Result<(), LayoutError> {
-    if folder.contains_name(name) || folder.add_hard_link(source, name) {
+/// Puts the file `source` of the store into `folder`, as a file of its own: whoever may write to the layout may
+/// not write to the store.
+fn place(
+    layer: &Descriptor,
+    source: &Path,
+    folder: &OutputDirectory,
+    store: &Store,
+) -> Result<(), LayoutError> {
+    let name = layer.digest.to_hex();
+    let mut from = fs::File::open(source).map_err(io_error("read", source))?;
+    if holds_blob(folder, &name, layer, &from) {
         return Ok(());
     }
-    let output = folder.output_for(name, OutputForm::Binary)?;
-    let path = output.path().to_owned();
-    let mut from = fs::File::open(source).map_err(io_error("read", source))?;
-    let mut out = output.open()?;
-    io::copy(&mut from, &mut out).map_err(io_error("write", &path))?;
+    // It may be a name of the store's own file, which is not to be written to: layouts once had such names.
+    let path = folder.path().join(&name);
+    folder
+        .remove_name(&name)
+        .map_err(io_error("replace", &path))?;
+    let mut out = folder.output_for(&name, OutputForm::Binary)?.open()?;
+    let mut sink: Box<dyn io::Write> = match out.share_blocks(&from) {
+        true => Box::new(io::sink()),
+        false => Box::new(&mut out),
+    };
+    let found = hash_copy(&mut from, &mut sink).map_err(|error| match error {
+        CopyError::Read(error) => io_error("read", source)(error),
+        CopyError::Write(error) => io_error("write", &path)(error),
+    })?;
+    drop(sink);
+    check_digest(layer, found, store)?;
     Ok(out.finish()?)
+}
+
+/// Whether the layout has a blob already, as a file that is not the store's own.
+fn holds_blob(
+    folder: &OutputDirectory,
+    name: &str,
+    layer: &Descriptor,
+    of_store: &fs::File,
+) -> bool {
+    let look = || -> io::Result<bool> {
+        let mut present = folder.open_file(name)?;
+        let (there, own) = (present.metadata()?, of_store.metadata()?);
+        let is_own = (there.dev(), there.ino()) == (own.dev(), own.ino());
+        if is_own || there.len() != layer.size {
+            return Ok(false);
+        }
+        let found = hash_copy(&mut present, &mut io::sink());
+        Ok(found.is_ok_and(|found| found == layer.digest))
+    };
+    look().unwrap_or(false)
+}
+
+/// The side on which a copy failed.
+enum CopyError {
+    Read(io::Error),
+    Write(io::Error),
+}
+
+/// Copies all bytes and gives their digest.
+fn hash_copy(from: &mut fs::File, to: &mut dyn io::Write) -> Result<Digest, CopyError> {
+    let (mut hash, mut piece) = (sha2::Sha256::new(), vec![0; PIECE]);
+    loop {
+        match from.read(&mut piece) {
+            Ok(0) => return Ok(Digest(Sha256(hash.finalize().into()))),
+            Ok(n) => {
+                hash.update(&piece[..n]);
+                to.write_all(&piece[..n]).map_err(CopyError::Write)?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(CopyError::Read(error)),
+        }
+    }
+}
+
+/// Compares what was read of a layer's blob with its name.
+pub(crate) fn check_digest(
+    layer: &Descriptor,
+    found: Digest,
+    store: &Store,
+) -> Result<(), LayoutError> {
+    match found == layer.digest {
+        true => Ok(()),
+        false => {
+            let damaged = store.remove_damaged_blob(&layer.digest.0, found.0);
+            Err(LocalError::from(damaged).into())
+        }
+    }
+}
+
+/// Why a layer's blob could not be read or decompressed: where it is damaged, that says more.
+pub(crate) fn unreadable_blob(
+    layer: &Descriptor,
+    blob: &Path,
+    store: &Store,
+    source: io::Error,
+) -> LayoutError {
+    match store.verify_blob(&layer.digest.0) {
+        Err(damaged @ StoreError::Damaged { .. }) => LocalError::from(damaged).into(),
+        _ => io_error("read", blob)(source),
+    }
 }
 
 pub(crate) fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LayoutError {

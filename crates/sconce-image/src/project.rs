@@ -1,5 +1,6 @@
 //! The project's own files as a tree of the store.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -118,6 +119,12 @@ pub fn build_file_tree(
     })
 }
 
+/// Whether a folder of this name, or a file, is passed over where all of a folder is taken.
+#[must_use]
+pub fn is_left_out(name: &OsStr) -> bool {
+    LEFT_OUT.iter().any(|out| name == *out)
+}
+
 /// Adds a file, or all files of a folder.
 fn collect(folder: &Path, path: &Path, files: &mut Vec<PathBuf>) -> Result<(), ProjectError> {
     let real = folder.join(path);
@@ -128,7 +135,7 @@ fn collect(folder: &Path, path: &Path, files: &mut Vec<PathBuf>) -> Result<(), P
     }
     for entry in fs::read_dir(&real).map_err(file("list", &real))? {
         let name = entry.map_err(file("list", &real))?.file_name();
-        if !LEFT_OUT.iter().any(|out| name == *out) {
+        if !is_left_out(&name) {
             collect(folder, &path.join(name), files)?;
         }
     }

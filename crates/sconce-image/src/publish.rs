@@ -138,7 +138,11 @@ pub fn push(
     };
     let total = image.manifest.layers.iter().map(|layer| layer.size).sum();
     progress.stage("push", Some(total));
-    let pushed = registry.push_images(to, &[whole], None, mount_from, progress)?;
+    let pushed = registry.push_images(to, &[whole], None, mount_from, progress);
+    if let Err(RegistryError::ChangedSource { wanted, .. }) = &pushed {
+        store.verify_blob(&wanted.0)?;
+    }
+    let pushed = pushed?;
     if let Some(lock) = image.load_lock(store)? {
         for artifact in artifacts(image, to, &lock, facts) {
             registry.attach_artifact(to, &artifact, progress)?;

@@ -195,6 +195,14 @@ pub enum RegistryError {
         /// What the system said.
         source: io::Error,
     },
+    /// A blob's file to push has other bytes than its descriptor says.
+    #[error("{} is not the blob {wanted}", path.display())]
+    ChangedSource {
+        /// The file.
+        path: PathBuf,
+        /// The digest of the descriptor.
+        wanted: Digest,
+    },
     /// A pulled blob cannot be written.
     #[error("cannot write {}", path.display())]
     Disk {
@@ -332,6 +340,7 @@ impl Hint for RegistryError {
             Self::Setting { .. }
             | Self::Status { .. }
             | Self::Source { .. }
+            | Self::ChangedSource { .. }
             | Self::Disk { .. }
             | Self::Sink { .. }
             | Self::Incomplete { .. }
@@ -346,7 +355,10 @@ impl Hint for RegistryError {
             Self::Setting { .. } | Self::Plain { .. } | Self::Incomplete { .. } => exit::BAD_INPUT,
             Self::Source { .. } => exit::BAD_INPUT,
             Self::Disk { .. } | Self::Sink { .. } => exit::STORE,
-            Self::Digest { .. } | Self::Size { .. } | Self::Document { .. } => exit::VERIFY,
+            Self::Digest { .. }
+            | Self::Size { .. }
+            | Self::ChangedSource { .. }
+            | Self::Document { .. } => exit::VERIFY,
             Self::Platform { .. } => exit::NO_SOLUTION,
             _ => exit::FETCH,
         }

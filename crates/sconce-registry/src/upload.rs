@@ -14,6 +14,8 @@ use super::error::RegistryError;
 use super::pool::TransferMeter;
 use super::wire::{RegistryResponse, RequestBody, RewindableBody};
 use sconce_oci::Descriptor;
+use sconce_schema::Sha256;
+use sha2::Digest as _;
 
 /// Getting this much further earns a fresh set of retries.
 const WORTH_A_RETRY: u64 = 1 << 20;
@@ -351,6 +353,10 @@ impl Upload<'_> {
 /// A blob's bytes while they are read.
 struct Source<'a> {
     from: Bytes<'a>,
+    descriptor: &'a Descriptor,
+    /// Of the first `hashed` bytes of a file, however often some of them are sent; gone once it was looked at.
+    hash: Option<sha2::Sha256>,
+    hashed: u64,
     /// Why the file could not be read; what the connection says then is beside the point.
     failed: Option<RegistryError>,
 }
@@ -389,18 +395,29 @@ impl<'a> Source<'a> {
                 meta.map_err(failed)?.len()
             }
         };
-        if found != size {
-            let url = match &from {
-                Bytes::File(_, path) => path.display().to_string(),
-                Bytes::Bytes(_) => digest.to_string(),
-            };
-            return Err(RegistryError::Size {
-                url,
-                wanted: size,
-                found,
-            });
+        match &from {
+            _ if found == size => {}
+            Bytes::File(_, path) => {
+                return Err(RegistryError::ChangedSource {
+                    path: (*path).clone(),
+                    wanted: digest,
+                });
+            }
+            Bytes::Bytes(_) => {
+                return Err(RegistryError::Size {
+                    url: digest.to_string(),
+                    wanted: size,
+                    found,
+                });
+            }
         }
-        Ok(Self { from, failed: None })
+        Ok(Self {
+            from,
+            descriptor: &blob.descriptor,
+            hash: Some(sha2::Sha256::new()),
+            hashed: 0,
+            failed: None,
+        })
     }
 
     fn read(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
@@ -414,16 +431,47 @@ impl<'a> Source<'a> {
                     Ok(0) => Err(io::Error::other("it became shorter while it was sent")),
                     other => other,
                 };
-                read.map_err(|source| {
+                let read = read.map_err(|source| {
                     let kind = source.kind();
                     self.failed = Some(RegistryError::Source {
                         path: (*path).clone(),
                         source,
                     });
                     io::Error::from(kind)
-                })
+                });
+                let path = (*path).clone();
+                let n = read?;
+                match self.is_as_named(at, &buffer[..n]) {
+                    true => Ok(n),
+                    false => {
+                        let wanted = self.descriptor.digest;
+                        self.failed = Some(RegistryError::ChangedSource { path, wanted });
+                        Err(io::ErrorKind::InvalidData.into())
+                    }
+                }
             }
         }
+    }
+}
+
+impl Source<'_> {
+    /// Hashes what is new of the bytes from `at` on. False where they are the last ones and the digest of all is not
+    /// the blob's: they are then not sent, and the registry is left with an upload that never ends.
+    fn is_as_named(&mut self, at: u64, bytes: &[u8]) -> bool {
+        let Some(hash) = &mut self.hash else {
+            return true;
+        };
+        let known = self.hashed.checked_sub(at);
+        let known = known.and_then(|known| usize::try_from(known).ok());
+        if let Some(new) = known.and_then(|known| bytes.get(known..)) {
+            hash.update(new);
+            self.hashed += new.len() as u64;
+        }
+        if self.hashed < self.descriptor.size {
+            return true;
+        }
+        let hash = self.hash.take().map(|hash| hash.finalize().into());
+        hash.is_none_or(|hash| Sha256(hash) == self.descriptor.digest.0)
     }
 }
 

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::SystemTime;
 
+use sconce_base::input;
 use sconce_fetch::redact_url;
 use sconce_schema::lock::{
     Deb, FORMAT, FORMAT_WITHOUT_STAGES, Lock, LockTarget, LockedStage, Wheel,
 };
 use sconce_schema::spec::{BuiltinService, StageRequirements};
-use sconce_schema::{Progress, Sha256};
+use sconce_schema::{Bytes, Progress, Sha256};
 use sconce_store::Store;
 use tracing::{debug, info};
 
@@ -543,6 +544,9 @@ fn minor(version: &str, release: &str, package: &'static str) -> Result<u32, Res
         })
 }
 
+/// More than any keyring has: Debian's has less than 100 KiB.
+const MOST_KEYRING: Bytes = Bytes::from_mib(64);
+
 fn keyring(env: &LockContext<'_>, mirrors: &MirrorPair) -> Result<Vec<u8>, ResolveError> {
     let path = match (&env.keyring, &mirrors.signed_by) {
         (Some(keyring), _) => return Ok(keyring.clone()),
@@ -554,7 +558,7 @@ fn keyring(env: &LockContext<'_>, mirrors: &MirrorPair) -> Result<Vec<u8>, Resol
             .find(|path| path.is_file())
             .ok_or(ResolveError::NoKeyring)?,
     };
-    std::fs::read(path).map_err(|source| ResolveError::Keyring {
+    input::read_regular(path, MOST_KEYRING).map_err(|source| ResolveError::Keyring {
         path: path.to_owned(),
         source,
     })

@@ -1,5 +1,6 @@
 //! Files that are found by their SHA-256.
 
+use std::convert::Infallible;
 use std::fs::File;
 use std::io::{Read, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,7 +11,7 @@ use sha2::Digest as _;
 
 use crate::turn::MakeJob;
 use crate::{Store, StoreError};
-use sconce_base::direct::DirectWriter;
+use sconce_base::direct::{DirectReader, DirectWriter};
 use sconce_fetch::{Fetcher, redact_url};
 
 /// The kind of blobs among the store's items.
@@ -29,6 +30,42 @@ impl Store {
     #[must_use]
     pub fn find_blob(&self, sha256: &Sha256) -> Option<PathBuf> {
         self.find_tree(KIND, &sha256.to_string())
+    }
+
+    /// Reads a whole blob of the store and compares it with its name. One that is not there is not wrong.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`]: it is taken out of the store; [`StoreError::Disk`].
+    pub fn verify_blob(&self, sha256: &Sha256) -> Result<(), StoreError> {
+        let Some(path) = self.find_blob(sha256) else {
+            return Ok(());
+        };
+        let mut hash = sha2::Sha256::new();
+        let read = DirectReader::new().read_chunks(&path, u64::MAX, |bytes| {
+            hash.update(bytes);
+            Ok::<(), Infallible>(())
+        });
+        read.map_err(StoreError::from_io("read", &path))?.ok();
+        match Sha256(hash.finalize().into()) {
+            found if found == *sha256 => Ok(()),
+            found => Err(self.remove_damaged_blob(sha256, found)),
+        }
+    }
+
+    /// Takes a blob out of the store whose bytes were read and have another digest than its name says, so that
+    /// it is made or fetched again; gives the error that says so.
+    #[must_use]
+    pub fn remove_damaged_blob(&self, sha256: &Sha256, found: Sha256) -> StoreError {
+        let key = sha256.to_string();
+        let path = self
+            .item_paths(KIND, &key)
+            .map(|place| place.content_path());
+        StoreError::Damaged {
+            path: path.unwrap_or_default(),
+            expected: *sha256,
+            found,
+            is_removed: self.remove_item(KIND, &key).unwrap_or(false),
+        }
     }
 
     /// The path of a blob, fetched from `url` if it is not in the store.

@@ -88,6 +88,18 @@ pub enum StoreError {
         /// The digest of what came.
         found: Sha256,
     },
+    /// A blob of the store has other bytes than its name says: something wrote to it, or the disk lost it.
+    #[error("{} in the store is damaged: its SHA-256 is {found}, not {expected}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The digest that it is named by.
+        expected: Sha256,
+        /// The digest of its bytes.
+        found: Sha256,
+        /// Whether it was taken out of the store.
+        is_removed: bool,
+    },
     /// The size is not the one that was asked for. Nothing was kept.
     #[error("{what} has {found} bytes, expected {expected}")]
     Size {
@@ -142,6 +154,16 @@ impl Hint for StoreError {
             Self::LocalLocks { option, .. } => Some(format!(
                 "mount it without `{option}`, or give a folder on another file system with --store"
             )),
+            Self::Damaged {
+                path, is_removed, ..
+            } => Some(match is_removed {
+                true => format!("it was removed; {BROUGHT_AGAIN}"),
+                // Somebody uses it, or the disk refused.
+                false => {
+                    let folder = path.parent().unwrap_or(path).display();
+                    format!("it could not be removed: remove {folder}; {BROUGHT_AGAIN}")
+                }
+            }),
             Self::Gone { .. } => Some("do it once more: it is brought again".to_owned()),
             Self::Name { .. } | Self::Read { .. } => None,
         }
@@ -156,7 +178,7 @@ impl Hint for StoreError {
             | Self::LocalLocks { .. }
             | Self::Disk { .. } => exit::STORE,
             Self::Fetch(e) => e.exit_code(),
-            Self::Hash { .. } | Self::Size { .. } => exit::VERIFY,
+            Self::Hash { .. } | Self::Size { .. } | Self::Damaged { .. } => exit::VERIFY,
             Self::Wheel { source, .. } => match source {
                 WheelError::Write { .. } => exit::STORE,
                 _ => exit::VERIFY,
@@ -166,6 +188,10 @@ impl Hint for StoreError {
         }
     }
 }
+
+/// How a part of an image comes back.
+const BROUGHT_AGAIN: &str =
+    "`sconce build` makes it again, and an image from elsewhere is to be brought again";
 
 fn disk_hint(source: &io::Error, path: &Path) -> Option<String> {
     match source.kind() {

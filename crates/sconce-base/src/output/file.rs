@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
-use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, ioctl_ficlone};
 
 use super::error::OutputError;
 use super::fresh::UnnamedFile;
@@ -111,6 +111,16 @@ impl OutputFile {
                 fcntl_setfl(&*file, flags - OFlags::DIRECT)?;
                 file.write_all_at(bytes, 0)
             }
+        }
+    }
+
+    /// Has a file that nothing was written to yet share the blocks of `source`, which neither can change for the
+    /// other (ioctl_ficlone(2)). False where the file systems cannot do that.
+    #[must_use]
+    pub fn share_blocks(&mut self, source: &File) -> bool {
+        match &self.sink {
+            Sink::File { file, .. } => ioctl_ficlone(file, source).is_ok(),
+            Sink::Stream(_) => false,
         }
     }
 

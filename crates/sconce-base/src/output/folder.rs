@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, linkat, openat};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, unlinkat};
 
 use super::error::OutputError;
 use super::fresh::UnnamedFile;
@@ -170,12 +170,6 @@ impl OutputDirectory {
         })
     }
 
-    /// Whether something has this name, a link too.
-    #[must_use]
-    pub fn contains_name(&self, name: &str) -> bool {
-        rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
-    }
-
     /// Whether nothing is in it.
     ///
     /// # Errors
@@ -203,18 +197,35 @@ impl OutputDirectory {
         Ok(bytes)
     }
 
-    /// Gives the file `source` a name in it too. False where that cannot be.
-    #[must_use]
-    pub fn add_hard_link(&self, source: &Path, name: &str) -> bool {
-        self.note_file(name).is_ok()
-            && linkat(CWD, source, &self.folder, name, AtFlags::empty()).is_ok()
-    }
-
     /// Notes a file that goes with the folder. In one that was there, others may count on it by then.
     fn note_file(&self, name: &str) -> io::Result<()> {
         match self.is_new {
             true => self.made.add_file(&self.folder, OsStr::new(name)),
             false => Ok(()),
+        }
+    }
+
+    /// Opens a regular file in it for reading.
+    ///
+    /// # Errors
+    /// What the system says; a link, a FIFO or a device is no file of it.
+    pub fn open_file(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(openat(&self.folder, name, flags, Mode::empty())?);
+        match file.metadata()?.is_file() {
+            true => Ok(file),
+            false => Err(io::Error::other("it is not a regular file")),
+        }
+    }
+
+    /// Takes the name away from what has it. Its other names stay, and nothing is written to it.
+    ///
+    /// # Errors
+    /// What the system says, of a folder too.
+    pub fn remove_name(&self, name: &str) -> io::Result<()> {
+        match unlinkat(&self.folder, name, AtFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 }

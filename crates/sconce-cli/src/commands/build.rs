@@ -35,6 +35,7 @@ use crate::failure::{CliError, Failure, Result};
 use crate::judge::{device_code, quick, resolve_capabilities};
 use crate::output;
 use crate::outputs::{self, OutputDestination, OutputForm, VerbFiles, inputs};
+use crate::own_folders::validate_packed_files;
 use crate::places::SconceDirs;
 use crate::prepare::EnvironmentBuilder;
 use crate::project::Project;
@@ -95,7 +96,9 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
     };
     to("0")?;
     let outputs = Outputs::find(args)?;
-    let opened = CommandContext::open(Project::open(&args.spec)?, global)?;
+    let project = Project::open(&args.spec)?;
+    validate_packed_files(&project.spec.build.files, &project.folder, &places)?;
+    let opened = CommandContext::open(project, global)?;
     let workshop = opened.environment_builder(&args.sources, global);
     let whole = workshop.ensure_lock()?;
     let spec = &opened.project.spec;

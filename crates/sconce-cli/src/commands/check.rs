@@ -238,7 +238,7 @@ pub(super) fn inspect_environment(
         return of_image(what, &image, &store, progress);
     }
     // A folder of this machine needs no store: it is judged where none can be made, too.
-    if path.is_dir() && !path.join("sconce.toml").is_file() {
+    if path.is_dir() && path.join(FILE_NAME).symlink_metadata().is_err() {
         return InspectedEnvironment::from_dir(path, variables(&global.env));
     }
     let store = Store::open(&places.store)?;

@@ -1,11 +1,11 @@
 //! `sconce explain`.
 
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::{self, IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use sconce_base::input::check_stream;
 use sconce_compat::explain::{
     Cause, Explainer, Explanation, LikelihoodEffect, LogEnvironment, OomMessage, RuleSet,
 };
@@ -18,6 +18,7 @@ use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
 use crate::findings::{format_fix, format_title};
 use crate::hosts::RemoteMachineFlags;
+use crate::input;
 use crate::output;
 use crate::page::TextLayout;
 use crate::places::SconceDirs;
@@ -90,9 +91,10 @@ fn read(path: &Path, global: &GlobalArgs) -> Result<Explainer<'static>> {
             if io::stdin().is_terminal() && !global.quiet {
                 output::print_message("paste the error, then press Ctrl-D");
             }
+            check_stream(&io::stdin()).map_err(failed)?;
             Box::new(io::stdin().lock())
         }
-        false => Box::new(match File::open(path) {
+        false => Box::new(match input::open_stream(path, output::tell_fifo_wait) {
             Ok(file) => file,
             // Somebody pasted the error itself.
             Err(error) if is_text(path) && !path.exists() => {

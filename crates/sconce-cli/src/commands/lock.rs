@@ -13,10 +13,11 @@ use crate::style::OutputStyle;
 
 pub(crate) fn lock(args: &LockArgs, global: &GlobalArgs) -> Result<u8> {
     let project = Project::open(&args.spec)?;
-    let present = project.load_lock()?;
     if args.check {
+        let present = project.load_lock()?;
         return check(&project, present.as_ref(), args, global);
     }
+    let present = project.load_lock_to_replace()?;
     let opened = CommandContext::open(project, global)?;
     let workshop = opened.environment_builder(&args.sources, global);
     let lock = workshop.lock_anew(present, args.upgrade)?;

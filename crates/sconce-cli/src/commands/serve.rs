@@ -30,6 +30,7 @@ use self::server::{AccessPolicy, WebServer};
 use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
+use crate::input;
 use crate::output;
 use crate::places::SconceDirs;
 
@@ -147,11 +148,8 @@ fn is_open(path: &Path) -> bool {
 }
 
 fn token_of(path: &Path) -> Result<String> {
-    let text = crate::input::read_text(path).map_err(|source| CliError::File {
-        action: FileAction::Read,
-        path: path.to_owned(),
-        source,
-    })?;
+    let text = input::read_stream_text(path, output::tell_fifo_wait)
+        .map_err(CliError::unreadable(path))?;
     let token = text.lines().next().unwrap_or_default().trim();
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if token.len() < 16 || !token.chars().all(fits) {

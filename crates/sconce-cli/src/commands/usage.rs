@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result, with_causes};
-use crate::file_action::FileAction;
+use crate::input;
 use crate::output;
 use crate::places::SconceDirs;
 use crate::style::OutputStyle;
@@ -161,11 +161,8 @@ fn there(folder: &Path) -> std::result::Result<(), RecordError> {
 }
 
 fn read_prices(path: &Path) -> Result<Prices> {
-    let text = crate::input::read_text(path).map_err(|source| CliError::File {
-        action: FileAction::Read,
-        path: path.to_owned(),
-        source,
-    })?;
+    let text = input::read_stream_text(path, output::tell_fifo_wait)
+        .map_err(CliError::unreadable(path))?;
     text.parse().map_err(|source| {
         CliError::Prices {
             path: path.to_owned(),

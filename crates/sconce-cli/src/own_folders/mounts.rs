@@ -28,10 +28,9 @@ pub(super) struct Location {
 }
 
 impl Location {
-    /// Whether one is in the other, or both are one.
-    pub(super) fn overlaps(&self, other: &Self) -> bool {
-        let nested = self.path.starts_with(&other.path) || other.path.starts_with(&self.path);
-        self.device == other.device && nested
+    /// Whether it is in the other, or both are one.
+    pub(super) fn lies_in(&self, other: &Self) -> bool {
+        self.device == other.device && self.path.starts_with(&other.path)
     }
 }
 
@@ -193,7 +192,8 @@ mod tests {
         let store = at(&table, "/home/ada/.local/share/sconce");
         let reaches = |path: &str| {
             let tree = table.locate_tree(Path::new(path));
-            tree.iter().any(|one| one.overlaps(&store))
+            tree.iter()
+                .any(|one| one.lies_in(&store) || store.lies_in(one))
         };
         for path in [
             "/",
@@ -208,8 +208,9 @@ mod tests {
             assert!(!reaches(path), "{path}");
         }
         let home = at(&table, "/home/ada/.config");
-        assert!(at(&table, "/data/home").overlaps(&at(&table, "/data")));
-        assert!(at(&table, "/data/home/ada").overlaps(&home));
+        assert!(at(&table, "/data/home").lies_in(&at(&table, "/data")));
+        assert!(home.lies_in(&at(&table, "/data/home/ada")));
+        assert!(!at(&table, "/data/home/ada").lies_in(&home));
     }
 
     #[test]

@@ -10,7 +10,8 @@ use sha2::Digest as _;
 use super::ServiceError;
 use super::files;
 use crate::failure::{CliError, Result};
-use crate::file_action::FileAction;
+use crate::input;
+use crate::output;
 use crate::private::private_folder;
 
 /// What every private key begins with, whatever its kind.
@@ -109,14 +110,10 @@ pub(super) fn read_authorized_keys(
 }
 
 fn read(path: &Path) -> Result<String> {
-    crate::input::read_text(path).map_err(|source| {
-        CliError::File {
-            action: FileAction::Read,
-            path: path.to_owned(),
-            source,
-        }
-        .into()
-    })
+    Ok(
+        input::read_stream_text(path, output::tell_fifo_wait)
+            .map_err(CliError::unreadable(path))?,
+    )
 }
 
 /// The caller's own keys, and those that log in as the caller here. Files that hold something else

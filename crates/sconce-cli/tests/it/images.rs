@@ -402,7 +402,35 @@ fn a_project_with_the_store_in_it_is_refused() {
     assert!(code == Some(3) && said.contains("the store"), "{said}");
     assert!(said.contains("a folder of their own"), "{said}");
     let (_, said) = refused(&project, "../data");
-    assert!(!said.contains("the store is in it"), "{said}");
+    assert!(!said.contains("the store"), "{said}");
+}
+
+/// All files of a project in which the store lies: each image would have those before it.
+#[test]
+fn a_build_that_would_pack_the_store_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("sconce.toml"), "[build]\nfiles = [\".\"]").unwrap();
+    let build = |store: &str| {
+        let done = Command::new(env!("CARGO_BIN_EXE_sconce"))
+            .args(["build", "--offline", "--store", store])
+            .current_dir(home.path())
+            .env_clear()
+            .env("HOME", "/nowhere")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&done.stderr).into_owned();
+        (done.status.code(), text)
+    };
+    let (code, said) = build("data");
+    assert!(
+        code == Some(3) && said.contains("`.` in [build] files has the store"),
+        "{said}"
+    );
+    assert!(said.contains("--store FOLDER"), "{said}");
+    assert!(!home.path().join("data").exists());
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (_, said) = build(elsewhere.path().to_str().unwrap());
+    assert!(!said.contains("has the store"), "{said}");
 }
 
 /// How many files and folders a run makes on the disk of the store and the records, counted by the numbers

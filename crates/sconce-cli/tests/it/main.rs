@@ -8,6 +8,7 @@ mod environment;
 mod error_texts;
 mod fit;
 mod images;
+mod inputs;
 mod json;
 mod judging;
 mod log;

@@ -47,8 +47,13 @@ fn no_bind_mount_leads_to_the_store() {
         // The store shows below the project.
         (format!("{store} project/data"), project, true),
         (format!("{store} project/data"), mounting("project"), true),
-        // The home has another path.
+        // The home has another path, with the larger disk over the store and without.
         (". data".to_owned(), mounting("data"), true),
+        (
+            format!(". data; mount --bind big/sconce {store}"),
+            mounting("data/.local/share"),
+            true,
+        ),
         // What is beside may be mounted, and what is only read.
         (format!("big/sconce {store}"), mounting("big/other"), false),
         (format!("big/sconce {store}"), mounting("project"), false),

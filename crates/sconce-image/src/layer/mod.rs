@@ -29,7 +29,7 @@ pub use packed::Compression;
 
 use crate::slim::SlimRules;
 use sconce_oci::{Descriptor, Digest};
-pub(crate) use unpacked::open_decompressed as unpacked;
+pub(crate) use unpacked::{HashedBlob, decompress};
 
 use packed::LayerPacker;
 

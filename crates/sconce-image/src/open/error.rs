@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use sconce_base::input::UnusableInput;
 use sconce_schema::{Hint, exit};
 use sconce_store::StoreError;
 use sconce_store::rooted::ScopedRootError;
@@ -161,6 +162,9 @@ impl Hint for OpenError {
             // A compressed archive is unpacked into the store before it is read.
             Self::File { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 "the disk is full; make room, or give another store folder".to_owned()
+            }
+            Self::File { source, .. } if UnusableInput::of(source).is_some() => {
+                return Some(UnusableInput::of(source)?.hint().to_owned());
             }
             Self::TooDeep
             | Self::Count { .. }

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
+use sconce_base::input::open_regular;
 use sconce_schema::Progress;
 use sconce_store::Store;
 use sconce_store::rooted::{OnConflict, ScopedRoot, printable_name};
@@ -78,7 +79,7 @@ impl ImageFiles {
             path: path.to_owned(),
             source,
         };
-        let mut file = File::open(path).map_err(failed)?;
+        let mut file = open_regular(path).map_err(failed)?.into_file();
         let mut head = Vec::new();
         let first = (&file).take(4).read_to_end(&mut head);
         first.map_err(failed)?;

@@ -1,8 +1,10 @@
 //! Where an image is read from, as it is written on the command line.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+
+use sconce_base::input::open_regular;
 
 /// What a file or folder is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +75,7 @@ impl ImageSource {
             return Ok(None);
         }
         let mut head = Vec::new();
-        File::open(path)?.take(512).read_to_end(&mut head)?;
+        open_regular(path)?.take(512).read_to_end(&mut head)?;
         let tar = head.get(257..262) == Some(b"ustar");
         let packed = super::files::is_packed(&head);
         Ok(found(ImageFormat::Archive).filter(|_| tar || packed))

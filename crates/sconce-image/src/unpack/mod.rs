@@ -277,9 +277,17 @@ fn ensure(
     progress.done(&name);
     built.map_err(|error| match error {
         TreeBuildError::Store(error) => error.into(),
-        TreeBuildError::Build(source) => TreesError::Layer {
+        TreeBuildError::Build(source @ UnpackError::Write { .. }) => TreesError::Layer {
             layer: layer.digest,
             source,
+        },
+        // What came into the store had its digest: where it has another one now, the store is to blame.
+        TreeBuildError::Build(source) => match store.verify_blob(&layer.digest.0) {
+            Err(damaged @ StoreError::Damaged { .. }) => damaged.into(),
+            _ => TreesError::Layer {
+                layer: layer.digest,
+                source,
+            },
         },
     })
 }

@@ -351,6 +351,26 @@ fn an_image_that_cannot_be_is_refused() {
 }
 
 #[test]
+fn a_damaged_blob_is_the_stores_and_not_the_senders() {
+    let (_folder, store) = store();
+    let layer = TarBuilder::default().with_file("a", "x").into_bytes();
+    let good = TarBuilder::default().with_file("a", "y").into_bytes();
+    for damage in [&b"evil"[..], b"", &good] {
+        let image = image(&store, std::slice::from_ref(&layer));
+        let digest = Digest::hash_bytes(&layer);
+        let path = store.find_blob(&digest.0).unwrap();
+        fs::write(&path, damage).unwrap();
+        let trees = ensure_trees(&image, "x", &store, UnpackLimits::default(), &NoProgress);
+        let error = trees.unwrap_err();
+        assert!(
+            matches!(error, TreesError::Store(StoreError::Damaged { .. })),
+            "{error}"
+        );
+        assert_eq!((error.exit_code(), store.find_blob(&digest.0)), (6, None));
+    }
+}
+
+#[test]
 fn files_are_looked_up_as_the_run_sees_them() {
     let (folder, store) = store();
     fs::write(folder.path().join("passwd"), "outside").unwrap();

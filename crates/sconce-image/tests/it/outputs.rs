@@ -8,18 +8,18 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::thread;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use sconce_base::output::{OutputDestination, OutputError, OutputForm};
 use sconce_image::layer::Compression;
-use sconce_image::local::LocalImage;
+use sconce_image::local::{LayerContents, LocalImage};
 use sconce_image::{docker, layout, squashfs};
 use sconce_oci as oci;
-use sconce_oci::{Descriptor, ImageManifest, media};
-use sconce_schema::NoProgress;
+use sconce_oci::{Descriptor, Digest, ImageManifest, media};
+use sconce_schema::{Hint as _, NoProgress, exit};
 use sconce_store::Store;
 
 /// No descriptor is handed on.
@@ -33,6 +33,16 @@ fn to(path: &Path, form: OutputForm) -> OutputDestination {
 
 /// An image without layers: where it goes is what counts.
 fn image(store: &Store) -> LocalImage {
+    image_of(store, &[])
+}
+
+/// An image of plain archives, or what pass for them.
+fn image_of(store: &Store, layers: &[&[u8]]) -> LocalImage {
+    let digests = layers.iter().map(|layer| Digest::hash_bytes(layer));
+    for layer in layers {
+        let digest = Digest::hash_bytes(layer);
+        store.put_blob(layer, &digest.0).unwrap();
+    }
     let config = oci::to_json(&oci::ImageConfiguration {
         created: None,
         architecture: "amd64".to_owned(),
@@ -40,12 +50,24 @@ fn image(store: &Store) -> LocalImage {
         config: None,
         rootfs: oci::RootFs {
             kind: "layers".to_owned(),
-            diff_ids: Vec::new(),
+            diff_ids: digests.collect(),
         },
         history: None,
     });
-    let manifest = ImageManifest::new(Descriptor::for_bytes(media::CONFIG, &config), Vec::new());
-    LocalImage::store_image(store, oci::to_json(&manifest), config, Vec::new()).unwrap()
+    let descriptors = layers
+        .iter()
+        .map(|layer| Descriptor::for_bytes(media::LAYER, layer));
+    let manifest = ImageManifest::new(
+        Descriptor::for_bytes(media::CONFIG, &config),
+        descriptors.collect(),
+    );
+    let contents = layers.iter().map(|layer| LayerContents {
+        layer: "a".to_owned(),
+        packages: Vec::new(),
+        unpacked_bytes: Some(layer.len() as u64),
+    });
+    let contents = contents.collect();
+    LocalImage::store_image(store, oci::to_json(&manifest), config, contents).unwrap()
 }
 
 type Archive =
@@ -115,6 +137,93 @@ fn a_layout_is_written_into_its_folder() {
     ] {
         assert!(matches!(tried, Err(layout::LayoutError::Occupied { .. })));
     }
+}
+
+type Shipper<'a> = dyn Fn(&LocalImage) -> Result<(), layout::LayoutError> + 'a;
+
+const LAYER: &[u8] = b"bytes of a layer";
+
+#[test]
+fn nothing_of_a_layout_is_the_stores_own_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&folder.path().join("store")).unwrap();
+    let image = image_of(&store, &[LAYER]);
+    let digest = Digest::hash_bytes(LAYER);
+    let own = store.find_blob(&digest.0).unwrap();
+    let place = folder.path().join("layout");
+    let copy = place.join("blobs/sha256").join(digest.to_hex());
+    let write = || layout::write_folder(&image, None, &store, &place).unwrap();
+    write();
+    let inode = |path: &Path| path.symlink_metadata().unwrap().ino();
+    assert!(inode(&copy) != inode(&own) && own.metadata().unwrap().nlink() == 1);
+    // A good file is taken as it is; what else has the name makes room.
+    let before = inode(&copy);
+    write();
+    assert_eq!(inode(&copy), before);
+    let spoil: [&dyn Fn(); 5] = [
+        &|| fs::write(&copy, "other bytes here").unwrap(),
+        &|| fs::write(&copy, "").unwrap(),
+        // As Sconce 0.1 wrote it.
+        &|| fs::hard_link(&own, &copy).unwrap(),
+        &|| std::os::unix::fs::symlink(&own, &copy).unwrap(),
+        &|| mknodat(CWD, &copy, FileType::Fifo, Mode::RUSR, 0).unwrap(),
+    ];
+    for spoil in spoil {
+        fs::remove_file(&copy).unwrap();
+        spoil();
+        write();
+        assert!(copy.symlink_metadata().unwrap().is_file() && inode(&copy) != inode(&own));
+        assert_eq!(fs::read(&copy).unwrap(), LAYER);
+        assert_eq!(fs::read(&own).unwrap(), LAYER);
+    }
+}
+
+#[test]
+fn a_blob_that_is_not_what_its_name_says_is_not_shipped() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&folder.path().join("store")).unwrap();
+    let own = |bytes: &[u8]| store.find_blob(&Digest::hash_bytes(bytes).0);
+    let at = |name: &str| folder.path().join(name);
+    let shippers: [&Shipper<'_>; 3] = [
+        &|image| layout::write_folder(image, None, &store, &at("layout")),
+        &|image| {
+            let output = to(&at("tar"), OutputForm::Binary);
+            layout::write_tar(image, &[], &store, output, &NoProgress)
+        },
+        &|image| {
+            let output = to(&at("docker"), OutputForm::Binary);
+            docker::write_archive(image, &[], &store, output, &NoProgress)
+        },
+    ];
+    for ship in shippers {
+        for damage in [
+            &b"evil"[..],
+            b"",
+            b"evil of a layer!",
+            b"more than a layer ever had",
+        ] {
+            let image = image_of(&store, &[LAYER]);
+            let path = own(LAYER).unwrap();
+            fs::remove_file(&path).unwrap();
+            fs::write(&path, damage).unwrap();
+            let error = ship(&image).unwrap_err();
+            let (said, hint) = (error.to_string(), error.hint().unwrap());
+            let named = said.contains("is damaged") && said.contains(&path.display().to_string());
+            assert!(named, "{said}: {error:?}");
+            assert!(hint.starts_with("it was removed; "), "{hint}");
+            assert_eq!((error.exit_code(), own(LAYER)), (exit::VERIFY, None));
+        }
+        ship(&image_of(&store, &[LAYER])).unwrap();
+    }
+    // A compressed one that no decoder takes.
+    let mut gzip = image_of(&store, &[LAYER]);
+    gzip.manifest.layers[0].media_type = media::LAYER_ZSTD.to_owned();
+    gzip.contents.clear();
+    let path = own(LAYER).unwrap();
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, "evil").unwrap();
+    let error = shippers[2](&gzip).unwrap_err();
+    assert_eq!((error.exit_code(), own(LAYER)), (exit::VERIFY, None));
 }
 
 #[test]

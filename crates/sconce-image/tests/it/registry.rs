@@ -12,10 +12,11 @@ mod model;
 #[expect(dead_code, reason = "the registry's own tests use all of it")]
 mod server;
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use sconce_image::publish;
-use sconce_schema::NoProgress;
+use sconce_schema::{Hint as _, NoProgress};
 use sconce_store::Store;
 
 use made::{amd64, image, reference, registry, stock};
@@ -50,4 +51,36 @@ fn a_layer_of_the_store_is_not_fetched() {
         fs::read_dir(store.root().join("partial")).unwrap().count(),
         0
     );
+}
+
+#[test]
+fn a_damaged_layer_is_named_and_not_pushed() {
+    let image = image(&[50_000]);
+    let model = Model::good();
+    stock(&model, "a", "t", &image);
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let from = reference(&model.host(), "a:t");
+    let pull = || publish::pull(&registry(), &from, &amd64(), &store, &NoProgress).unwrap();
+    let digest = image.layers[0].descriptor.digest.0;
+    for damage in [vec![7; 50_000], Vec::new()] {
+        let local = pull();
+        let path = store.find_blob(&digest).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, damage).unwrap();
+        let other = Model::good();
+        let to = reference(&other.host(), "b:t");
+        let facts = BTreeMap::new();
+        let pushed = publish::push(&registry(), &local, &to, &[], &facts, &store, &NoProgress);
+        let error = pushed.unwrap_err();
+        assert!(
+            error.to_string().contains("in the store is damaged"),
+            "{error}"
+        );
+        assert!(!error.hint().unwrap().contains("mirror"));
+        assert_eq!((error.exit_code(), store.find_blob(&digest)), (6, None));
+    }
+    // It comes again.
+    pull();
+    assert!(store.find_blob(&digest).is_some());
 }

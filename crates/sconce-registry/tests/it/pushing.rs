@@ -315,7 +315,7 @@ fn sources_are_regular_files_of_the_right_size() {
     fs::write(&short, noise(999, 1)).unwrap();
     let error = push(BlobSource::File(short), 1000);
     assert!(
-        matches!(error, RegistryError::Size { found: 999, .. }),
+        matches!(error, RegistryError::ChangedSource { .. }),
         "{error}"
     );
     let error = push(BlobSource::File(folder.path().to_owned()), 1000);
@@ -328,6 +328,37 @@ fn sources_are_regular_files_of_the_right_size() {
         matches!(error, RegistryError::Status { status: 400, .. }),
         "{error}"
     );
+}
+
+#[test]
+fn a_file_with_other_bytes_is_not_sent_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("layer");
+    // In one request, and in pieces.
+    for whole_bytes in [1 << 20, 50_000] {
+        let model = Model::good();
+        let mut image = image(&[100_000]);
+        let mut other = bytes(&image.layers[0]).to_vec();
+        other[7] ^= 1;
+        fs::write(&path, &other).unwrap();
+        image.layers[0].content = BlobSource::File(path.clone());
+        let settings = RegistrySettings {
+            whole_bytes,
+            piece_bytes: 40_000,
+            ..settings()
+        };
+        let to = reference(&model.host(), "a:t");
+        let registry = Registry::new(settings).unwrap();
+        let error = registry.push_images(&to, &[image], None, &[], &NoProgress);
+        let error = error.unwrap_err();
+        assert!(
+            matches!(error, RegistryError::ChangedSource { .. }) && error.exit_code() == 6,
+            "{error}"
+        );
+        assert!(!model.has_blob("a", &other));
+        let lines = model.server.lines();
+        assert!(lines.iter().all(|line| !line.contains("/manifests/")));
+    }
 }
 
 #[test]

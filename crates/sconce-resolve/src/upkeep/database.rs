@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -17,6 +17,7 @@ use serde::de::{Deserializer as _, Error as _, SeqAccess, Visitor};
 
 use super::osv::OsvEntry;
 use crate::debian::release::days_since_1970;
+use sconce_base::input::{UnusableInput, open_regular};
 use sconce_base::text::to_printable;
 
 /// What a database may hold.
@@ -155,7 +156,9 @@ pub enum ContentError {
 impl Hint for DatabaseError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Read { source, .. } if source.kind() != io::ErrorKind::NotFound => None,
+            Self::Read { source, .. } if source.kind() != io::ErrorKind::NotFound => {
+                Some(UnusableInput::of(source)?.hint().to_owned())
+            }
             _ => Some(
                 "--db takes an ecosystem's `all.zip` as OSV exports it, a JSON list of entries, \
                  JSON lines, or a folder of .json files"
@@ -202,8 +205,8 @@ fn not_read(path: &Path, source: io::Error) -> DatabaseError {
 }
 
 fn file(path: &Path, reader: &mut Reader<'_>) -> Result<(), DatabaseError> {
-    let open = File::open(path).map_err(|source| not_read(path, source))?;
-    let mut open = BufReader::with_capacity(1 << 16, open);
+    let open = open_regular(path).map_err(|source| not_read(path, source))?;
+    let mut open = BufReader::with_capacity(1 << 16, open.into_file());
     let start = open.fill_buf().map_err(|source| not_read(path, source))?;
     let done = if start.starts_with(b"PK") {
         let mut buffer = vec![0; RECOMMENDED_BUFFER_SIZE];

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use sconce_base::Env;
+use sconce_base::input::open_regular;
 use sconce_base::text::to_printable;
 use sconce_host::cdi::{self, CdiDevice, CdiFile, CdiProblem};
 use sconce_host::{HostProfile, Roots};
@@ -12,7 +13,6 @@ use serde_json::json;
 
 use super::standing;
 use crate::failure::{CliError, Result};
-use crate::file_action::FileAction;
 use crate::leases;
 use crate::output;
 use crate::style::OutputStyle;
@@ -67,14 +67,7 @@ pub(super) fn check_cdi_files(args: &CdiCheckArgs, env: &Env) -> Result<u8> {
 /// The files that were named; each must be there.
 fn named(paths: &[PathBuf], roots: &Roots) -> Result<Vec<CdiFile>> {
     let read = |path: &PathBuf| {
-        if let Err(source) = path.metadata() {
-            return Err(CliError::File {
-                action: FileAction::Read,
-                path: path.clone(),
-                source,
-            }
-            .into());
-        }
+        open_regular(path).map_err(CliError::unreadable(path))?;
         let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
         Ok(cdi::read_file(roots, &path))
     };

@@ -1,11 +1,11 @@
 //! `sconce memory simulate`.
 
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use sconce_base::input::check_stream;
 use sconce_memory::allocator::{
     Allocator, AllocatorSettings, PoolStat, SimulatedGpu, TorchVersion,
 };
@@ -15,6 +15,7 @@ use sconce_schema::{Bytes, Hint, exit};
 use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
+use crate::input;
 use crate::output;
 use crate::page::TextLayout;
 use crate::table::format_table;
@@ -119,9 +120,12 @@ fn lines(
             if io::stdin().is_terminal() && !global.quiet {
                 output::print_message("type the calls, then press Ctrl-D");
             }
+            check_stream(&io::stdin()).map_err(failed)?;
             Box::new(io::stdin().lock())
         }
-        false => Box::new(BufReader::new(File::open(path).map_err(failed)?)),
+        false => Box::new(BufReader::new(
+            input::open_stream(path, output::tell_fifo_wait).map_err(failed)?,
+        )),
     };
     let mut line = Vec::new();
     loop {

@@ -1,6 +1,5 @@
 //! What the verbs of `sconce memory` say in the same words.
 
-use std::fs::File;
 use std::path::Path;
 
 use sconce_base::text::to_printable;
@@ -10,7 +9,8 @@ use sconce_schema::Bytes;
 use sconce_schema::finding::Certainty;
 
 use crate::failure::{CliError, Result};
-use crate::file_action::FileAction;
+use crate::input;
+use crate::output;
 
 /// Longer names are cut.
 const WIDEST: usize = 120;
@@ -22,11 +22,8 @@ pub(crate) fn analyze_snapshot_file(path: &Path) -> Result<SnapshotReport> {
 
 /// Reads a snapshot.
 pub(crate) fn read_snapshot(path: &Path) -> Result<Snapshot> {
-    let file = File::open(path).map_err(|source| CliError::File {
-        action: FileAction::Read,
-        path: path.to_owned(),
-        source,
-    })?;
+    let file =
+        input::open_stream(path, output::tell_fifo_wait).map_err(CliError::unreadable(path))?;
     let read = snapshot::read(file, &SnapshotLimits::default());
     read.map_err(|source| {
         let path = path.to_owned();

@@ -1,7 +1,6 @@
 //! Metrics sent to an OpenTelemetry collector, by OTLP over HTTP in JSON.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +16,9 @@ use ureq::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use super::server::WebServer;
 use crate::failure::{Result, with_causes};
+use crate::input;
 use crate::output;
+use std::path::Path;
 
 /// In which time a collector must have answered.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -128,7 +129,8 @@ fn header(text: &str) -> std::result::Result<Header, String> {
         None => value.to_owned(),
         Some(path) => {
             let unreadable = |error: std::io::Error| format!("{path}: {error}");
-            let file = File::open(path).map_err(unreadable)?;
+            let file =
+                input::open_stream(Path::new(path), output::tell_fifo_wait).map_err(unreadable)?;
             let mut line = String::new();
             BufReader::new(file.take(LARGEST_VALUE))
                 .read_line(&mut line)

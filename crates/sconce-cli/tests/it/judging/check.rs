@@ -279,9 +279,11 @@ fn check_names_what_it_does_not_know() {
     error: there is no file, folder or local image `nowhere.lock`
     hint: `sconce images` lists local images, `sconce pull` fetches one
     # endless.lock --gpu v100: exit code 3
-    error: cannot read endless.lock: it is larger than 64 MiB, as no such file is
+    error: cannot read endless.lock: it is a device, not a regular file
+    hint: write it to a file of its own, and name that
     # endless.toml --gpu v100: exit code 3
-    error: cannot read endless.toml: it is larger than 64 MiB, as no such file is
+    error: endless.toml is no regular file, which a spec is
+    hint: write it to a file in a folder of its own: its lock lies beside it
     # empty --gpu v100: exit code 3
     error: empty has no Python packages and no libraries
     hint: name a spec, a lock, an image, or the folder of an environment
@@ -300,8 +302,8 @@ fn check_names_what_it_does_not_know() {
     error: nobody.json has no facts of a machine: the list is empty
     hint: `sconce doctor --facts FILE` writes them
     # venv --facts /dev/zero: exit code 3
-    error: /dev/zero has no facts of a machine: it is larger than 64 MiB
-    hint: `sconce doctor --facts FILE` writes them
+    error: cannot read /dev/zero: it is a device that has no end
+    hint: name a file, or a part of the device: <(head -c 1M DEVICE) instead of its name
     # venv --gpu v100 --set colour=green: exit code 3
     error: there is no fact `colour`
     hint: facts are named as in a saved facts file, with dots between: `driver.version=535.104.05`, `cards.0.memory=24GiB`
