@@ -214,7 +214,7 @@ fn torches(wanted: &[String]) -> Result<Vec<NamedTorch>> {
             );
             CliError::UnknownTorch {
                 version: version.clone(),
-                oldest: oldest.map_or("", |torch| torch.newest),
+                oldest: oldest.map_or("", |torch| torch.versions[0]),
                 newest: newest.map_or("", |torch| torch.newest),
             }
             .into()

@@ -64,7 +64,7 @@ fn check_draws_every_torch_on_nine_cards() {
     exit code 0
     -- standard output
                             H100  RTX 3090
-    torch 2.8.0, CUDA 12.8  yes   yes
+    torch 2.8, CUDA 12.8  yes   yes
 
     newest for all of them: torch 2.15.0 built with CUDA 13.2
     -- standard error
@@ -462,6 +462,9 @@ fn check_says_what_it_does_not_know() {
         ("2.8.0+cu118", 10),
         ("2.8.0+cpu", 1),
         ("2.8.0+abc", 10),
+        ("2.10.1", 10),
+        ("2.8.0+cu128.mycorp1", 10),
+        ("2.9.0", 0),
         ("2.16.0.dev20261101", 10),
         ("2.8.0", 0),
         ("9.9", 3),
