@@ -5,6 +5,7 @@
 //! found ([`template`]), how causes are put in order, and what out-of-memory messages say ([`oom`]).
 //! Logs are hostile input: any bytes, lines of any length, nothing a terminal would obey comes out.
 
+mod cards;
 pub mod condition;
 mod files;
 mod fold;

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::cards::{CardName, find_cards};
 use super::fold::{FoldedText, printable_text};
 use super::line::{LinePrefix, append_clean_text, is_exception, split_prefix};
 use super::oom;
@@ -56,6 +57,8 @@ pub(crate) struct RuleMatches {
     pub(crate) count: u64,
     pub(crate) first: Vec<PatternMatch>,
     pub(crate) last: VecDeque<PatternMatch>,
+    /// The cards that all of its lines name, where it is a fault of cards.
+    pub(super) cards: BTreeSet<CardName>,
 }
 
 impl RuleMatches {
@@ -389,6 +392,9 @@ fn note(hits: &mut BTreeMap<usize, RuleMatches>, rules: &RuleSet, rule: usize, h
             *before = hit;
         }
         return;
+    }
+    if rules.is_card_fault(rule) && hits.cards.len() < MOST {
+        hits.cards.extend(find_cards(&hit.text));
     }
     hits.count += 1;
     if hits.first.len() < KEPT {

@@ -744,6 +744,119 @@ fn an_xid_that_follows_another_comes_after_it() {
     assert_eq!(codes(&plain(log))[0], "illegal-memory-access");
 }
 
+/// The codes of a log's causes, and by what each is explained.
+fn order(log: &str) -> Vec<(String, Option<String>)> {
+    let said = plain(log);
+    let causes = said.causes.into_iter();
+    causes
+        .map(|cause| (cause.code, cause.consequence_of))
+        .collect()
+}
+
+fn after(code: &str, by: Option<&str>) -> (String, Option<String>) {
+    (code.to_owned(), by.map(str::to_owned))
+}
+
+#[test]
+fn what_the_xid_beside_says_counts_more_than_the_error() {
+    for (error, number, first_mend) in [
+        (
+            "uncorrectable ECC error encountered",
+            94,
+            "Start the program again.",
+        ),
+        (
+            "uncorrectable ECC error encountered",
+            48,
+            "Stop what runs on the card and reset it.",
+        ),
+        (
+            "uncorrectable ECC error encountered",
+            95,
+            "Stop what runs on the card and reset it.",
+        ),
+        (
+            "uncorrectable NVLink error detected during the execution",
+            74,
+            "Stop what runs on the cards of the link and reset them.",
+        ),
+        (
+            "uncorrectable NVLink error detected during the execution",
+            149,
+            "Do what the Xid 154 beside it says.",
+        ),
+        ("unspecified launch failure", 94, "Start the program again."),
+    ] {
+        for error_is_first in [true, false] {
+            let error =
+                format!("Traceback (most recent call last):\nRuntimeError: CUDA error: {error}\n");
+            let xid = format!("[ 12.5] NVRM: Xid (PCI:0000:3b:00): {number}, pid=7, name=python\n");
+            let said = plain(&match error_is_first {
+                true => error + &xid,
+                false => xid + &error,
+            });
+            let first = &said.causes[0];
+            let code = format!("xid-{number}");
+            assert_eq!((&first.code, said.causes.len()), (&code, 2), "{said:?}");
+            assert!(first.mends[0].what.starts_with(first_mend), "{first:?}");
+            assert_eq!(said.causes[1].consequence_of.as_ref(), Some(&code));
+        }
+    }
+    let lost = "Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error\n";
+    let gsp = "NVRM: Xid (PCI:0000:3b:00): 119, pid=7, name=python, Timeout\n";
+    assert_eq!(order(&format!("{lost}{gsp}"))[0].0, "xid-119");
+    // A card that fell off the bus brings others with it, and the error of a program is no reason for it.
+    let off = "NVRM: Xid (PCI:0000:3b:00): 79, pid=7, GPU has fallen off the bus.\n";
+    assert_eq!(order(&format!("{lost}{off}{gsp}"))[0].0, "card-lost");
+    assert_eq!(
+        order(&format!("{lost}{}", gsp.replace("119", "31")))[0].0,
+        "card-lost"
+    );
+    // The number of another card.
+    let other = gsp.replace("3b", "af");
+    assert_eq!(
+        order(&format!("{lost}{other}"))[..2],
+        [after("card-lost", None), after("xid-119", None)]
+    );
+}
+
+#[test]
+fn a_fault_of_one_card_does_not_explain_that_of_another() {
+    let line = |bus: &str, number: u32| {
+        format!("NVRM: Xid (PCI:0000:{bus}:00): {number}, pid=7, name=a\n")
+    };
+    let off = line("af", 79).replace("name=a", "GPU has fallen off the bus.");
+    let by = |log: &str, code: &str| {
+        let found = order(log).into_iter().find(|(own, _)| own == code);
+        found.unwrap().1
+    };
+    let lost = Some("card-lost".to_owned());
+    assert_eq!(by(&format!("{off}{}", line("3b", 45)), "xid-45"), None);
+    assert_eq!(by(&format!("{off}{}", line("AF", 45)), "xid-45"), lost);
+    // One of two that have it has no reason.
+    let both = line("3b", 45) + &line("af", 45);
+    assert_eq!(by(&format!("{off}{both}"), "xid-45"), None);
+    assert_eq!(
+        by(&format!("{off}{both}{}", line("3b", 48)), "xid-45"),
+        lost
+    );
+    // What names the card in another way, or not at all, is as before.
+    let index = "GPU 1: Xid error 45\n";
+    assert_eq!(by(&format!("{off}{index}"), "xid-45"), lost);
+    let indexes = "GPU 0: Xid error 48\nGPU 1: Xid error 43\n";
+    assert_eq!(by(indexes, "xid-43"), None);
+    assert_eq!(
+        by(&indexes.replace("GPU 1", "GPU 0"), "xid-43"),
+        Some("xid-48".to_owned())
+    );
+    // Of many lines all cards count.
+    let many: String = (0..40).map(|bus| line(&format!("{bus:02x}"), 45)).collect();
+    assert_eq!(
+        by(&format!("{off}{many}{}", line("af", 45)), "xid-45"),
+        None
+    );
+}
+
 #[test]
 fn a_number_is_read_whole() {
     for (number, code) in [

@@ -28,6 +28,12 @@ impl RuleSet {
         self
     }
 
+    /// Whether a rule's lines name the card that has the fault.
+    pub(super) fn is_card_fault(&self, rule: usize) -> bool {
+        let code = &self.rules[rule].code;
+        code == OFF_THE_BUS.1 || code == FOUND_BY || code.starts_with("xid-")
+    }
+
     /// The rule that a place is of: its pattern's, or that of the number that was captured.
     pub(super) fn rule_for_match(&self, rule: usize, captures: &[(String, String)]) -> usize {
         if self.xids.found_by != Some(rule) {
