@@ -82,6 +82,19 @@ impl<'a> FoldedText<'a> {
         at >= self.bytes.len() || self.between(at).contains(&b'\n')
     }
 
+    /// Whether a word ends before this byte, or begins with it.
+    pub(crate) fn is_word_edge(&self, at: usize) -> bool {
+        let of_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        let is_outside = |at: Option<usize>| {
+            let byte = at.and_then(|at| self.bytes.get(at));
+            !byte.is_some_and(|&byte| of_word(byte))
+        };
+        at >= self.bytes.len()
+            || self.gap_before(at)
+            || is_outside(at.checked_sub(1))
+            || is_outside(Some(at))
+    }
+
     /// What was left out before this byte.
     fn between(&self, at: usize) -> &[u8] {
         &self.text[self.place_of_end(at)..self.original_offset(at)]

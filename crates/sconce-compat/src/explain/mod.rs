@@ -15,9 +15,12 @@ pub mod oom;
 mod rank;
 pub mod rule;
 mod scan;
+mod surroundings;
 pub mod template;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod xid_tests;
 mod xids;
 
 use std::collections::BTreeMap;
