@@ -152,10 +152,11 @@ fn print_failure(failure: &failure::Failure) -> ExitCode {
     ExitCode::from(failure.exit_code())
 }
 
-/// What clap says of arguments, in its own colours; without the secrets that it repeats.
+/// What clap says of arguments, in its own colours; without the secrets that it repeats, and what a terminal
+/// would obey.
 fn refused(wrong: &clap::Error) -> ExitCode {
     let said = wrong.to_string();
-    let told = sconce_base::secrets::mask_text(&said);
+    let told = failure::tame(sconce_base::secrets::mask_text(&said));
     if told == said || !wrong.use_stderr() {
         let _ = wrong.print();
     } else {

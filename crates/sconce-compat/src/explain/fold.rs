@@ -1,6 +1,8 @@
 //! A text as patterns are compared with it: lower case, and nothing of what wrapping, quoting and
 //! framing add.
 
+use sconce_base::text::is_unprintable;
+
 /// A folded text that knows where each of its bytes stood.
 #[derive(Debug, Default)]
 pub(crate) struct FoldedText<'a> {
@@ -122,7 +124,8 @@ impl<'a> FoldedText<'a> {
 /// The longest excerpt that is kept, in bytes.
 const EXCERPT: usize = 600;
 
-/// Bytes of a log as text for people: without control characters, blanks joined, cut where long.
+/// Bytes of a log as text for people: without control characters, `\u{fffd}` for others that may not be shown, blanks
+/// joined, cut where long.
 pub(crate) fn printable_text(text: &[u8]) -> String {
     let cut = &text[..text.len().min(EXCERPT)];
     let mut out = String::new();
@@ -130,7 +133,12 @@ pub(crate) fn printable_text(text: &[u8]) -> String {
         if !out.is_empty() {
             out.push(' ');
         }
-        out.extend(word.chars().filter(|c| !c.is_control()));
+        let kept = word.chars().filter(|c| !c.is_control());
+        // Not left out: that would make a hostile name look like a well-known one.
+        out.extend(kept.map(|c| match is_unprintable(c) {
+            true => char::REPLACEMENT_CHARACTER,
+            false => c,
+        }));
     }
     if cut.len() < text.len() {
         out.push('…');
@@ -155,6 +163,10 @@ mod tests {
     #[test]
     fn excerpts_hold_nothing_that_a_terminal_obeys() {
         assert_eq!(printable_text(b"a\x1b[31m\x07 \xff b"), "a[31m \u{fffd} b");
+        assert_eq!(
+            printable_text("fl\u{202e}ash\u{2069}".as_bytes()),
+            "fl\u{fffd}ash\u{fffd}"
+        );
         assert_eq!(printable_text(&[b'x'; 4000]).chars().count(), EXCERPT + 1);
     }
 }
