@@ -1,20 +1,43 @@
 //! Text that comes from outside, as it may be shown and kept.
 
-/// Text that comes from outside as it may be shown: without control characters, which terminals obey, and
-/// those that turn the direction of writing; at most `most` characters.
+/// Whether a character of text from outside may not be shown as it is: control characters, which terminals obey; those
+/// that turn the direction of writing (Unicode TR 9), by which a text looks like another; those that nobody sees. It is
+/// the one rule for all that is shown; line ends and tabs are among them.
+#[must_use]
+pub fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+/// Text that comes from outside as it may be shown: without what [`is_unprintable`]; at most `most` characters.
 #[must_use]
 pub fn to_printable(text: &str, most: usize) -> String {
-    let is_hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-    };
-    let fit = |c| if is_hidden(c) { ' ' } else { c };
+    let fit = |c| if is_unprintable(c) { ' ' } else { c };
     let mut shown: String = text.chars().take(most).map(fit).collect();
     if text.chars().nth(most).is_some() {
         shown.pop();
         shown.push('…');
     }
     shown
+}
+
+/// JSON with what [`is_unprintable`] escaped (`\u202e`): the same for who reads it, and nothing for a terminal to
+/// obey. Line ends and tabs between its parts stay; within a text JSON has none.
+#[must_use]
+pub fn escape_json(json: String) -> String {
+    let escaped = |c: char| is_unprintable(c) && !matches!(c, '\n' | '\r' | '\t');
+    if !json.contains(escaped) {
+        return json;
+    }
+    let mut out = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        match escaped(c) {
+            true => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => out.push(c),
+        }
+    }
+    out
 }
 
 /// `text` with user and password taken out of every URL in it.
@@ -52,7 +75,7 @@ pub fn without_credentials(url: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{redact_url_credentials, to_printable};
+    use super::{escape_json, is_unprintable, redact_url_credentials, to_printable};
     use proptest::prelude::*;
 
     #[test]
@@ -80,6 +103,31 @@ mod tests {
         fn nothing_before_the_host_stays(user in "[a-z]{1,8}", secret in "[A-Z0-9@:]{1,12}", host in "[a-z]{1,8}") {
             let text = redact_url_credentials(&format!("error: https://{user}:{secret}@{host}.example/simple failed"));
             prop_assert_eq!(text, format!("error: https://{host}.example/simple failed"));
+        }
+    }
+
+    /// All that Unicode has to turn the direction of writing (TR 9).
+    const BIDI: [char; 12] = [
+        '\u{61c}', '\u{200e}', '\u{200f}', '\u{202a}', '\u{202b}', '\u{202c}', '\u{202d}',
+        '\u{202e}', '\u{2066}', '\u{2067}', '\u{2068}', '\u{2069}',
+    ];
+
+    #[test]
+    fn what_turns_the_direction_of_writing_is_not_shown() {
+        assert!(BIDI.into_iter().all(is_unprintable));
+        assert!(!"aä漢ع א–…┌".chars().any(is_unprintable));
+    }
+
+    #[test]
+    fn json_stays_the_same_and_a_terminal_obeys_nothing_of_it() {
+        let json = "{\n\t\"a\": \"fl\u{202e}ash\u{9b}31m\u{7f}é\"\n}".to_owned();
+        assert_eq!(
+            escape_json(json),
+            "{\n\t\"a\": \"fl\\u202eash\\u009b31m\\u007fé\"\n}"
+        );
+        for c in BIDI {
+            let escaped = escape_json(format!("\"{c}\""));
+            assert_eq!(escaped, format!("\"\\u{:04x}\"", u32::from(c)));
         }
     }
 

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use sconce_base::input::UnusableInput;
 use sconce_base::secrets;
+use sconce_base::text::is_unprintable;
 use sconce_image::AssembleError;
 use sconce_schema::Hint;
 use sconce_store::StoreError;
@@ -73,10 +74,10 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
 }
 
 /// Without what a terminal would obey: names of files and images are anyone's text.
-fn tame(text: String) -> String {
+pub(crate) fn tame(text: String) -> String {
     let tame = |c: char| match c {
         '\n' | '\t' => c,
-        c if c.is_control() => char::REPLACEMENT_CHARACTER,
+        c if is_unprintable(c) => char::REPLACEMENT_CHARACTER,
         c => c,
     };
     text.chars().map(tame).collect()
@@ -444,10 +445,10 @@ mod tests {
     #[test]
     fn a_terminal_obeys_nothing_in_an_error() {
         let failure = Failure::from(CliError::NoSpec {
-            path: "a\x1b]0;title\x07b\n\u{9b}c".into(),
+            path: "a\x1b]0;title\x07b\n\u{9b}c\u{202e}d\u{2066}e".into(),
         });
         let text = failure.render_text(&crate::style::OutputStyle { color: false });
-        let obeyed = |c: char| c.is_control() && c != '\n';
+        let obeyed = |c: char| is_unprintable(c) && c != '\n';
         assert!(
             !text.chars().any(obeyed) && text.contains("title"),
             "{text:?}"

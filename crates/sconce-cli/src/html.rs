@@ -149,7 +149,8 @@ pub(crate) fn fill_template(page: &str, values: &[(&str, &str)]) -> String {
 
 /// A text that stands for itself, also in a quoted attribute.
 pub(crate) fn escape_html(text: &str) -> String {
-    let unseen = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    let unseen =
+        |letter: char| sconce_base::text::is_unprintable(letter) && !matches!(letter, '\n' | '\t');
     let text = text.replace(unseen, "\u{fffd}");
     let text = text.replace('&', "&amp;").replace('"', "&quot;");
     text.replace('<', "&lt;").replace('>', "&gt;")

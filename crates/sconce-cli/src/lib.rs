@@ -152,7 +152,8 @@ fn print_failure(failure: &failure::Failure) -> ExitCode {
     ExitCode::from(failure.exit_code())
 }
 
-/// What clap says of arguments, in its own colours; without the secrets that it repeats.
+/// What clap says of arguments, in its own colours; without the secrets that it repeats, and what a terminal
+/// would obey.
 fn refused(wrong: &clap::Error) -> ExitCode {
     let rendered = wrong.render();
     let styled = |style: style::OutputStyle| match style.color {
@@ -165,7 +166,7 @@ fn refused(wrong: &clap::Error) -> ExitCode {
         return exit_code(written.map(|()| wrong.exit_code() as u8));
     }
     let said = rendered.to_string();
-    let masked = sconce_base::secrets::mask_text(&said);
+    let masked = failure::tame(sconce_base::secrets::mask_text(&said));
     let text = match masked == said {
         true => styled(style::OutputStyle::for_stderr()),
         false => masked,

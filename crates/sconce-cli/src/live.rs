@@ -301,7 +301,7 @@ pub(crate) fn format_service_event(what: &ServiceEvent) -> String {
     }
     text.chars()
         .map(|c| {
-            if c.is_control() {
+            if sconce_base::text::is_unprintable(c) {
                 char::REPLACEMENT_CHARACTER
             } else {
                 c

@@ -1,11 +1,13 @@
 //! The only place that writes to the terminal, but for the live progress line. A closed pipe is
 //! the reader's wish, not an error.
 
+use std::borrow::Cow;
 use std::io::{IsTerminal as _, Write};
 use std::path::Path;
 
 use sconce_base::output::BlockingWriter;
-use sconce_base::text::to_printable;
+use sconce_base::text::{escape_json, is_unprintable, to_printable};
+use serde::de::IgnoredAny;
 
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
@@ -16,6 +18,7 @@ use crate::progress;
 /// # Errors
 /// [`CliError::File`] when it cannot take all of it: a full disk must not look like success.
 pub(crate) fn write_data(text: &str) -> Result<()> {
+    let text = make_printable(text);
     let mut out = BlockingWriter::new(std::io::stdout().lock());
     let end = if text.ends_with('\n') { "" } else { "\n" };
     let written = out
@@ -30,6 +33,21 @@ pub(crate) fn write_data(text: &str) -> Result<()> {
             source,
         })?),
     }
+}
+
+/// What may be shown of a text, whoever wrote parts of it: what turns the direction of writing or is not seen is escaped
+/// in JSON, which stays the same for its reader, and replaced elsewhere. Line ends and colours are our own, and texts
+/// from outside lost theirs before.
+fn make_printable(text: &str) -> Cow<'_, str> {
+    let is_hidden = |c: char| is_unprintable(c) && !c.is_ascii_control();
+    if !text.contains(is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
+    Cow::Owned(match values.all(|value| value.is_ok()) {
+        true => escape_json(text.to_owned()),
+        false => text.replace(is_hidden, "\u{fffd}"),
+    })
 }
 
 /// Bytes as they are: to standard output. False when nobody reads them any more.
@@ -52,6 +70,7 @@ pub(crate) fn write_bytes(bytes: &[u8]) -> Result<bool> {
 
 /// What is said beside the data: to standard error.
 pub(crate) fn print_message(text: &str) {
+    let text = make_printable(text);
     let _ = writeln!(BlockingWriter::new(std::io::stderr().lock()), "{text}");
 }
 
@@ -75,7 +94,7 @@ pub(crate) fn print_error(text: &str) {
 
 /// A path for people, without what a terminal would obey: names of files are anyone's text.
 pub(crate) fn format_path(path: &Path) -> String {
-    let tame = |c: char| match c.is_control() {
+    let tame = |c: char| match is_unprintable(c) {
         true => char::REPLACEMENT_CHARACTER,
         false => c,
     };
@@ -88,4 +107,21 @@ pub(crate) fn tell_fifo_wait(path: &Path) {
     print_message(&format!(
         "waiting for somebody to write to {name}, which is a FIFO"
     ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::make_printable;
+
+    #[test]
+    fn json_is_escaped_and_other_text_replaced() {
+        for (text, printable) in [
+            ("{\"a\": \"x\u{202e}y\"}\n", "{\"a\": \"x\\u202ey\"}\n"),
+            ("[\"\u{2066}\"]\n[\"b\"]\n", "[\"\\u2066\"]\n[\"b\"]\n"),
+            ("[run] x\u{202e}y\n", "[run] x\u{fffd}y\n"),
+            ("\u{1b}[31mred\u{1b}[0m\n", "\u{1b}[31mred\u{1b}[0m\n"),
+        ] {
+            assert_eq!(make_printable(text), printable);
+        }
+    }
 }

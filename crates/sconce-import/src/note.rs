@@ -63,8 +63,7 @@ pub(super) fn redacted_line(text: &str) -> String {
 
 /// No control, and none of the characters that change the direction of text (Unicode TR 36).
 fn is_plain(c: char) -> bool {
-    !c.is_control()
-        && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+    !sconce_base::text::is_unprintable(c)
 }
 
 /// Several things with one reason.

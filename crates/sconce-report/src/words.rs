@@ -65,14 +65,10 @@ pub(crate) fn format_workload(words: &[String]) -> String {
 /// A text from a record as it may go to a terminal: what would move the cursor, change colours or
 /// turn the direction of writing is replaced.
 pub(crate) fn printable_text(text: &str) -> String {
-    let obeyed = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
     text.chars()
         .map(|c| match c {
             '\n' | '\t' => ' ',
-            c if obeyed(c) => '\u{fffd}',
+            c if sconce_base::text::is_unprintable(c) => '\u{fffd}',
             c => c,
         })
         .collect()

@@ -245,7 +245,7 @@ fn last_line(said: &[u8]) -> String {
     let plain = line
         .unwrap_or_default()
         .chars()
-        .filter(|letter| !letter.is_control());
+        .filter(|letter| !sconce_base::text::is_unprintable(*letter));
     plain.take(200).collect::<String>().trim().to_owned()
 }
 

@@ -208,7 +208,9 @@ fn parse_note(text: &str) -> Option<MakerProcess> {
 }
 
 fn plain(text: &str) -> String {
-    let shown = text.chars().filter(|c| !c.is_control());
+    let shown = text
+        .chars()
+        .filter(|c| !sconce_base::text::is_unprintable(*c));
     shown.take(200).collect()
 }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use clap::Args;
 use sconce_base::Env;
+use sconce_base::text::to_printable;
 use sconce_compat::matrix::{self, Compatibility, Matrix, MatrixRow, NamedTorch};
 use sconce_compat::rules::NOT_JUDGED;
 use sconce_compat::tables;
@@ -30,6 +31,9 @@ use crate::places::SconceDirs;
 use crate::progress::TerminalProgress;
 use crate::project::{Project, is_lock, read_lock};
 use crate::style::OutputStyle;
+
+/// Names of machines and subjects are anyone's text; longer ones are cut.
+const LONGEST_NAME: usize = 400;
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
@@ -168,7 +172,7 @@ fn verdict(judged: &InspectedEnvironment, host: &HostFacts, found: &[Finding], c
     };
     format!(
         "{} on {}: {said}{counted}{unjudged}",
-        judged.name,
+        to_printable(&judged.name, LONGEST_NAME),
         named(host)
     )
 }
@@ -192,9 +196,8 @@ fn code(found: &[Finding]) -> u8 {
 }
 
 fn named(host: &HostFacts) -> String {
-    host.name
-        .clone()
-        .unwrap_or_else(|| "this machine".to_owned())
+    let name = host.name.as_deref().unwrap_or("this machine");
+    to_printable(name, LONGEST_NAME)
 }
 
 /// The torches that are named; their releases, or at least what they are built with, must be known.
@@ -214,7 +217,7 @@ fn torches(wanted: &[String]) -> Result<Vec<NamedTorch>> {
             );
             CliError::UnknownTorch {
                 version: version.clone(),
-                oldest: oldest.map_or("", |torch| torch.newest),
+                oldest: oldest.map_or("", |torch| torch.versions[0]),
                 newest: newest.map_or("", |torch| torch.newest),
             }
             .into()

@@ -276,7 +276,10 @@ fn table_with_links(heads: [&str; 3], rows: &[[String; 3]]) -> String {
         .unwrap_or(0);
     let last = std::iter::once(heads[2]).chain(rows.iter().map(|row| row[2].as_str()));
     let lines = text.lines().zip(last).map(|(line, open)| {
-        let tame: String = open.chars().filter(|c| !c.is_control()).collect();
+        let tame: String = open
+            .chars()
+            .filter(|c| !sconce_base::text::is_unprintable(*c))
+            .collect();
         format!("{line:width$}  {tame}")
     });
     lines.collect::<Vec<_>>().join("\n")

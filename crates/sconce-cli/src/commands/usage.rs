@@ -385,7 +385,10 @@ fn as_csv(rows: &[UsageRow], by: &str, prices: Option<&Prices>) -> String {
 
 /// A field of CSV (RFC 4180). A spreadsheet takes a text that begins with one of these for a formula.
 fn field(text: &str) -> String {
-    let text: String = text.chars().filter(|c| !c.is_control()).collect();
+    let text: String = text
+        .chars()
+        .filter(|c| !sconce_base::text::is_unprintable(*c))
+        .collect();
     let formula = text.starts_with(['=', '+', '-', '@']);
     let text = if formula { format!("'{text}") } else { text };
     match text.contains([',', '"']) {

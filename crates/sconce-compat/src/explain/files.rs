@@ -7,12 +7,14 @@ macro_rules! files {
 }
 
 /// Every file of `crates/sconce-compat/rules/`, with its text.
-pub(crate) const FILES: [(&str, &str); 74] = files![
+pub(crate) const FILES: [(&str, &str); 76] = files![
     "abort-at-end.toml",
     "bf16-unsupported.toml",
     "bitsandbytes-no-cuda.toml",
     "build-failed.toml",
+    "card-link.toml",
     "card-lost.toml",
+    "card-memory.toml",
     "child-failed.toml",
     "compiler-missing.toml",
     "crashed.toml",

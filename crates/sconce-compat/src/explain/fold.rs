@@ -1,6 +1,8 @@
 //! A text as patterns are compared with it: lower case, and nothing of what wrapping, quoting and
 //! framing add.
 
+use sconce_base::text::is_unprintable;
+
 /// A folded text that knows where each of its bytes stood.
 #[derive(Debug, Default)]
 pub(crate) struct FoldedText<'a> {
@@ -82,6 +84,19 @@ impl<'a> FoldedText<'a> {
         at >= self.bytes.len() || self.between(at).contains(&b'\n')
     }
 
+    /// Whether a word ends before this byte, or begins with it.
+    pub(crate) fn is_word_edge(&self, at: usize) -> bool {
+        let of_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        let is_outside = |at: Option<usize>| {
+            let byte = at.and_then(|at| self.bytes.get(at));
+            !byte.is_some_and(|&byte| of_word(byte))
+        };
+        at >= self.bytes.len()
+            || self.gap_before(at)
+            || is_outside(at.checked_sub(1))
+            || is_outside(Some(at))
+    }
+
     /// What was left out before this byte.
     fn between(&self, at: usize) -> &[u8] {
         &self.text[self.place_of_end(at)..self.original_offset(at)]
@@ -109,7 +124,8 @@ impl<'a> FoldedText<'a> {
 /// The longest excerpt that is kept, in bytes.
 const EXCERPT: usize = 600;
 
-/// Bytes of a log as text for people: without control characters, blanks joined, cut where long.
+/// Bytes of a log as text for people: without control characters, `\u{fffd}` for others that may not be shown, blanks
+/// joined, cut where long.
 pub(crate) fn printable_text(text: &[u8]) -> String {
     let cut = &text[..text.len().min(EXCERPT)];
     let mut out = String::new();
@@ -117,7 +133,12 @@ pub(crate) fn printable_text(text: &[u8]) -> String {
         if !out.is_empty() {
             out.push(' ');
         }
-        out.extend(word.chars().filter(|c| !c.is_control()));
+        let kept = word.chars().filter(|c| !c.is_control());
+        // Not left out: that would make a hostile name look like a well-known one.
+        out.extend(kept.map(|c| match is_unprintable(c) {
+            true => char::REPLACEMENT_CHARACTER,
+            false => c,
+        }));
     }
     if cut.len() < text.len() {
         out.push('…');
@@ -142,6 +163,10 @@ mod tests {
     #[test]
     fn excerpts_hold_nothing_that_a_terminal_obeys() {
         assert_eq!(printable_text(b"a\x1b[31m\x07 \xff b"), "a[31m \u{fffd} b");
+        assert_eq!(
+            printable_text("fl\u{202e}ash\u{2069}".as_bytes()),
+            "fl\u{fffd}ash\u{fffd}"
+        );
         assert_eq!(printable_text(&[b'x'; 4000]).chars().count(), EXCERPT + 1);
     }
 }

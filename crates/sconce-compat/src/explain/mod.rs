@@ -5,6 +5,7 @@
 //! found ([`template`]), how causes are put in order, and what out-of-memory messages say ([`oom`]).
 //! Logs are hostile input: any bytes, lines of any length, nothing a terminal would obey comes out.
 
+mod cards;
 pub mod condition;
 mod files;
 mod fold;
@@ -14,9 +15,12 @@ pub mod oom;
 mod rank;
 pub mod rule;
 mod scan;
+mod surroundings;
 pub mod template;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod xid_tests;
 mod xids;
 
 use std::collections::BTreeMap;

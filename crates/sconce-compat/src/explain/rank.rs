@@ -5,10 +5,11 @@
 //! first of several ranks; less in a warning), and what is known of the machine. What another cause
 //! explains comes after that cause.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sconce_schema::finding::{Certainty, Fix, FixAction};
 
+use super::cards::{CardName, may_explain};
 use super::condition::{LogEnvironment, RuleContext};
 use super::oom::{self, OomMessage};
 use super::rule::{ExplainRule, LikelihoodEffect, RuleSet, fill_placeholders};
@@ -26,6 +27,10 @@ struct CauseScore {
     cause: Cause,
     score: i32,
     rule: usize,
+    /// Rules with the same code that were found too.
+    others: Vec<usize>,
+    /// The cards that it speaks of, where it is a fault of cards.
+    cards: BTreeSet<CardName>,
     /// An error, not only a warning.
     error: bool,
     /// A text that means it stands in an exception.
@@ -58,14 +63,7 @@ pub(crate) fn rank_causes(
         }
     }
     let explained: Vec<Option<String>> = (0..merged.len())
-        .map(|at| {
-            let by = (0..merged.len()).find(|&other| {
-                // Of two that explain each other the likelier one is the cause.
-                explains(rules, &merged[other], &merged[at])
-                    && (other < at || !explains(rules, &merged[at], &merged[other]))
-            });
-            by.map(|by| merged[by].cause.code.clone())
-        })
+        .map(|at| find_explanation(rules, &merged, at))
         .collect();
     let circle = explained.iter().all(Option::is_some);
     for (at, (one, by)) in merged.iter_mut().zip(explained).enumerate() {
@@ -80,16 +78,47 @@ pub(crate) fn rank_causes(
     (merged.into_iter().map(|one| one.cause).collect(), raised)
 }
 
+/// The code of what explains a cause. What several cards have is explained where each of them has its own reason.
+fn find_explanation(rules: &RuleSet, merged: &[CauseScore], at: usize) -> Option<String> {
+    let cause = &merged[at];
+    let by: Vec<&CauseScore> = (0..merged.len())
+        .filter(|&other| {
+            // Of two that explain each other the likelier one is the cause.
+            explains(rules, &merged[other], cause)
+                && (other < at || !explains(rules, cause, &merged[other]))
+        })
+        .map(|other| &merged[other])
+        .collect();
+    let has_reason = |&card: &CardName| by.iter().any(|one| may_explain(&one.cards, card));
+    let first = by.first()?;
+    cause
+        .cards
+        .iter()
+        .all(has_reason)
+        .then(|| first.cause.code.clone())
+}
+
 /// Whether `one` is why a log has `other` too.
 fn explains(rules: &RuleSet, one: &CauseScore, other: &CauseScore) -> bool {
-    let firm = one.firm;
-    let (one, other) = (&rules.rules[one.rule], &rules.rules[other.rule]);
-    firm && one.code != other.code
-        && (other.yields_to.contains(&one.code) || (other.consequence && !one.consequence))
+    let of_other_cards = !other.cards.is_empty()
+        && !other
+            .cards
+            .iter()
+            .any(|&card| may_explain(&one.cards, card));
+    let yields = |rule: &usize| rules.rules[*rule].yields_to.contains(&one.cause.code);
+    // What two rules say, one of which does not yield, stands by that one.
+    let all_yield = yields(&other.rule) && other.others.iter().all(yields);
+    let (one_rule, other_rule) = (&rules.rules[one.rule], &rules.rules[other.rule]);
+    one.firm
+        && one_rule.code != other_rule.code
+        && !of_other_cards
+        && (all_yield || (other_rule.consequence && !one_rule.consequence))
 }
 
 /// Another rule for the same cause adds its lines.
 fn merge(known: &mut CauseScore, other: CauseScore) {
+    known.others.push(other.rule);
+    known.cards.extend(other.cards);
     known.error |= other.error;
     known.raised_by |= other.raised_by;
     known.firm |= other.firm;
@@ -228,6 +257,8 @@ fn judge(
     Some(CauseScore {
         score,
         rule: index,
+        others: Vec::new(),
+        cards: hits.cards.clone(),
         firm: !rules.patterns[best.pattern].weak || raised,
         error: hits.iter().any(|hit| !hit.warning),
         raised_by: hits

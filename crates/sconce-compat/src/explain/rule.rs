@@ -39,6 +39,9 @@ pub struct ExplainRule {
     /// Texts that may mean it.
     #[serde(default)]
     pub weak: Vec<String>,
+    /// Texts that mean it where what stands around speaks of a GPU: other programs have them too.
+    #[serde(default)]
+    pub beside_gpu: Vec<String>,
     /// The cause in one or two sentences.
     pub cause: String,
     /// What to look up on the machine.
@@ -153,6 +156,8 @@ pub(crate) struct Pattern {
     pub(crate) rule: usize,
     pub(crate) template: Template,
     pub(crate) weak: bool,
+    /// It counts only where what stands around speaks of a GPU.
+    pub(crate) beside_gpu: bool,
 }
 
 /// Rules that can be looked for together.
@@ -187,7 +192,11 @@ impl RuleSet {
                 file: (*file).to_owned(),
                 source: Box::new(source),
             })?;
-            for (texts, weak) in [(&rule.patterns, false), (&rule.weak, true)] {
+            for (texts, weak, beside_gpu) in [
+                (&rule.patterns, false, false),
+                (&rule.weak, true, false),
+                (&rule.beside_gpu, false, true),
+            ] {
                 for text in texts {
                     let template = Template::parse(text).map_err(|source| RuleError::Pattern {
                         file: (*file).to_owned(),
@@ -197,6 +206,7 @@ impl RuleSet {
                         rule: rules.len(),
                         template,
                         weak,
+                        beside_gpu,
                     });
                 }
             }

@@ -5,10 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::cards::{CardName, find_cards};
 use super::fold::{FoldedText, printable_text};
 use super::line::{LinePrefix, append_clean_text, is_exception, split_prefix};
 use super::oom;
 use super::rule::{Pattern, RuleSet};
+use super::surroundings::Surroundings;
 
 /// The longest piece of a line that is looked at at once, in bytes; a longer line is several pieces.
 const PIECE: usize = 16 << 10;
@@ -56,6 +58,8 @@ pub(crate) struct RuleMatches {
     pub(crate) count: u64,
     pub(crate) first: Vec<PatternMatch>,
     pub(crate) last: VecDeque<PatternMatch>,
+    /// The cards that all of its lines name, where it is a fault of cards.
+    pub(super) cards: BTreeSet<CardName>,
 }
 
 impl RuleMatches {
@@ -305,6 +309,7 @@ impl<'r> Scanner<'r> {
                 rule,
                 template,
                 weak,
+                beside_gpu,
             } = &self.rules.patterns[pattern];
             let at = self.lines.partition_point(|line| line.start <= place);
             let line = at.checked_sub(1).map(|at| self.lines[at].number);
@@ -319,13 +324,26 @@ impl<'r> Scanner<'r> {
             let Some(place) = template.match_at(&text, found.start()) else {
                 continue;
             };
-            let rule = self.rules.rule_for_match(*rule, &place.captures);
+            let Some(rule) = self.rules.rule_for_match(*rule, &place.captures) else {
+                continue;
+            };
             let start = text.original_offset(place.start);
             let end = text.place_of_end(place.end);
             let at = self.lines.partition_point(|line| line.start <= start);
             let Some(line) = at.checked_sub(1).and_then(|at| self.lines.get(at)) else {
                 continue;
             };
+            if *beside_gpu {
+                let around = self.surroundings(at - 1, start, last);
+                // A number that no fault has is a GPU's where its own line says so.
+                let speak = match self.rules.is_unlisted_xid(rule) {
+                    true => around.line_speaks_of_gpu(),
+                    false => around.speak_of_gpu(),
+                };
+                if !speak {
+                    continue;
+                }
+            }
             let line_start = line.start.max(start.saturating_sub(200));
             let line_end = self
                 .lines
@@ -369,6 +387,31 @@ impl<'r> Scanner<'r> {
     }
 }
 
+impl Scanner<'_> {
+    /// A line of the window, by its place among them, with its neighbours; of a long one what is around `at`.
+    fn surroundings(&self, line: usize, at: usize, last: bool) -> Surroundings<'_> {
+        const MOST_BYTES: usize = 1000;
+        let text = |line: Option<usize>, around: Option<usize>| {
+            let start = line
+                .and_then(|line| self.lines.get(line))
+                .map(|line| line.start);
+            let (Some(line), Some(start)) = (line, start) else {
+                return &[][..];
+            };
+            let end = self.lines.get(line + 1);
+            let end = end.map_or(self.window.len(), |next| next.start);
+            let around = around.unwrap_or(start);
+            &self.window[start.max(around.saturating_sub(MOST_BYTES))..end.min(around + MOST_BYTES)]
+        };
+        Surroundings {
+            before: text(line.checked_sub(1), None),
+            line: text(Some(line), Some(at)),
+            after: text(Some(line + 1), None),
+            is_short: last && self.noted.lines <= super::ASKED,
+        }
+    }
+}
+
 /// How much a hit's pattern says.
 fn weight(rules: &RuleSet, hit: &PatternMatch) -> (bool, usize) {
     let pattern = &rules.patterns[hit.pattern];
@@ -389,6 +432,9 @@ fn note(hits: &mut BTreeMap<usize, RuleMatches>, rules: &RuleSet, rule: usize, h
             *before = hit;
         }
         return;
+    }
+    if rules.is_card_fault(rule) && hits.cards.len() < MOST {
+        hits.cards.extend(find_cards(&hit.text));
     }
     hits.count += 1;
     if hits.first.len() < KEPT {

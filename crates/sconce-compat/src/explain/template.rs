@@ -7,6 +7,7 @@
 //! | `{..}` | up to [`GAP`] characters of anything |
 //! | `{name:kind}` | a captured value of a [`PlaceholderKind`]; `{name}` is a word |
 //! | `^` first, `$` last | begin and end of a line |
+//! | `<` first, `>` last | begin and end of a word |
 //!
 //! Blanks count for nothing, so a text is found however it was wrapped, indented, quoted or framed.
 //! Everything is bounded: a hole by [`HOLE`], a gap by [`GAP`], and after a hole nothing is tried
@@ -22,6 +23,9 @@ pub const HOLE: usize = 256;
 
 /// The shortest text that a pattern may begin with: what is shorter stands in every log.
 pub const ANCHOR: usize = 5;
+
+/// The same for a pattern that begins with a word.
+pub const WORD_ANCHOR: usize = 3;
 
 /// What a hole takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,8 +76,16 @@ pub struct Template {
     /// A hole before the first text, read backwards.
     lead: Option<(String, PlaceholderKind)>,
     parts: Vec<Part>,
-    line_start: bool,
-    line_end: bool,
+    start: Edge,
+    end: Edge,
+}
+
+/// What a pattern's first or last text is next to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Edge {
+    Anything,
+    Word,
+    Line,
 }
 
 /// Where a pattern was found, in positions of the folded text.
@@ -90,13 +102,15 @@ impl Template {
     /// # Errors
     /// [`TemplateError`].
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
-        let (line_start, rest) = match text.strip_prefix('^') {
-            Some(rest) => (true, rest),
-            None => (false, text),
+        let (start, rest) = match text.as_bytes() {
+            [b'^', ..] => (Edge::Line, &text[1..]),
+            [b'<', ..] => (Edge::Word, &text[1..]),
+            _ => (Edge::Anything, text),
         };
-        let (line_end, mut rest) = match rest.strip_suffix('$') {
-            Some(rest) => (true, rest),
-            None => (false, rest),
+        let (end, mut rest) = match rest.as_bytes() {
+            [.., b'$'] => (Edge::Line, &rest[..rest.len() - 1]),
+            [.., b'>'] => (Edge::Word, &rest[..rest.len() - 1]),
+            _ => (Edge::Anything, rest),
         };
         let mut parts = Vec::new();
         while !rest.is_empty() {
@@ -122,8 +136,12 @@ impl Template {
             }
             _ => None,
         };
+        let shortest = match start {
+            Edge::Word => WORD_ANCHOR,
+            _ => ANCHOR,
+        };
         match parts.first() {
-            Some(Part::Literal(literal)) if literal.len() >= ANCHOR => {}
+            Some(Part::Literal(literal)) if literal.len() >= shortest => {}
             _ => return Err(TemplateError::Anchor(text.to_owned())),
         }
         let open = |part: &Part| {
@@ -145,8 +163,8 @@ impl Template {
         Ok(Self {
             lead,
             parts,
-            line_start,
-            line_end,
+            start,
+            end,
         })
     }
 
@@ -199,7 +217,12 @@ impl Template {
                 .captures
                 .push((name.clone(), value(text, start, at, *kind)));
         }
-        if self.line_start && !text.begins_line(found.start) {
+        let begins = match self.start {
+            Edge::Anything => true,
+            Edge::Word => text.is_word_edge(found.start),
+            Edge::Line => text.begins_line(found.start),
+        };
+        if !begins {
             return None;
         }
         let mut parts = self.parts.as_slice();
@@ -236,11 +259,13 @@ impl Template {
             }
             parts = rest;
         }
-        if self.line_end && !text.ends_line(now) {
-            return None;
-        }
+        let ends = match self.end {
+            Edge::Anything => true,
+            Edge::Word => text.is_word_edge(now),
+            Edge::Line => text.ends_line(now),
+        };
         found.end = now;
-        Some(found)
+        ends.then_some(found)
     }
 }
 

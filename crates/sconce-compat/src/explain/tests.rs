@@ -8,13 +8,12 @@ use sconce_schema::facts::{
 use sconce_schema::finding::FixAction;
 
 use super::*;
-use crate::tables::XidResolution;
 
-fn plain(log: &str) -> Explanation {
+pub(super) fn plain(log: &str) -> Explanation {
     explain(log.as_bytes(), None, &LogEnvironment::default())
 }
 
-fn codes(explanation: &Explanation) -> Vec<&str> {
+pub(super) fn codes(explanation: &Explanation) -> Vec<&str> {
     explanation
         .causes
         .iter()
@@ -648,113 +647,4 @@ fn short_texts_of_shells_and_prompts() {
             plain(text)
         );
     }
-}
-
-/// What `explain` says of a line of the kernel log.
-fn of_xid(number: u32) -> Explanation {
-    plain(&format!(
-        "[ 1234.5] NVRM: Xid (PCI:0000:65:00): {number}, pid=4242, name=python3, Ch 00000008\n"
-    ))
-}
-
-#[test]
-fn each_xid_has_the_mend_of_the_catalogue() {
-    for row in crate::tables::xid_entries() {
-        let said = of_xid(row.code);
-        let cause = &said.causes[0];
-        let code = match row.code {
-            79 => "card-lost".to_owned(),
-            number => format!("xid-{number}"),
-        };
-        assert_eq!(cause.code, code, "{:?}", codes(&said));
-        assert_eq!(said.causes.len(), 1, "{:?}", codes(&said));
-        let whole = serde_json::to_string(&said).unwrap().to_lowercase();
-        assert!(
-            !whole.contains("replace the card") && !whole.contains("replacement"),
-            "{whole}"
-        );
-        let first = cause.mends[0].what.as_str();
-        let (begins, command) = first_mend(row.bucket, row.code);
-        assert!(first.starts_with(begins), "{code}: {first}");
-        let line = match &cause.mends[0].action {
-            Some(FixAction::Command { line, .. }) => line.as_str(),
-            _ => "",
-        };
-        assert!(
-            line.contains(command) && line.is_empty() == command.is_empty(),
-            "{code}: {line}"
-        );
-    }
-}
-
-/// How the first mend of a number begins, and what of its command tells it, by NVIDIA's catalogue.
-fn first_mend(bucket: XidResolution, code: u32) -> (&'static str, &'static str) {
-    const RESET: &str = "--gpu-reset";
-    match bucket {
-        XidResolution::Ignore => ("Nothing needs to be done for this alone", ""),
-        XidResolution::RestartApp => ("Start the program again.", ""),
-        XidResolution::ResetGpu | XidResolution::Xid48 => {
-            ("Stop what runs on the card and reset it.", RESET)
-        }
-        XidResolution::RestartMachine => ("Start the machine again.", "reboot"),
-        XidResolution::RestartVm => ("Start the virtual machine again.", ""),
-        XidResolution::CheckMechanicals => ("Switch the machine off and look", ""),
-        XidResolution::UpdateSoftware => ("Bring the driver of the host", ""),
-        XidResolution::CheckUvm => ("Reset the card if the program used managed memory", RESET),
-        XidResolution::ContactSupport => (
-            "Make a report for who sold the machine",
-            "nvidia-bug-report",
-        ),
-        XidResolution::Xid45 => ("Beside another Xid do what that one needs", ""),
-        XidResolution::Nvlink => (
-            "Stop what runs on the cards of the link and reset them.",
-            RESET,
-        ),
-        XidResolution::Nvlink5 if [149, 150].contains(&code) => (
-            "Do what the Xid 154 beside it says. Without one, stop what runs on the cards of the link and reset them.",
-            RESET,
-        ),
-        XidResolution::Nvlink5 => (
-            "Do what the Xid 154 beside it says. Without one, stop what runs on the cards of the link and reset them \
-             where the line says Fatal or Link Fatal; else start the program again.",
-            RESET,
-        ),
-        XidResolution::Xid154 => ("Do what its line says", ""),
-        XidResolution::None => ("NVIDIA's catalogue names nothing to do for it.", ""),
-        XidResolution::Unused => ("Look it up in NVIDIA's catalogue for older cards", ""),
-    }
-}
-
-#[test]
-fn an_xid_that_follows_another_comes_after_it() {
-    let log = "NVRM: Xid (PCI:0000:65:00): 45, pid=1, name=a\n\
-               NVRM: Xid (PCI:0000:65:00): 48, pid=1, name=a\n\
-               NVRM: Xid (PCI:0000:65:00): 45, pid=2, name=b\n\
-               NVRM: Xid (PCI:0000:65:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)\n";
-    let said = plain(log);
-    assert_eq!(codes(&said)[0], "xid-48");
-    let after: Vec<_> = said.causes[1..]
-        .iter()
-        .map(|cause| cause.consequence_of.as_deref())
-        .collect();
-    assert_eq!(after, [Some("xid-48"), Some("xid-48")]);
-    // The program's own words come before the driver's.
-    let log = "RuntimeError: CUDA error: an illegal memory access was encountered\n\
-               NVRM: Xid (PCI:0000:65:00): 31, pid=1, name=a\n";
-    assert_eq!(codes(&plain(log))[0], "illegal-memory-access");
-}
-
-#[test]
-fn a_number_is_read_whole() {
-    for (number, code) in [
-        (4, "xid-4"),
-        (7, "xid-7"),
-        (790, "xid"),
-        (4_294_967_295, "xid"),
-        (1540, "xid"),
-    ] {
-        assert_eq!(codes(&of_xid(number)), [code]);
-    }
-    let huge = "NVRM: Xid (PCI:0000:65:00): 99999999999999999999, pid=1\n";
-    assert_eq!(codes(&plain(huge)), ["xid"]);
 }

@@ -28,15 +28,35 @@ impl RuleSet {
         self
     }
 
-    /// The rule that a place is of: its pattern's, or that of the number that was captured.
-    pub(super) fn rule_for_match(&self, rule: usize, captures: &[(String, String)]) -> usize {
+    /// Whether a rule's lines name the card that has the fault.
+    pub(super) fn is_card_fault(&self, rule: usize) -> bool {
+        let code = &self.rules[rule].code;
+        code == OFF_THE_BUS.1 || code == FOUND_BY || code.starts_with("xid-")
+    }
+
+    /// Whether a rule is that of the numbers which the catalogue does not have.
+    pub(super) fn is_unlisted_xid(&self, rule: usize) -> bool {
+        self.xids.found_by == Some(rule)
+    }
+
+    /// The rule that a place is of: its pattern's, or that of the number that was captured. `None` where it is no
+    /// fault: a metric of none has the number 0.
+    pub(super) fn rule_for_match(
+        &self,
+        rule: usize,
+        captures: &[(String, String)],
+    ) -> Option<usize> {
         if self.xids.found_by != Some(rule) {
-            return rule;
+            return Some(rule);
         }
         let number = captures.iter().find(|(name, _)| name == "xid");
-        let number = number.and_then(|(_, digits)| digits.parse().ok());
-        let own = number.and_then(|number: u32| self.xids.rules.get(&number));
-        own.copied().unwrap_or(rule)
+        match number.and_then(|(_, digits)| digits.parse::<u32>().ok()) {
+            Some(0) => None,
+            number => {
+                let own = number.and_then(|number| self.xids.rules.get(&number));
+                Some(own.copied().unwrap_or(rule))
+            }
+        }
     }
 }
 
@@ -78,6 +98,7 @@ fn rule(row: &XidEntry, sources: Vec<String>) -> ExplainRule {
         yields_to,
         patterns: Vec::new(),
         weak: Vec::new(),
+        beside_gpu: Vec::new(),
         cause: format!("Xid {number} in the kernel log: {}.{bucket}", row.meaning),
         checks: Vec::new(),
         mends: row.catalog_fixes().into_iter().map(ended).collect(),

@@ -7,7 +7,7 @@ use super::{
     unjudged, unknown,
 };
 use crate::rules::{self, local_cuda};
-use crate::tables::{self, TorchRelease};
+use crate::tables::{self, TorchBuildName, TorchRelease};
 
 /// A torch by name: `2.8`, `2.8.0`, `2.8.0+cu126`, `2.16.0.dev20261101+cu134`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub struct NamedTorch {
     release: (u32, u32),
     /// What was said, in lower case.
     version: String,
+    /// Its numbers: `2.8`, `2.8.0`.
+    numbers: String,
     build: NamedBuild,
     /// What came before or after the release, or is somebody's own build of it: `.dev20261101`, `rc1`, `.post2`.
     /// Its builds are not those of the release.
@@ -26,11 +28,13 @@ pub struct NamedTorch {
 enum NamedBuild {
     /// None was named: the default index's.
     Default,
-    Cuda(CudaVersion),
-    Cpu,
-    Rocm,
-    /// A local version that says nothing of CUDA.
-    Other(String),
+    /// One that PyTorch calls so.
+    Published(TorchBuildName),
+    /// Somebody's own, and the CUDA that its name begins with.
+    Own {
+        local: String,
+        cuda: Option<CudaVersion>,
+    },
 }
 
 impl NamedTorch {
@@ -71,13 +75,13 @@ impl NamedTorch {
         }
         let build = match local {
             None => NamedBuild::Default,
-            Some("") => return None,
-            Some(local) => build_of(local),
+            Some(local) => parse_build(local)?,
         };
         let is_other = !rest.is_empty();
         Some(Self {
             release: (major, minor),
-            version,
+            numbers: numbers.to_owned(),
+            version: version.clone(),
             build,
             is_other,
         })
@@ -91,9 +95,37 @@ impl NamedTorch {
     }
 
     /// What is known of its release.
-    #[must_use]
     fn known(&self) -> Option<&'static TorchRelease> {
         tables::find_torch_release(self.release)
+    }
+
+    /// The release, where this is a version of it that PyTorch published.
+    fn published(&self) -> Option<&'static TorchRelease> {
+        let of_release = |torch: &&TorchRelease| !self.is_other && torch.has_version(&self.numbers);
+        self.known().filter(of_release)
+    }
+
+    /// Why it is no version of a release.
+    fn why_unpublished(&self) -> String {
+        match self.known() {
+            Some(torch) if !self.is_other => format!(
+                "torch {} is in no table; of {}.{} they have {}",
+                self.numbers,
+                torch.release.0,
+                torch.release.1,
+                torch.versions.join(" and ")
+            ),
+            _ => "the builds of releases alone are known".to_owned(),
+        }
+    }
+
+    /// The CUDA that its name says.
+    fn named_cuda(&self) -> Option<CudaVersion> {
+        match &self.build {
+            NamedBuild::Published(TorchBuildName::Cuda(cuda)) => Some(*cuda),
+            NamedBuild::Own { cuda, .. } => *cuda,
+            _ => None,
+        }
     }
 }
 
@@ -102,42 +134,64 @@ impl From<&TorchRelease> for NamedTorch {
         Self {
             release: torch.release,
             version: torch.newest.to_owned(),
+            numbers: torch.newest.to_owned(),
             build: NamedBuild::Default,
             is_other: false,
         }
     }
 }
 
-fn build_of(local: &str) -> NamedBuild {
-    let first = local.split(['.', '-', '_']).next().unwrap_or(local);
-    match local_cuda(first) {
-        Some(cuda) => NamedBuild::Cuda(cuda),
-        None if first == "cpu" => NamedBuild::Cpu,
-        None if first.starts_with("rocm") => NamedBuild::Rocm,
-        None => NamedBuild::Other(local.to_owned()),
+/// `None` where it is no local part of a version (PEP 440).
+fn parse_build(local: &str) -> Option<NamedBuild> {
+    let mut parts = local.split(['.', '-', '_']);
+    let is_part = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric());
+    if !parts.all(is_part) {
+        return None;
     }
+    Some(match TorchBuildName::parse(local) {
+        Some(name) => NamedBuild::Published(name),
+        None => NamedBuild::Own {
+            local: local.to_owned(),
+            cuda: local_cuda(local),
+        },
+    })
 }
 
-/// One named torch on machines. `None` where nothing is known of its release and of its build.
+/// One named torch on machines.
 #[must_use]
 pub(super) fn torch_row(named: &NamedTorch, machines: &[HostFacts]) -> MatrixRow {
-    let torch = named.known();
-    let as_released = torch.filter(|_| !named.is_other);
-    let cuda = match &named.build {
-        NamedBuild::Default => as_released.map(|torch| torch.cuda),
-        NamedBuild::Cuda(cuda) => Some(*cuda),
-        _ => None,
+    let torch = named.published();
+    let cuda = match named.build {
+        NamedBuild::Default => torch.map(|torch| torch.cuda),
+        _ => named.named_cuda(),
     };
-    let name = match (&named.build, as_released) {
-        (NamedBuild::Default, Some(torch)) => torch.newest,
-        _ => &named.version,
+    let cell = |machine: &HostFacts| {
+        let cell = cell(named, torch, machine);
+        match torch {
+            Some(torch) if !is_newest(named, torch) => inferred(cell),
+            _ => cell,
+        }
     };
-    let cell = |machine: &HostFacts| cell(named, as_released, machine);
     MatrixRow {
-        name: format!("torch {name}"),
+        name: format!("torch {}", named.version),
         cuda,
         cells: machines.iter().map(cell).collect(),
     }
+}
+
+/// Whether it is the version that the rows were read from; `2.9` alone means the newest of them.
+fn is_newest(named: &NamedTorch, torch: &TorchRelease) -> bool {
+    named.numbers == torch.newest || named.numbers.split('.').count() == 2
+}
+
+/// What was read from the newest version's wheel is inferred for those before it.
+fn inferred(cell: MatrixCell) -> MatrixCell {
+    use tables::SourceQuality::{Lead, Measured, Reported};
+    let basis = match cell.basis {
+        CompatibilityBasis::Table(Measured | Reported) => CompatibilityBasis::Table(Lead),
+        basis => basis,
+    };
+    MatrixCell { basis, ..cell }
 }
 
 fn cell(
@@ -145,23 +199,26 @@ fn cell(
     torch: Option<&'static TorchRelease>,
     machine: &HostFacts,
 ) -> MatrixCell {
-    let Some(cuda) = (match &named.build {
-        NamedBuild::Cpu => return without_cuda("it is built for CPUs alone", machine),
-        NamedBuild::Rocm => return without_cuda("it is built for AMD cards", machine),
-        NamedBuild::Other(local) => {
-            return unknown(&format!(
-                "nothing is known of a build that is called {local}"
-            ));
-        }
+    let build = match &named.build {
         NamedBuild::Default => match torch {
             Some(torch) => return default_cell(torch, machine),
-            None => None,
+            None => return unknown(&named.why_unpublished()),
         },
-        NamedBuild::Cuda(cuda) => Some(*cuda),
-    }) else {
-        return unknown("the builds of releases alone are known");
+        NamedBuild::Published(build) => Some(*build),
+        NamedBuild::Own { .. } => None,
     };
-    if let Some((torch, build)) = torch.and_then(|torch| Some((torch, torch.find_build(cuda)?))) {
+    let without = match build {
+        Some(TorchBuildName::Cpu) => Some("CPUs alone"),
+        Some(TorchBuildName::Rocm) => Some("AMD cards"),
+        Some(TorchBuildName::Xpu) => Some("Intel cards"),
+        Some(TorchBuildName::Cuda(_)) | None => None,
+    };
+    if let Some(kind) = without {
+        return without_cuda(&format!("it is built for {kind}"), machine);
+    }
+    if let (Some(TorchBuildName::Cuda(cuda)), Some(torch)) = (build, torch)
+        && let Some(build) = torch.find_build(cuda)
+    {
         let mut cell = on(torch, build, machine);
         if cell.verdict == Compatibility::Fails {
             let other = build_for(torch, std::slice::from_ref(machine));
@@ -172,15 +229,25 @@ fn cell(
     if let Some(why) = unjudged(machine) {
         return unknown(why);
     }
-    match never(cuda, machine) {
-        Some(why) => MatrixCell {
+    let cuda = named.named_cuda();
+    if let Some(why) = cuda.and_then(|cuda| never(cuda, machine)) {
+        return MatrixCell {
             verdict: Compatibility::Fails,
             basis: CompatibilityBasis::Table(tables::SourceQuality::Published),
             ..unknown(&why)
-        },
-        None => unknown(&format!(
+        };
+    }
+    match (&named.build, cuda) {
+        (NamedBuild::Own { local, .. }, _) => unknown(&format!(
+            "nothing is known of a build that is called {local}"
+        )),
+        _ if torch.is_none() && named.known().is_some() && !named.is_other => {
+            unknown(&named.why_unpublished())
+        }
+        (_, Some(cuda)) => unknown(&format!(
             "for which cards its build for CUDA {cuda} has code is not known"
         )),
+        (_, None) => unknown(&named.why_unpublished()),
     }
 }
 

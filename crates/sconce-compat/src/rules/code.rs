@@ -117,7 +117,7 @@ pub(super) fn check_torch_code(case: &CheckInput<'_>) -> Vec<Finding> {
 fn is_without_cuda(environment: &EnvironmentVersions) -> bool {
     matches!(
         environment.torch_backend(),
-        Some(TorchBackend::Cpu | TorchBackend::Rocm)
+        Some(TorchBackend::Cpu | TorchBackend::Rocm | TorchBackend::Xpu)
     )
 }
 

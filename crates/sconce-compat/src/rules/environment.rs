@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sconce_schema::lock::Lock;
 use sconce_schema::{ComputeCapability, CudaVersion};
 
-use crate::tables::{self, TorchRelease};
+use crate::tables::{self, TorchBuildName, TorchRelease};
 
 /// What an environment has, as far as versions tell it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub enum TorchBackend {
     Cpu,
     /// AMD cards.
     Rocm,
+    /// Intel cards.
+    Xpu,
     /// NVIDIA cards.
     Cuda(CudaVersion),
 }
@@ -124,13 +126,18 @@ impl EnvironmentVersions {
         self.version("torch")?.split('+').next()
     }
 
-    /// The build of the tables that this torch is: none of what came before or after a release.
+    /// The build of the tables that this torch is: none of what came before or after a release, of versions that
+    /// they do not have, and of builds with a name of somebody's own.
     #[must_use]
     pub fn known_build(&self) -> Option<&'static tables::TorchBuild> {
-        if !is_release(self.version("torch")?) {
+        let version = self.version("torch")?;
+        let local = version.split_once('+').map(|(_, local)| local);
+        let is_own = |local| TorchBuildName::parse(local).is_none();
+        let torch = self.torch_release()?;
+        if !torch.has_version(self.torch_version()?) || local.is_some_and(is_own) {
             return None;
         }
-        self.torch_release()?.find_build(self.torch_cuda()?)
+        torch.find_build(self.torch_cuda()?)
     }
 
     /// What the tables know of this release of torch.
@@ -155,9 +162,11 @@ impl EnvironmentVersions {
         ];
         let version = self.version("torch")?;
         let local = version.split_once('+').map(|(_, local)| local);
-        let of_local = local.and_then(|local| match local {
-            _ if local.starts_with("cpu") => Some(TorchBackend::Cpu),
-            _ if local.starts_with("rocm") => Some(TorchBackend::Rocm),
+        let of_local = local.and_then(|local| match TorchBuildName::parse(local) {
+            Some(TorchBuildName::Cpu) => Some(TorchBackend::Cpu),
+            Some(TorchBuildName::Rocm) => Some(TorchBackend::Rocm),
+            Some(TorchBuildName::Xpu) => Some(TorchBackend::Xpu),
+            // What somebody's own build says of its CUDA rules cards out all the same.
             _ => local_cuda(local).map(TorchBackend::Cuda),
         });
         let of_runtime = || {
@@ -172,8 +181,10 @@ impl EnvironmentVersions {
         let of_table = || match (whole, self.torch_release()) {
             _ if is_other => None,
             (true, _) => Some(TorchBackend::Cpu),
-            (false, Some(torch)) => Some(TorchBackend::Cuda(torch.cuda)),
-            (false, None) => None,
+            (false, Some(torch)) if torch.has_version(version) => {
+                Some(TorchBackend::Cuda(torch.cuda))
+            }
+            (false, _) => None,
         };
         self.torch_build
             .or(of_local)
@@ -186,7 +197,7 @@ impl EnvironmentVersions {
     pub fn torch_cuda(&self) -> Option<CudaVersion> {
         match self.torch_backend()? {
             TorchBackend::Cuda(cuda) => Some(cuda),
-            TorchBackend::Cpu | TorchBackend::Rocm => None,
+            TorchBackend::Cpu | TorchBackend::Rocm | TorchBackend::Xpu => None,
         }
     }
 }
@@ -200,7 +211,7 @@ fn is_release(version: &str) -> bool {
 /// `cu126` is CUDA 12.6.
 pub(crate) fn local_cuda(local: &str) -> Option<CudaVersion> {
     let digits = local.strip_prefix("cu")?;
-    let digits = digits.split('.').next()?;
+    let digits = digits.split(['.', '-', '_']).next()?;
     if !(3..=4).contains(&digits.len()) || !digits.is_ascii() {
         return None;
     }
@@ -272,6 +283,9 @@ mod tests {
             (&[("torch", "2.8.0+cu126.with.pypi")], cuda(12, 6)),
             (&[("torch", "2.8.0+cpu")], Some(TorchBackend::Cpu)),
             (&[("torch", "2.8.0+rocm6.4")], Some(TorchBackend::Rocm)),
+            (&[("torch", "2.8.0+xpu")], Some(TorchBackend::Xpu)),
+            (&[("torch", "2.8.0+cpu.own")], None),
+            (&[("torch", "2.10.1")], None),
             (
                 &[("torch", "2.8.0"), ("nvidia_cuda_runtime_cu12", "12.8.90")],
                 cuda(12, 8),

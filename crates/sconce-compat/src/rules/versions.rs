@@ -18,6 +18,7 @@ pub(super) fn cpu_build(case: &CheckInput<'_>) -> Vec<Finding> {
     let what = match environment.torch_backend() {
         Some(TorchBackend::Cpu) => "for CPUs alone",
         Some(TorchBackend::Rocm) => "for AMD cards",
+        Some(TorchBackend::Xpu) => "for Intel cards",
         _ => return Vec::new(),
     };
     if case.host.cards.is_empty() {

@@ -32,8 +32,8 @@ pub use hardware::{
 pub use machine::{MachineError, host_from_gpu_name, hosts_from_gpu_names};
 pub use nccl::communicator_range;
 pub use torch::{
-    BuildGap, TorchBuild, TorchRelease, Triton, find_torch_release, find_triton_release,
-    torch_releases,
+    BuildGap, TorchBuild, TorchBuildName, TorchRelease, Triton, find_torch_release,
+    find_triton_release, torch_releases,
 };
 pub use xids::{XidEntry, XidResolution, find_xid, unknown_xid, xid_entries};
 

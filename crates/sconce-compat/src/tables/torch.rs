@@ -12,6 +12,8 @@ use crate::library::{CodeKind, CodeReach, CodeTarget, Coverage, GpuCode};
 pub struct TorchRelease {
     /// Major and minor.
     pub release: (u32, u32),
+    /// Its versions on the default index, `2.4.0` and `2.4.1`, the newest last.
+    pub versions: Vec<&'static str>,
     /// Its newest version, `2.4.1`, which the pins are of.
     pub newest: &'static str,
     /// The CUDA of the wheel on the default index.
@@ -84,6 +86,14 @@ impl TorchRelease {
         self.builds.iter().find(|build| build.cuda == cuda)
     }
 
+    /// Whether PyTorch published this version of it, numbers alone: `2.9` and `2.9.0`, which are one (PEP 440).
+    #[must_use]
+    pub fn has_version(&self, public: &str) -> bool {
+        let wanted = parse_numbers(public);
+        let known = self.versions.iter().map(|version| parse_numbers(version));
+        wanted.is_some() && known.into_iter().any(|known| known == wanted)
+    }
+
     /// The requirement that asks for this build: `torch==2.8.0` for the default one,
     /// `torch==2.8.0+cu126` for another.
     #[must_use]
@@ -102,6 +112,46 @@ impl TorchBuild {
         let targets = self.code.coverage.iter().flat_map(|kind| &kind.targets);
         let sass = targets.filter(|target| target.code == CodeKind::Sass);
         sass.map(|target| target.capability).collect()
+    }
+}
+
+/// The numbers of `2.9.1`, without zeros at the end; `None` where there is anything else.
+fn parse_numbers(version: &str) -> Option<Vec<u32>> {
+    let numbers: Result<Vec<u32>, _> = version.split('.').map(str::parse).collect();
+    let mut numbers = numbers.ok()?;
+    let is_set = |number: &u32| *number != 0;
+    numbers.truncate(numbers.iter().rposition(is_set).map_or(0, |last| last + 1));
+    Some(numbers)
+}
+
+/// What a build of PyTorch's own is for, by the local part of its version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TorchBuildName {
+    /// `cu126`.
+    Cuda(CudaVersion),
+    /// `cpu`, and until 2.6 `cpu.cxx11.abi`.
+    Cpu,
+    /// `rocm6.4`, `rocm6.2.4`.
+    Rocm,
+    /// `xpu`.
+    Xpu,
+}
+
+impl TorchBuildName {
+    /// Reads a local part. `None` where no build of PyTorch's own is called so: more behind it, as in
+    /// `cu126.mine`, is somebody's own.
+    #[must_use]
+    pub fn parse(local: &str) -> Option<Self> {
+        let is_number = |text: &str| parse_numbers(text).is_some();
+        match local {
+            "cpu" | "cpu.cxx11.abi" => Some(Self::Cpu),
+            "xpu" => Some(Self::Xpu),
+            _ if local.strip_prefix("rocm").is_some_and(is_number) => Some(Self::Rocm),
+            _ => {
+                let cuda = crate::rules::local_cuda(local)?;
+                (local_part(cuda) == local).then_some(Self::Cuda(cuda))
+            }
+        }
     }
 }
 
@@ -136,9 +186,11 @@ fn read() -> Result<Table, TableError> {
                 let onward = vision.ends_with('+');
                 let minor = vision.trim_end_matches('+').strip_prefix("0.");
                 let minor = minor.and_then(|minor| minor.parse().ok());
+                let versions: Vec<&str> = row.text(1)?.split_whitespace().collect();
                 torches.push(TorchRelease {
                     release: release(row)?,
-                    newest: row.text(1)?,
+                    newest: versions.last().copied().ok_or_else(|| row.to_error())?,
+                    versions,
                     cuda: row.value(2)?,
                     pythons: row.text(3)?.split_whitespace().collect(),
                     free_threaded: row.text(4)?.split_whitespace().collect(),
@@ -248,8 +300,11 @@ mod tests {
         assert!(table.torches.is_sorted_by(|a, b| a.release < b.release));
         assert!(table.tritons.is_sorted_by(|a, b| a.release < b.release));
         for torch in &table.torches {
-            let newest = format!("{}.{}.", torch.release.0, torch.release.1);
-            assert!(torch.newest.starts_with(&newest), "{torch:?}");
+            for (patch, version) in torch.versions.iter().enumerate() {
+                let expected = format!("{}.{}.{patch}", torch.release.0, torch.release.1);
+                assert_eq!(*version, expected);
+            }
+            assert_eq!(torch.versions.last(), Some(&torch.newest));
             assert_eq!(torch.vision, torch.release.1.min(14) + 15, "{torch:?}");
             // The default build is the first row, and no CUDA has two.
             assert_eq!(torch.builds[0].cuda, torch.cuda, "{torch:?}");
@@ -282,6 +337,45 @@ mod tests {
             CudaVersion::new(12, 8)
         );
         assert!(find_triton_release((2, 1)).is_none());
+    }
+
+    #[test]
+    fn a_version_is_known_by_its_numbers() {
+        let torch = find_torch_release((2, 9)).unwrap();
+        for version in ["2.9", "2.9.0", "2.9.1", "2.9.0.0"] {
+            assert!(torch.has_version(version), "{version}");
+        }
+        for version in ["2.9.2", "2.9.10", "2.9.1.1", "2.9.1rc1", "2.90", "2", ""] {
+            assert!(!torch.has_version(version), "{version}");
+        }
+        assert!(find_torch_release((2, 0)).unwrap().has_version("2.0"));
+    }
+
+    #[test]
+    fn local_parts_are_read_whole() {
+        let cuda = |major, minor| Some(TorchBuildName::Cuda(CudaVersion::new(major, minor)));
+        for (local, expected) in [
+            ("cu128", cuda(12, 8)),
+            ("cu118", cuda(11, 8)),
+            ("cpu", Some(TorchBuildName::Cpu)),
+            ("cpu.cxx11.abi", Some(TorchBuildName::Cpu)),
+            ("rocm6.4", Some(TorchBuildName::Rocm)),
+            ("rocm6.2.4", Some(TorchBuildName::Rocm)),
+            ("xpu", Some(TorchBuildName::Xpu)),
+            ("cu128.mycorp1", None),
+            ("cu130-own", None),
+            ("cu0128", None),
+            ("cu12", None),
+            ("cpu2", None),
+            ("cpu.own", None),
+            ("rocm", None),
+            ("rocm6.4.own", None),
+            ("rocm6.4_own", None),
+            ("xpu1", None),
+            ("", None),
+        ] {
+            assert_eq!(TorchBuildName::parse(local), expected, "{local}");
+        }
     }
 
     #[test]

@@ -213,9 +213,81 @@ fn the_build_that_is_named_is_judged() {
         (
             "2.10.0+cu126.with.pypi",
             "b200",
-            Compatibility::Fails,
+            Compatibility::Unknown,
             Some("12.6"),
-            "no code for 10.0, ends at 9.0",
+            "nothing is known of a build that is called cu126.with.pypi",
+        ),
+        (
+            "2.10.0+cu130-own",
+            "h100",
+            Compatibility::Unknown,
+            Some("13.0"),
+            "nothing is known of a build that is called cu130-own",
+        ),
+        // Whoever built it: no CUDA 13 makes code for Volta.
+        (
+            "2.10.0+cu130_own",
+            "v100",
+            Compatibility::Fails,
+            Some("13.0"),
+            "CUDA 13.0 makes no code for 7.0, 12.9 is its last",
+        ),
+        (
+            "2.8.0+cu128.mycorp1",
+            "v100",
+            Compatibility::Unknown,
+            Some("12.8"),
+            "nothing is known of a build that is called cu128.mycorp1",
+        ),
+        (
+            "2.8.0+cpu.own",
+            "h100",
+            Compatibility::Unknown,
+            None,
+            "nothing is known of a build that is called cpu.own",
+        ),
+        (
+            "2.8.0+xpu",
+            "h100",
+            Compatibility::Fails,
+            None,
+            "it is built for Intel cards: it does not see the card",
+        ),
+        // Versions that no index has.
+        (
+            "2.10.1",
+            "v100",
+            Compatibility::Unknown,
+            None,
+            "torch 2.10.1 is in no table; of 2.10 they have 2.10.0",
+        ),
+        (
+            "2.14.5",
+            "h100",
+            Compatibility::Unknown,
+            None,
+            "torch 2.14.5 is in no table; of 2.14 they have 2.14.0 and 2.14.1",
+        ),
+        (
+            "2.4.2+cu121",
+            "v100",
+            Compatibility::Unknown,
+            Some("12.1"),
+            "torch 2.4.2 is in no table; of 2.4 they have 2.4.0 and 2.4.1",
+        ),
+        (
+            "2.15.7+cu132",
+            "v100",
+            Compatibility::Fails,
+            Some("13.2"),
+            "CUDA 13.2 makes no code for 7.0, 12.9 is its last",
+        ),
+        (
+            "2.10.0.1",
+            "h100",
+            Compatibility::Unknown,
+            None,
+            "torch 2.10.0.1 is in no table; of 2.10 they have 2.10.0",
         ),
         // Builds that are in no table: what their CUDA rules out is known, the rest is not.
         (
@@ -319,6 +391,9 @@ fn the_build_that_is_named_is_judged() {
         "2",
         "abc",
         "2.8.0+",
+        "2.8.0+cu126..x",
+        "2.8.0+own\u{202e}",
+        "2.8.0+own build",
         "2.8.x",
         "2.8.0 abc",
         "2..8",
@@ -332,12 +407,45 @@ fn the_build_that_is_named_is_judged() {
 }
 
 #[test]
+fn versions_are_shown_as_they_were_asked_for() {
+    for (version, name, sure) in [
+        ("2.4", "torch 2.4", tables::SourceQuality::Measured),
+        ("2.4.1", "torch 2.4.1", tables::SourceQuality::Measured),
+        // The wheel of 2.4.1 was read, and not this one.
+        ("2.4.0", "torch 2.4.0", tables::SourceQuality::Lead),
+        ("2.9.0", "torch 2.9.0", tables::SourceQuality::Published),
+        (
+            "2.9.0+CU126 ",
+            "torch 2.9.0+cu126",
+            tables::SourceQuality::Published,
+        ),
+    ] {
+        let torch = NamedTorch::parse(version).expect(version);
+        let matrix = matrix::build_torch_matrix(&[torch], &machines(&["a100"], None));
+        let row = &matrix.rows[0];
+        assert_eq!(row.name, name);
+        assert_eq!(row.cells[0].verdict, Compatibility::Runs, "{version}");
+        assert_eq!(
+            row.cells[0].basis,
+            CompatibilityBasis::Table(sure),
+            "{version}"
+        );
+    }
+}
+
+#[test]
 fn a_lock_whose_build_is_in_no_table_is_not_said_to_run() {
     let hosts = machines(&["v100"], None);
     for (version, found) in [
         ("2.8.0+cu118", Some("torch-not-judged")),
         ("2.8.0.dev20250601+cu128", Some("torch-not-judged")),
         ("2.8.0+abc", Some("torch-not-judged")),
+        ("2.10.1", Some("torch-not-judged")),
+        ("2.10.1+cu128", Some("torch-not-judged")),
+        ("2.10.0+cu128.mycorp1", Some("torch-not-judged")),
+        ("2.10.0+cpu.own", Some("torch-not-judged")),
+        ("2.10.0+xpu", Some("torch-without-cuda")),
+        ("2.9.0", None),
         ("2.10.0+cu130", Some("no-kernel-image")),
         ("2.10.0+cpu", Some("torch-without-cuda")),
         ("2.10.0+cu128", None),

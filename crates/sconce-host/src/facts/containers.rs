@@ -25,7 +25,7 @@ fn pretty_name(text: &str) -> Option<String> {
         inner.strip_suffix(quote)
     });
     // An image wrote it, and people will see it.
-    let plain = |c: &char| !c.is_control() && *c != '\\';
+    let plain = |c: &char| !sconce_base::text::is_unprintable(*c) && *c != '\\';
     let name: String = bare
         .unwrap_or(value)
         .chars()

@@ -63,7 +63,7 @@ fn of_line(line: &str) -> Option<Xid> {
     let (bus_id, code) = numbered(text).or_else(|| off_the_bus(text))?;
     let shown: String = text
         .chars()
-        .filter(|c| !c.is_control())
+        .filter(|c| !sconce_base::text::is_unprintable(*c))
         .take(LONGEST)
         .collect();
     Some(Xid {

@@ -120,7 +120,9 @@ fn vulnerabilities(folder: &Path) -> BTreeMap<String, String> {
 }
 
 fn cut(text: &str) -> String {
-    let plain = text.chars().filter(|c| !c.is_control());
+    let plain = text
+        .chars()
+        .filter(|c| !sconce_base::text::is_unprintable(*c));
     plain.take(LONGEST).collect()
 }
 

@@ -123,9 +123,15 @@ fn identifier(kind: &str, name: &str, sha256: &Sha256) -> String {
     format!("{kind}-{name}-{:.16}", sha256.to_string())
 }
 
-/// `text` without control characters and too much of it; `None` if nothing is left.
+/// `text` without what may not be shown and too much of it; `None` if nothing is left.
 fn one_line(text: &str) -> Option<String> {
-    let spaced = |c: char| if c.is_control() { ' ' } else { c };
+    let spaced = |c: char| {
+        if sconce_base::text::is_unprintable(c) {
+            ' '
+        } else {
+            c
+        }
+    };
     let text: String = text.trim().chars().take(200).map(spaced).collect();
     (!text.trim().is_empty()).then_some(text)
 }

@@ -246,7 +246,10 @@ impl UnverifiedSignature {
             });
         }
         if !claim.is_about(reference) {
-            let printable = claim.reference.chars().filter(|c| !c.is_control());
+            let printable = claim
+                .reference
+                .chars()
+                .filter(|c| !sconce_base::text::is_unprintable(*c));
             return Err(SignatureRejection::Reference {
                 signed: printable.take(200).collect(),
             });

@@ -52,7 +52,9 @@ pub(super) fn decode(
     };
     let label = lines.find_map(begin).ok_or(PemError::NoBlock)?;
     if !labels.contains(&label.as_str()) {
-        let printable = label.chars().filter(|c| !c.is_control());
+        let printable = label
+            .chars()
+            .filter(|c| !sconce_base::text::is_unprintable(*c));
         return Err(PemError::Kind {
             found: printable.take(60).collect(),
             expected,

@@ -163,7 +163,7 @@ pub(super) fn check_name(name: &str) -> Result<(), WheelError> {
 fn printable(name: &str) -> String {
     let mut out = String::new();
     for c in name.chars().take(200) {
-        if c.is_control() {
+        if sconce_base::text::is_unprintable(c) {
             let _ = write!(out, "{}", c.escape_default());
         } else {
             out.push(c);

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use sconce_base::text::to_printable;
 use sconce_compat::matrix::{Compatibility, CompatibilityBasis, Matrix, MatrixCell, MatrixRow};
 use sconce_compat::tables::SourceQuality;
 
@@ -71,7 +72,8 @@ pub(super) fn render_matrix(matrix: &Matrix, page: &TextLayout) -> String {
         let mut names: Vec<&str> = kind.iter().map(|&at| &*matrix.machines[at]).collect();
         names.dedup();
         if names.len() > 1 {
-            let line = format!("{head}: {}", names.join(", "));
+            let names = to_printable(&names.join(", "), 10 * super::LONGEST_NAME);
+            let line = format!("{head}: {names}");
             text += &format!("\n\n{}", page.wrap_text(&line, 0, 2));
         }
     }
@@ -151,6 +153,7 @@ fn shown(cell: &MatrixCell, notes: &mut Vec<String>) -> String {
         .instead
         .map(|cuda| format!("; built with CUDA {cuda} it runs"));
     let reason = format!("{}{}", cell.reason, instead.unwrap_or_default());
+    let reason = to_printable(&reason, super::LONGEST_NAME);
     let mut text = format!("{word}{lead}");
     if !reason.is_empty() {
         let number = notes
@@ -192,20 +195,22 @@ fn mark(number: usize) -> String {
 /// The end of a long path: a table has one column for it.
 fn brief(name: &str) -> String {
     const LONGEST: usize = 32;
+    let name = &to_printable(name, super::LONGEST_NAME);
     let ends = name.match_indices('/').map(|(at, _)| &name[at..]);
     let mut short = ends.filter(|end| end.chars().count() < LONGEST);
     match short.next() {
         Some(end) if name.chars().count() > LONGEST => format!("…{end}"),
-        _ => name.to_owned(),
+        _ => name.clone(),
     }
 }
 
 /// Without what every card's name begins with: `8 × H100`.
 fn short(name: &str) -> String {
     let makers = ["NVIDIA ", "GeForce ", "Tesla "];
+    let name = to_printable(name, super::LONGEST_NAME);
     let (times, card) = match name.split_once(" × ") {
         Some((times, card)) => (format!("{times} × "), card),
-        None => (String::new(), name),
+        None => (String::new(), name.as_str()),
     };
     let card = makers
         .iter()

@@ -200,6 +200,7 @@ impl Python {
             self.torch_for = build.map(|build| match build {
                 TorchBackend::Cpu => "CPUs".to_owned(),
                 TorchBackend::Rocm => "ROCm".to_owned(),
+                TorchBackend::Xpu => "Intel cards".to_owned(),
                 TorchBackend::Cuda(cuda) => format!("CUDA {cuda}"),
             });
         }

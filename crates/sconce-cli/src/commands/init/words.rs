@@ -69,7 +69,13 @@ fn things(things: &[(Option<usize>, &str)]) -> String {
 /// A path in a comment or a message: on one line.
 fn plain(path: &str) -> String {
     path.chars()
-        .map(|c| if c.is_control() { '?' } else { c })
+        .map(|c| {
+            if sconce_base::text::is_unprintable(c) {
+                '?'
+            } else {
+                c
+            }
+        })
         .collect()
 }
 

@@ -85,7 +85,7 @@ pub(crate) fn last_lines(folder: &Path, name: &str, count: usize) -> Vec<String>
         text.chars()
             .map(|c| match c {
                 '\t' => ' ',
-                c if c.is_control() => char::REPLACEMENT_CHARACTER,
+                c if sconce_base::text::is_unprintable(c) => char::REPLACEMENT_CHARACTER,
                 c => c,
             })
             .collect()

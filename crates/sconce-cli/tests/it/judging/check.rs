@@ -63,8 +63,8 @@ fn check_draws_every_torch_on_nine_cards() {
     assert_snapshot!(home.said(&words), @r"
     exit code 0
     -- standard output
-                            H100  RTX 3090
-    torch 2.8.0, CUDA 12.8  yes   yes
+                          H100  RTX 3090
+    torch 2.8, CUDA 12.8  yes   yes
 
     newest for all of them: torch 2.15.0 built with CUDA 13.2
     -- standard error
@@ -265,10 +265,10 @@ fn check_names_what_it_does_not_know() {
     For more information, try '--help'.
     # --torch 9.9 --gpu v100: exit code 3
     error: nothing is known of torch 9.9
-    hint: known are 2.0.1 to 2.15.0; write `2.8`, or `all`
+    hint: known are 2.0.0 to 2.15.0; write `2.8`, or `all`
     # --torch banana --gpu v100: exit code 3
     error: nothing is known of torch banana
-    hint: known are 2.0.1 to 2.15.0; write `2.8`, or `all`
+    hint: known are 2.0.0 to 2.15.0; write `2.8`, or `all`
     # nowhere --gpu v100: exit code 3
     error: there is no file, folder or local image `nowhere`
     hint: `sconce images` lists local images, `sconce pull` fetches one
@@ -329,8 +329,8 @@ fn check_takes_saved_facts_and_changes_them() {
     assert_snapshot!(home.said(&[&words[..], &["--set", name]].concat()), @r"
     exit code 1
     -- standard output
-                            desktop
-    torch 2.8.0, CUDA 12.8  no a
+                          desktop
+    torch 2.8, CUDA 12.8  no a
 
     a  CUDA 12.8 needs driver 525.60.13
 
@@ -341,8 +341,8 @@ fn check_takes_saved_facts_and_changes_them() {
     assert_snapshot!(home.said(&[&words[..], &newer].concat()), @r"
     exit code 0
     -- standard output
-                            desktop
-    torch 2.8.0, CUDA 12.8  yes
+                          desktop
+    torch 2.8, CUDA 12.8  yes
 
     newest for all of them: torch 2.15.0 built with CUDA 13.2
     -- standard error
@@ -464,6 +464,9 @@ fn check_says_what_it_does_not_know() {
         ("2.8.0+cu118", 10),
         ("2.8.0+cpu", 1),
         ("2.8.0+abc", 10),
+        ("2.10.1", 10),
+        ("2.8.0+cu128.mycorp1", 10),
+        ("2.9.0", 0),
         ("2.16.0.dev20261101", 10),
         ("2.8.0", 0),
         ("9.9", 3),

@@ -198,6 +198,51 @@ fn explain_reads_any_size_in_bounded_memory() {
 }
 
 #[test]
+fn nothing_turns_the_direction_of_writing() {
+    let home = Home::new();
+    for c in [
+        '\u{61c}', '\u{200f}', '\u{202a}', '\u{202e}', '\u{2066}', '\u{2069}',
+    ] {
+        let known = format!("ModuleNotFoundError: No module named 'fl{c}ash_attn'\n");
+        let unknown = format!("FunnyError: ab{c}cd\n");
+        for text in [&known, &unknown] {
+            home.write("error.log", text);
+            for more in [&[][..], &["--json"]] {
+                let words = [&["explain", "--elsewhere", "error.log"], more].concat();
+                let said = home.sconce(&words).out;
+                assert!(!said.contains(c) && said.contains('\u{fffd}'), "{said:?}");
+            }
+        }
+        let path = format!("no{c}file");
+        for words in [
+            &["check", &*path][..],
+            &["explain", &*path],
+            &["--flag", &*path],
+        ] {
+            let said = home.sconce(words).err;
+            assert!(!said.contains(c) && !said.is_empty(), "{said:?}");
+        }
+    }
+}
+
+#[test]
+fn json_has_the_names_of_others_escaped() {
+    let home = Home::new();
+    let name = "node\u{202e}1\u{9b}31m";
+    let facts = serde_json::json!([
+        { "version": 1, "name": name, "cards": [{ "name": "NVIDIA H100 80GB HBM3", "capability": "9.0" }] },
+    ]);
+    home.write("facts.json", &facts.to_string());
+    let words = ["check", "--torch", "2.8", "--facts", "facts.json"];
+    let said = home.sconce(&words);
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(said.out.contains("node 1 31m"), "{:?}", said.out);
+    let json = home.sconce(&[&words[..], &["--json"]].concat());
+    assert!(json.out.contains(r"node\u202e1\u009b31m"), "{:?}", json.out);
+    assert_eq!(json.json()["machines"][0], name);
+}
+
+#[test]
 fn a_pasted_error_is_no_file() {
     let home = Home::new();
     let done = home.sconce(&["explain", "RuntimeError: CUDA error: out of memory"]);
