@@ -2,7 +2,8 @@
 //! may be shown, secrets that may not.
 //!
 //! [`output`] writes the files that users name, [`direct`] large files past the page cache, [`secrets`] masks what
-//! must not be written down, [`text`] takes the teeth out of foreign text.
+//! must not be written down, [`text`] takes the teeth out of foreign text, [`tree`] removes and reads what somebody
+//! else may change meanwhile.
 #![forbid(unsafe_code)]
 
 pub mod direct;
@@ -11,6 +12,7 @@ mod names;
 pub mod output;
 pub mod secrets;
 pub mod text;
+pub mod tree;
 
 pub use env::Env;
 pub use names::random_name;
