@@ -2,7 +2,8 @@
 //! Triton, and extensions that are built when they are loaded.
 //!
 //! They are code, so nobody gets those of others. There is a folder for each user, environment,
-//! project and kind of processor; only its user opens it, and nothing of the store is in it. The
+//! project and kind of processor; only its user opens it, and nothing of the store is in it. What runs
+//! is not trusted with more: in a folder of theirs nothing is done by a path ([`sconce_base::tree`]). The
 //! project counts by its path, its inode and when its folder was made: a clone with the same lock
 //! elsewhere, or in the place of one that was removed, has a folder of its own.
 //!
@@ -19,6 +20,7 @@ use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, Open
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use sconce_base::tree::{TreeDirectory, measure_disk_space, remove_tree};
 use sconce_schema::lock::LockedVersions;
 use sconce_schema::request::{ContainerUser, Mount, RunRequest};
 use sconce_schema::{Bytes, Sha256};
@@ -138,7 +140,7 @@ impl KernelCache {
             Err(TryLockError::Error(error)) => return Err(error),
         }
         // Whoever said that it builds one was killed.
-        remove_batons(&self.root.join(key).join(EXTENSIONS));
+        remove_batons(&self.root.join(key));
         Ok(Some(lock))
     }
 
@@ -160,7 +162,7 @@ impl KernelCache {
                 let used = entry.metadata().ok()?.modified().ok()?;
                 let noted = fs::read_to_string(entry.path()).ok()?.trim().parse();
                 // A run that was killed has noted nothing.
-                let size = noted.unwrap_or_else(|_| disk_space(&self.root.join(&key)));
+                let size = noted.unwrap_or_else(|_| measure_disk_space(&self.root.join(&key)));
                 Some((used, key, size))
             })
             .collect();
@@ -247,7 +249,7 @@ impl Drop for KernelCacheGuard {
         self.extensions = None;
         // What it takes is looked at once a run, and kept: others are not looked through again.
         // In one write of one length, as two runs may end at once.
-        let size = format!("{:<20}\n", disk_space(&self.folder));
+        let size = format!("{:<20}\n", measure_disk_space(&self.folder));
         let noted = self.lock.write_all_at(size.as_bytes(), 0);
         let _ = noted.and_then(|()| self.lock.set_modified(SystemTime::now()));
         let _ = self.lock.unlock();
@@ -315,56 +317,22 @@ fn make(folder: &Path, user: ContainerUser) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the files that say that an extension is being built: `extensions/py313_cpu/NAME/lock`.
-fn remove_batons(extensions: &Path) {
-    let folders = |path: &Path| -> Vec<PathBuf> {
-        let real = path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
-        let entries = real.then(|| fs::read_dir(path)).into_iter().flatten();
-        let entries = entries.flatten().flatten();
-        let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        folders.map(|entry| entry.path()).collect()
-    };
-    for kind in folders(extensions) {
-        for extension in folders(&kind).into_iter().chain([kind]) {
-            let _ = fs::remove_file(extension.join(BATON));
+/// Removes the files that say that an extension is being built: `extensions/py313_cpu/NAME/lock`. Other runs have
+/// the folder meanwhile, and may put a link in the place of whatever is in it.
+fn remove_batons(folder: &Path) {
+    let extensions =
+        TreeDirectory::open(folder).and_then(|kept| kept.open_subdir(EXTENSIONS.as_ref()));
+    let names = |folder: &TreeDirectory| folder.list_names().unwrap_or_default();
+    let Ok(extensions) = extensions else { return };
+    for name in names(&extensions) {
+        let Ok(kind) = extensions.open_subdir(&name) else {
+            continue;
+        };
+        let _ = kind.remove_file(BATON.as_ref());
+        for name in names(&kind) {
+            let extension = kind.open_subdir(&name);
+            let _ = extension.and_then(|extension| extension.remove_file(BATON.as_ref()));
         }
-    }
-}
-
-/// What a tree takes on the disk, bytes. Links are not followed.
-fn disk_space(root: &Path) -> u64 {
-    let mut total = 0;
-    let mut folders = vec![root.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            let Ok(meta) = entry.metadata() else { continue };
-            total += meta.blocks() * 512;
-            if meta.is_dir() {
-                folders.push(entry.path());
-            }
-        }
-    }
-    total
-}
-
-/// Removes a tree, of which the run may have closed folders to its user.
-fn remove_tree(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            let mut folders = vec![path.to_owned()];
-            while let Some(folder) = folders.pop() {
-                let open = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-                fs::set_permissions(&folder, open)?;
-                for entry in fs::read_dir(&folder)?.flatten() {
-                    if entry.file_type()?.is_dir() {
-                        folders.push(entry.path());
-                    }
-                }
-            }
-            fs::remove_dir_all(path)
-        }
-        other => other,
     }
 }
 
@@ -373,6 +341,8 @@ mod tests {
     use super::*;
     use sconce_schema::request::RunRoot;
     use std::os::unix::fs::PermissionsExt as _;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Instant;
 
     fn owner<'a>(environment: &str, folder: &'a Path) -> KernelCacheOwner<'a> {
         KernelCacheOwner {
@@ -498,6 +468,47 @@ mod tests {
         assert_eq!(told(&alone), [true, true]);
     }
 
+    /// Whoever runs as another user inside gets files of the one who starts runs removed no more.
+    #[test]
+    fn a_run_that_puts_links_in_the_place_of_folders_has_nothing_else_cleared() {
+        const FOLDERS: usize = 100;
+        // In memory where that can be: the more rounds, the surer one is lost.
+        let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let place = place.unwrap();
+        let victim = place.path().join("victim");
+        fs::create_dir(&victim).unwrap();
+        fs::write(victim.join("lock"), "").unwrap();
+        let folder = place.path().join("folder");
+        let pairs: Vec<[PathBuf; 2]> = (0..FOLDERS)
+            .map(|number| {
+                ["extensions/k", "links"].map(|at| folder.join(at).join(number.to_string()))
+            })
+            .collect();
+        fs::create_dir_all(folder.join("links")).unwrap();
+        for [extension, link] in &pairs {
+            fs::create_dir_all(extension).unwrap();
+            std::os::unix::fs::symlink(&victim, link).unwrap();
+        }
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for [extension, link] in pairs.iter().cycle() {
+                    if is_over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let (cwd, flags) = (rustix::fs::CWD, rustix::fs::RenameFlags::EXCHANGE);
+                    let _ = rustix::fs::renameat_with(cwd, extension, cwd, link, flags);
+                }
+            });
+            let end = Instant::now() + Duration::from_secs(2);
+            while Instant::now() < end && victim.join("lock").exists() {
+                remove_batons(&folder);
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        assert!(victim.join("lock").exists());
+    }
+
     #[test]
     fn locks_are_opened_as_nfs_wants_it() {
         let place = tempfile::tempdir().unwrap();
@@ -560,7 +571,7 @@ mod tests {
             .to_owned();
         // Nothing is noted yet, as after a kill.
         assert!(kernels.all()[0].2 >= 8 << 10);
-        let taken = disk_space(&two[0].folder);
+        let taken = measure_disk_space(&two[0].folder);
         drop(two);
         assert_eq!(kernels.all()[0].2, taken);
         let note = fs::read_to_string(kernels.lock_path(&key)).unwrap();

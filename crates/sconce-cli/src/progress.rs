@@ -102,7 +102,10 @@ impl TerminalProgress {
                 // Stages of images bring other things than packages.
                 let what = match name.as_str() {
                     "read" | "unpack" => "layer",
+                    "build" | "export" | "squashfs" => "layer",
                     "inflate" => "archive",
+                    // Layers and what describes them.
+                    "push" | "pull" => "blob",
                     _ => "package",
                 };
                 format!(

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use sconce_base::Env;
+use sconce_image::local;
 use sconce_registry::sign::{KeyFile, PublicKey, SigningKey};
 use sconce_registry::{
     HelperPrograms, LoginSources, Mirror, Reference, Registry, RegistrySettings,
@@ -96,8 +97,9 @@ pub(crate) fn parse_destination(
     }
 }
 
-/// Whether a local name may be given.
+/// Whether local names may be given.
 pub(crate) fn check_local(names: &[String], latest: bool) -> Result<()> {
+    names.iter().try_for_each(|name| local::check_name(name))?;
     let is_latest = |name: &String| name.rsplit_once(':').is_some_and(|(_, tag)| tag == LATEST);
     match names.iter().any(is_latest) && !latest {
         true => Err(CliError::Latest.into()),
@@ -108,6 +110,12 @@ pub(crate) fn check_local(names: &[String], latest: bool) -> Result<()> {
 fn read(path: &Path) -> Result<Vec<u8>> {
     Ok(input::read_stream_bytes(path, output::tell_fifo_wait)
         .map_err(CliError::unreadable(path))?)
+}
+
+/// Whether a file holds a private key, whatever its password is.
+pub(crate) fn check_signing_key(path: &Path) -> Result<()> {
+    KeyFile::parse(&read(path)?)?;
+    Ok(())
 }
 
 /// The private key in a file, opened with its password.

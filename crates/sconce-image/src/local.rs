@@ -362,12 +362,21 @@ pub(crate) fn keep_lock(lock: &Lock, store: &Store) -> Result<Digest, StoreError
 /// The file of a name. The grammar is that of references without a registry (distribution's
 /// reference package), so a slash is the only character that a file name cannot have.
 fn name_file(store: &Store, name: &str) -> Result<PathBuf, LocalError> {
-    if !is_name(name) {
-        return Err(LocalError::Name {
-            name: name.chars().take(200).collect(),
-        });
-    }
+    check_name(name)?;
     Ok(store.root().join("images").join(name.replace('/', "~")))
+}
+
+/// Refuses a text that cannot be the name of a local image.
+///
+/// # Errors
+/// [`LocalError::Name`].
+pub fn check_name(text: &str) -> Result<(), LocalError> {
+    match is_name(text) {
+        true => Ok(()),
+        false => Err(LocalError::Name {
+            name: text.chars().take(200).collect(),
+        }),
+    }
 }
 
 /// Whether a text could be the name of a local image.

@@ -13,7 +13,6 @@
 
 mod append;
 mod error;
-mod file;
 mod id;
 mod names;
 mod parts;

@@ -10,10 +10,11 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
+use sconce_base::tree::open_regular_file;
 use sconce_schema::event::RecordLine;
 
+use crate::RecordError;
 use crate::read::{DamageKind, DamagedLine, RecordReader};
-use crate::{RecordError, file};
 
 /// A file that has grown to this many bytes is closed.
 pub(crate) const CLOSE_AT: u64 = 4 << 20;
@@ -203,7 +204,7 @@ struct Text {
 
 fn unpack(path: &Path) -> io::Result<Text> {
     let mut packed = Vec::new();
-    file::open_regular_file(path)?
+    open_regular_file(path)?
         .take(LARGEST)
         .read_to_end(&mut packed)?;
     // At once, into the room that an honest part needs; what is not honest is read as far as it goes.

@@ -6,10 +6,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use sconce_base::secrets;
+use sconce_base::tree::open_regular_file;
 use sconce_schema::event::{FORMAT, RecordEvent, RecordLine, RunStarted};
 use serde::Deserialize;
 
-use crate::file;
 use crate::names::ProcessNames;
 use crate::parts::ClosedSegments;
 use crate::quick::{self, ProcessDetail};
@@ -146,7 +146,7 @@ fn open(path: &Path) -> io::Result<(File, Option<bool>)> {
     const TRIES: usize = 8;
     let mut tries = 0;
     loop {
-        let file = file::open_regular_file(path)?;
+        let file = open_regular_file(path)?;
         let held = is_locked(&file);
         tries += 1;
         let same = || -> io::Result<bool> {

@@ -5,9 +5,9 @@ use std::fs;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use sconce_base::tree::open_regular_file;
 use sconce_schema::event::{RecordEvent, RecordLine, RunStarted};
 
-use crate::file;
 use crate::read::{LONGEST_LINE, read_file};
 use crate::write::io_error;
 use crate::{FILE, RecordError};
@@ -177,7 +177,7 @@ pub fn read_run_entry(path: &Path) -> Result<RunEntry, RecordError> {
 
 /// The last line of a log that is an event; reads no more than its end.
 fn last_line(path: &Path) -> io::Result<Option<RecordLine>> {
-    let mut file = file::open_regular_file(path)?;
+    let mut file = open_regular_file(path)?;
     let size = file.metadata()?.len();
     for reach in [16 << 10, 2 * LONGEST_LINE as u64] {
         let from = size.saturating_sub(reach);

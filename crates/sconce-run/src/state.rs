@@ -7,10 +7,11 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use sconce_base::tree::remove_tree;
 
 use crate::cgroup;
 
@@ -181,36 +182,11 @@ fn take(path: &Path, create: bool) -> io::Result<Option<File>> {
     Ok(None)
 }
 
-/// Removes a folder with everything below it, never through a link. A command may have left
-/// folders that cannot be read, and overlayfs does leave one (`work/work`, mode 0).
-fn remove_tree(folder: &Path) -> io::Result<()> {
-    match std::fs::remove_dir_all(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            open_up(folder)?;
-            std::fs::remove_dir_all(folder)
-        }
-        other => other,
-    }
-}
-
-/// Gives the owner every right on `folder` and the folders below it.
-fn open_up(folder: &Path) -> io::Result<()> {
-    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700))?;
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        // `file_type` does not follow links.
-        if entry.file_type()?.is_dir() {
-            open_up(&entry.path())?;
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cgroup::KernelCgroupFs;
+    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn what_a_dead_run_left_goes_and_what_lives_stays() {

@@ -1,7 +1,7 @@
 //! The tag of an image: what is inside, in one word.
 
 use crate::lock::Lock;
-use crate::spec::Variant;
+use crate::spec::{Removal, Variant};
 use crate::units::ComputeCapability;
 
 /// The longest tag (OCI distribution specification, "Pulling manifests":
@@ -16,10 +16,16 @@ pub const MOST_CHARACTERS: usize = 128;
 /// (`2.8.0+cu126`), it is left out, as `cuda12.6` follows; any other is kept behind `_`
 /// (`2.8.0_cpu`), which no Python version holds in its normal form, so that it can be told apart.
 ///
-/// A variant other than the usual one, and the cards that a slim image is made for, stand at the end:
-/// `…-trixie-slim-sm90`. Else it would take the place of the image for every card.
+/// A variant other than the usual one, what a slim image keeps of that which others leave out, and the cards that it
+/// is made for, stand at the end: `…-trixie-slim-with-compiler-sm90`. Else it would take the place of the image
+/// without, or for every card.
 #[must_use]
-pub fn image_tag(lock: &Lock, variant: Variant, cards: &[ComputeCapability]) -> String {
+pub fn image_tag(
+    lock: &Lock,
+    variant: Variant,
+    keep: &[Removal],
+    cards: &[ComputeCapability],
+) -> String {
     let versions = &lock.versions;
     let major = |version: &String| version.split('.').next().unwrap_or_default().to_owned();
     let release = lock.target.release.rsplit('/').next().unwrap_or_default();
@@ -41,10 +47,20 @@ pub fn image_tag(lock: &Lock, variant: Variant, cards: &[ComputeCapability]) -> 
             Variant::Devel => Some("devel".to_owned()),
         },
     ];
+    // In one order, whatever the spec's is.
+    let kept = Removal::ALL.into_iter().filter(|kept| keep.contains(kept));
+    let kept: Vec<String> = kept.map(|kept| kept.name().to_owned()).collect();
+    let is_kept = variant == Variant::Slim && !kept.is_empty();
+    let kept = is_kept.then(|| format!("with-{}", kept.join("-")));
     let cards = cards
         .iter()
         .map(|card| format!("sm{}{}", card.major, card.minor));
-    let parts: Vec<String> = parts.into_iter().flatten().chain(cards).collect();
+    let parts: Vec<String> = parts
+        .into_iter()
+        .flatten()
+        .chain(kept)
+        .chain(cards)
+        .collect();
     allowed(&parts.join("-"))
 }
 
@@ -129,17 +145,29 @@ mod tests {
             (None, None, None, "py3.13-trixie"),
         ] {
             assert_eq!(
-                image_tag(&lock(torch, cuda, cudnn), Variant::Runtime, &[]),
+                image_tag(&lock(torch, cuda, cudnn), Variant::Runtime, &[], &[]),
                 wanted
             );
         }
         let lock = lock(None, None, None);
-        assert_eq!(image_tag(&lock, Variant::Devel, &[]), "py3.13-trixie-devel");
+        assert_eq!(
+            image_tag(&lock, Variant::Devel, &[Removal::Compiler], &[]),
+            "py3.13-trixie-devel"
+        );
         let cards = [ComputeCapability::new(8, 9), ComputeCapability::new(12, 0)];
         assert_eq!(
-            image_tag(&lock, Variant::Slim, &cards),
+            image_tag(&lock, Variant::Slim, &[], &cards),
             "py3.13-trixie-slim-sm89-sm120"
         );
+        for keep in [
+            [Removal::Headers, Removal::Compiler],
+            [Removal::Compiler, Removal::Headers],
+        ] {
+            assert_eq!(
+                image_tag(&lock, Variant::Slim, &keep, &cards),
+                "py3.13-trixie-slim-with-compiler-headers-sm89-sm120"
+            );
+        }
     }
 
     proptest! {
@@ -148,7 +176,7 @@ mod tests {
             let mut lock = lock(Some(&torch), None, None);
             lock.target.release = release;
             lock.target.python = python;
-            let tag = image_tag(&lock, Variant::Slim, &[]);
+            let tag = image_tag(&lock, Variant::Slim, &Removal::ALL, &[]);
             let mut bytes = tag.bytes();
             let first = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
             prop_assert!(bytes.next().is_some_and(first));

@@ -19,6 +19,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use sconce_base::tree::remove_tree;
+
 use crate::StoreError;
 use crate::lock::{ItemGuard, ItemLock};
 
@@ -133,39 +135,4 @@ impl ItemPaths {
 /// Has the kernel write everything of the file system that holds `path`.
 pub(crate) fn sync_disk(path: &Path) -> io::Result<()> {
     Ok(rustix::fs::syncfs(File::open(path)?)?)
-}
-
-/// Removes a file or a tree; what is not there counts as removed. Folders that the owner may not
-/// write to are made writable.
-///
-/// # Errors
-/// The system's refusal.
-pub fn remove_tree(path: &Path) -> io::Result<()> {
-    let meta = match path.symlink_metadata() {
-        Ok(meta) => meta,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(e),
-    };
-    if !meta.is_dir() {
-        return fs::remove_file(path);
-    }
-    match fs::remove_dir_all(path) {
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-            make_writable(path)?;
-            fs::remove_dir_all(path)
-        }
-        other => other,
-    }
-}
-
-fn make_writable(folder: &Path) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            make_writable(&entry.path())?;
-        }
-    }
-    Ok(())
 }

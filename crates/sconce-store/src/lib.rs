@@ -21,7 +21,6 @@ mod unfinished;
 pub mod wheel;
 
 pub use error::{StoreError, TreeBuildError};
-pub use item::remove_tree;
 pub use lock::ItemGuard;
 pub use prune::{PruneSummary, acquire_item_guards};
 pub use store::{Store, StoreUsage, SyncSummary, TreeBuildOptions};

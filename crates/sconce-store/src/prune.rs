@@ -10,9 +10,10 @@ use std::fs;
 use std::path::{Component, Path};
 use std::time::Duration;
 
+use sconce_base::tree::remove_tree;
 use sconce_schema::Bytes;
 
-use crate::item::{ItemPaths, remove_tree};
+use crate::item::ItemPaths;
 use crate::lock::{ItemGuard, LockAttempt};
 use crate::store::disk_space;
 use crate::turn::RetryBackoff;

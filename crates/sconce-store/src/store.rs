@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use sconce_base::tree::remove_tree;
 use sconce_schema::{Bytes, NoProgress, Progress};
 use tracing::{debug, trace};
 
 use crate::file_system::{is_local, local_locks};
-use crate::item::{ItemPaths, remove_tree, sync_disk};
+use crate::item::{ItemPaths, sync_disk};
 use crate::lock::{ItemGuard, LockAttempt};
 use crate::turn::{ItemAccess, MakeJob, RetryBackoff, Waiting};
 use crate::{StoreError, TreeBuildError};
@@ -422,16 +423,16 @@ impl Store {
             else {
                 continue;
             };
-            if let LockAttempt::Alone(_held) = place
-                .lock
-                .try_lock_exclusive("clears away what was left of it")?
-            {
+            if let LockAttempt::Alone(_held) = place.lock.try_lock_exclusive(CLEARS)? {
                 remove_tree(&place.work).map_err(StoreError::from_io("remove", &place.work))?;
             }
         }
         Ok(())
     }
 }
+
+/// What who clears up after others does, for those who wait for it.
+pub(crate) const CLEARS: &str = "clears away what an ended process left unfinished";
 
 /// Whether a file was last written more than `age` ago.
 fn older(meta: &fs::Metadata, age: Duration) -> bool {

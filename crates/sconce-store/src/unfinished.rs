@@ -14,11 +14,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use sconce_base::tree::remove_tree;
 use sconce_schema::Progress;
 
-use crate::item::remove_tree;
 use crate::lock::{ItemGuard, ItemLock};
-use crate::store::make_folder;
+use crate::store::{CLEARS, make_folder};
 use crate::turn::{MakeJob, Waiting};
 use crate::{Store, StoreError, TreeBuildError};
 
@@ -149,7 +149,7 @@ impl Store {
         if !is_old(&boot) {
             return Ok(());
         }
-        match self.lock_unfinished(name, "clears away what was left of it", OnBusy::Leave)? {
+        match self.lock_unfinished(name, CLEARS, OnBusy::Leave)? {
             Some(_held) if is_old(&boot) => {
                 remove_tree(&folder).map_err(StoreError::from_io("remove", &folder))
             }

@@ -1,5 +1,6 @@
 //! `sconce build`.
 
+mod plan;
 mod removed;
 mod stages;
 mod steps;
@@ -15,7 +16,7 @@ use sconce_image::build::{ImageOptions, find_stored_layers};
 use sconce_image::bytecode::{self, BytecodeJob};
 use sconce_image::layer::{Compression, LayerBlob};
 use sconce_image::local::{self, LocalImage};
-use sconce_image::plan::{LayerPlan, LayerPlanOptions, PlannedLayer, USUAL_LAYERS};
+use sconce_image::plan::{LayerPlan, LayerPlanOptions, USUAL_LAYERS};
 use sconce_image::slim::SlimRules;
 use sconce_image::squashfs::SquashfsSummary;
 use sconce_image::{Priority, about, devel, docker, layout};
@@ -25,6 +26,7 @@ use sconce_schema::spec::{IMAGE, Removal, Variant};
 use sconce_schema::tag::image_tag;
 use sconce_schema::{Bytes, EnvironmentLayers, HostFacts, Lock, Progress as _, exit};
 
+use self::plan::print_plan;
 use self::stages::StageBuilder;
 use self::steps::LayerStack;
 use super::opened::CommandContext;
@@ -39,9 +41,13 @@ use crate::own_folders::validate_packed_files;
 use crate::places::SconceDirs;
 use crate::prepare::EnvironmentBuilder;
 use crate::project::Project;
-use crate::registries::{check_local, parse_destination};
+use crate::registries::{check_local, check_signing_key, parse_destination};
 use crate::staying::with_item_guards;
 use crate::style::OutputStyle;
+
+/// Layers above the packages.
+const DOCUMENTS: &str = "lock and SBOM";
+const COMPILER_NAMES: &str = "compilers' names";
 
 #[derive(Debug, Args)]
 pub(crate) struct BuildArgs {
@@ -88,6 +94,7 @@ pub(crate) struct BuildArgs {
 pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
     // Before anything is built, whether it can be named and pushed so at all.
     check_local(&args.tag, args.latest)?;
+    args.sign.as_deref().map_or(Ok(()), check_signing_key)?;
     let places = SconceDirs::find(global)?;
     let to = |tag: &str| {
         let to = args.push.as_ref();
@@ -104,7 +111,7 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
     let spec = &opened.project.spec;
     let variant = spec.build.variant.unwrap_or_default();
     let cards = resolve_capabilities(&spec.build.cards)?;
-    let tag = image_tag(&whole, variant, &cards);
+    let tag = image_tag(&whole, variant, &spec.build.keep, &cards);
     let to = to(&tag)?;
     let lock = match variant {
         Variant::Devel => whole.for_stage(IMAGE),
@@ -137,6 +144,12 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
     // To be looked at, nothing need be here.
     if args.plan && !sconce_image::find_missing_packages(&lock, &opened.store).is_empty() {
         opened.progress.finish();
+        plan.push(DOCUMENTS, None);
+        let mut stack = LayerStack::for_unfetched_packages(&opened, None);
+        if variant == Variant::Devel {
+            stack.push(COMPILER_NAMES, None, &mut plan);
+        }
+        stack.push_own_layers(&spec.build, &BTreeMap::new(), &mut plan)?;
         let none = vec![None; plan.layers.len()];
         return print_plan(
             &plan,
@@ -172,19 +185,16 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
     }
     let facts = about::read_wheel_metadata(&lock, &environment);
     let about = about::build_document_tree(&opened.project.name, &lock, &facts, &opened.store)?;
-    plan.push("lock and SBOM", Some(about));
+    plan.push(DOCUMENTS, Some(about));
     let mut built = BTreeMap::new();
     stages.build_needed_stages(&spec.build.copy, &mut built)?;
     let mut stack = LayerStack::new(&opened, (environment.clone(), stays), None, !only_look);
     if spec.build.variant == Some(Variant::Devel) {
         let tree = devel::add_devel_layer(&mut environment, &lock, &opened.store)?;
         stack.environment.env = environment.env.clone();
-        stack.push("compilers' names", Some(tree), &mut plan);
+        stack.push(COMPILER_NAMES, Some(tree), &mut plan);
     }
-    stack.push_project_files(&spec.build.files, &mut plan)?;
-    stack.copy_from_stages(&spec.build.copy, &built, &mut plan)?;
-    let network = spec.build.network.unwrap_or(false);
-    stack.run_build_steps(&spec.build.run, network, &mut plan)?;
+    stack.push_own_layers(&spec.build, &built, &mut plan)?;
     let before = find_stored_layers(&plan, &lock, &environment, args.compression, &opened.store);
     let shared = LayerSharing::read(&opened)?;
     if args.plan {
@@ -474,82 +484,6 @@ fn compile(
     match failed.into_inner().unwrap_or_else(|e| e.into_inner()) {
         Some(error) => Err(error),
         None => Ok(bytecode::clear_leftovers(environment, lock, store)?),
-    }
-}
-
-/// Prints the plan. Whether layers are there is `known` where their packages are.
-fn print_plan(
-    plan: &LayerPlan,
-    (layers, known): (&[Option<LayerBlob>], bool),
-    shared: &LayerSharing,
-    json: bool,
-) -> Result<u8> {
-    let rows = plan.layers.iter().zip(layers);
-    if json {
-        let row = |(planned, layer): (&PlannedLayer, &Option<LayerBlob>)| {
-            serde_json::json!({
-                "layer": planned.name,
-                "packages": planned.packages.iter()
-                    .map(|(name, version)| serde_json::json!({"name": name, "version": version}))
-                    .collect::<Vec<_>>(),
-                "download_bytes": planned.download_bytes,
-                "digest": layer.as_ref().map(|l| l.digest),
-                "size_bytes": layer.as_ref().map(|l| l.size_bytes),
-                "shared_with": shared.of(layer.as_ref()),
-            })
-        };
-        output::write_data(&serde_json::Value::Array(rows.map(row).collect()).to_string())?;
-        return Ok(exit::OK);
-    }
-    let style = OutputStyle::for_stdout();
-    let width = plan.layers.iter().map(|l| l.name.len()).max().unwrap_or(0);
-    let mut text = style.dim(&format!(
-        "{:>3}  {:width$}  {:>9}  contents\n",
-        "", "layer", "size"
-    ));
-    for (number, (planned, layer)) in rows.enumerate() {
-        let size = match (layer, planned.download_bytes) {
-            (Some(layer), _) => Bytes(layer.size_bytes).to_string(),
-            (None, Some(bytes)) => format!("~{}", Bytes(bytes)),
-            (None, None) => "–".to_owned(),
-        };
-        text += &format!(
-            "{:>3}  {:width$}  {size:>9}  {}",
-            number + 1,
-            planned.name,
-            contents(planned)
-        );
-        let names = shared.of(layer.as_ref());
-        if !names.is_empty() {
-            text += &style.dim(&format!(" · in {}", names.join(", ")));
-        }
-        text += "\n";
-    }
-    let there: Vec<&LayerBlob> = layers.iter().flatten().collect();
-    let bytes = Bytes(there.iter().map(|layer| layer.size_bytes).sum());
-    let count = plan.layers.len();
-    text += &match known {
-        true => format!(
-            "{count} layers, {} of them in the store ({bytes})\n",
-            there.len()
-        ),
-        false => format!(
-            "{count} layers; which of them are in the store is known once the packages are\n"
-        ),
-    };
-    output::write_data(&text)?;
-    Ok(exit::OK)
-}
-
-/// What a layer holds, in a few words.
-fn contents(planned: &PlannedLayer) -> String {
-    const FEW: usize = 4;
-    let names: Vec<&str> = planned.packages.iter().map(|p| p.0.as_str()).collect();
-    match names.len() {
-        0 => String::new(),
-        1 => "1 package".to_owned(),
-        n if n <= FEW => names.join(", "),
-        n => format!("{}, … ({n} packages)", names[..FEW - 1].join(", ")),
     }
 }
 

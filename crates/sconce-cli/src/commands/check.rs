@@ -270,7 +270,9 @@ pub(super) fn inspect_environment(
         }
         let judged = InspectedEnvironment::from_lock(&project.name, &lock, &store)?;
         let run = &project.spec.run;
-        let judged = judged.with_variables(&run.env);
+        let judged = judged
+            .with_variables(&run.env)
+            .with_compiler_request(project.spec.system.compiler);
         return Ok(judged.with_cards(run.gpus.as_ref()));
     }
     let image = match LocalImage::find(&store, what) {

@@ -13,7 +13,6 @@ mod unjudged;
 mod values;
 mod vary;
 
-use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -347,12 +346,7 @@ pub(crate) fn fit(args: &FitArgs, global: &GlobalArgs) -> Result<u8> {
 /// Puts the snapshot where it was asked for.
 fn keep(done: &TrialOutput, output: OutputDestination) -> Result<()> {
     let path = output.path().to_owned();
-    let mut snapshot = match File::open(done.snapshot_file()) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(FitError::NoSnapshot.into());
-        }
-        opened => opened.map_err(OutputError::io_error(&path))?,
-    };
+    let mut snapshot = done.open_snapshot()?.ok_or(FitError::NoSnapshot)?;
     let mut out = output.open()?;
     io::copy(&mut snapshot, &mut out).map_err(OutputError::io_error(&path))?;
     Ok(out.finish()?)

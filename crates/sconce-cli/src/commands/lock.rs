@@ -43,7 +43,7 @@ fn check(
         if let Some(lock) = lock {
             let build = &project.spec.build;
             let cards = resolve_capabilities(&build.cards)?;
-            let tag = image_tag(lock, build.variant.unwrap_or_default(), &cards);
+            let tag = image_tag(lock, build.variant.unwrap_or_default(), &build.keep, &cards);
             answer["tag"] = tag.into();
         }
         output::write_data(&answer.to_string())?;

@@ -69,8 +69,11 @@ pub(crate) fn prune(args: &PruneArgs, global: &GlobalArgs) -> Result<u8> {
         output::write_data(&serde_json::to_string_pretty(&said).unwrap_or_default())?;
         return Ok(exit::OK);
     }
+    if global.quiet {
+        return Ok(exit::OK);
+    }
     output::write_data(&said(&pruned, args))?;
-    if !global.quiet && !digests.is_empty() {
+    if !digests.is_empty() {
         output::print_message(&format!(
             "{} named {}, {}, stay: `sconce images --remove NAME` lets go of one",
             digests.len(),

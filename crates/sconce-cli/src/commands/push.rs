@@ -133,8 +133,13 @@ pub(super) fn as_json(to: &Reference, pushed: &PushSummary) -> serde_json::Value
 }
 
 pub(super) fn render_summary(to: &Reference, pushed: &PushSummary, style: &OutputStyle) -> String {
-    let part = |what, tally: &BlobCount| match tally.blobs {
+    let part = |what: &str, tally: &BlobCount| match tally.blobs {
         0 => None,
+        1 => Some(format!(
+            "1 blob ({}) {}",
+            Bytes(tally.bytes),
+            what.replace("were", "was")
+        )),
         n => Some(format!("{n} blobs ({}) {what}", Bytes(tally.bytes))),
     };
     let parts: Vec<String> = [
@@ -172,5 +177,10 @@ mod tests {
             skipped: tally(3),
         };
         crate::golden::assert_lines("push.json", &[&as_json(&to, &pushed)]);
+        let said = render_summary(&to, &pushed, &OutputStyle { color: false });
+        assert!(
+            said.ends_with("1 blob (10 B) sent, 2 blobs (20 B) mounted, 3 blobs (30 B) were there"),
+            "{said}"
+        );
     }
 }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::Path;
 
+use sconce_compat::explain::{CompilerState, LogEnvironment};
 use sconce_compat::library::GpuCode;
 use sconce_compat::loader::{self, BASE_NAMES, DRIVER_NAMES, LibraryTree};
 use sconce_compat::matrix::{self, MatrixRow};
@@ -47,6 +48,8 @@ pub(crate) struct InspectedEnvironment {
     pub(crate) absent: Vec<String>,
     /// Its run is refused where there is no card, as the spec asks for some.
     pub(crate) needs_cards: bool,
+    /// Whether it has what torch.compile compiles with, and why not.
+    compiler: Option<CompilerState>,
 }
 
 impl InspectedEnvironment {
@@ -67,6 +70,9 @@ impl InspectedEnvironment {
         judged.environment = EnvironmentVersions::from_lock(lock);
         judged.is_resolved = true;
         judged.absent = absent;
+        if !lock.compiler_debs().is_empty() {
+            judged.compiler = Some(CompilerState::Locked);
+        }
         Ok(judged)
     }
 
@@ -125,6 +131,7 @@ impl InspectedEnvironment {
             is_resolved: false,
             absent: Vec::new(),
             needs_cards: false,
+            compiler: None,
         }
     }
 
@@ -152,15 +159,37 @@ impl InspectedEnvironment {
     }
 
     /// What the explanation of a log asks about it.
-    pub(crate) fn for_logs(&self) -> sconce_compat::explain::LogEnvironment {
+    pub(crate) fn for_logs(&self) -> LogEnvironment {
         let packages = self.environment.packages.iter();
-        sconce_compat::explain::LogEnvironment {
+        LogEnvironment {
             torch_cuda: self.environment.torch_cuda(),
             cpu_torch: self.environment.torch_backend() == Some(rules::TorchBackend::Cpu),
             packages: packages
                 .map(|(name, package)| (name.clone(), package.version.clone()))
                 .collect(),
+            compiler: self.compiler,
         }
+    }
+
+    /// Says why a locked environment has no compiler: `wanted` is its spec's `[system] compiler`.
+    pub(crate) fn with_compiler_request(mut self, wanted: Option<bool>) -> Self {
+        // As a new lock decides it.
+        let has_compiling_package = || {
+            let torch = self.environment.version("torch");
+            let major = torch.and_then(|torch| torch.split('.').next()?.parse::<u32>().ok());
+            let mut names = self.environment.packages.keys();
+            major.is_some_and(|major| major >= 2)
+                || names.any(|name| {
+                    name == "triton" || name.starts_with("triton-") || name == "pytorch-triton"
+                })
+        };
+        self.compiler = Some(match (self.compiler, wanted) {
+            (Some(CompilerState::Locked), _) => CompilerState::Locked,
+            (_, Some(false)) => CompilerState::Excluded,
+            (_, None) if !has_compiling_package() => CompilerState::NotRequested,
+            (_, Some(true) | None) => CompilerState::NotLocked,
+        });
+        self
     }
 
     /// Sets variables of the run over the image's own.
@@ -426,6 +455,35 @@ mod tests {
         assert_eq!(judged.environment.python.as_deref(), Some("3.13"));
         // This machine's own root is this machine's.
         assert!(!is_system(Path::new("/")));
+    }
+
+    #[test]
+    fn a_lock_without_a_compiler_has_a_reason() {
+        let state = |packages: &[(&str, &str)], locked, wanted| {
+            let mut judged = InspectedEnvironment::empty("a");
+            let packages = packages.iter().copied();
+            judged.environment = EnvironmentVersions::from_packages(packages);
+            judged.compiler = locked;
+            judged
+                .with_compiler_request(wanted)
+                .for_logs()
+                .compiler
+                .unwrap()
+        };
+        let (old, new) = ([("torch", "1.13.1")], [("torch", "2.15.0+cpu")]);
+        let triton = [("triton-nightly", "3.9.0")];
+        let (unknown, locked) = (None, CompilerState::Locked);
+        for compiling in [&new, &triton] {
+            let is = |wanted| state(compiling, unknown, wanted);
+            assert_eq!(is(Some(false)), CompilerState::Excluded);
+            assert_eq!(is(Some(true)), CompilerState::NotLocked);
+            assert_eq!(is(None), CompilerState::NotLocked);
+        }
+        assert_eq!(state(&old, unknown, None), CompilerState::NotRequested);
+        assert_eq!(state(&old, unknown, Some(false)), CompilerState::Excluded);
+        assert_eq!(state(&[], unknown, Some(true)), CompilerState::NotLocked);
+        // The run that failed had the lock's.
+        assert_eq!(state(&new, Some(locked), Some(false)), locked);
     }
 
     #[test]

@@ -148,6 +148,55 @@ fn a_run_on_the_host_is_recorded_and_reported() {
     "#);
 }
 
+/// What cannot be named or signed is known before anything is resolved, fetched or built.
+#[test]
+fn a_build_that_cannot_be_named_or_signed_does_not_begin() {
+    let home = Home::new("");
+    assert_snapshot!(home.said(&["build", "-t", "a:1", "-t", "Bad:1"]), @r#"
+    exit code 3
+    -- standard output
+    -- standard error
+    error: `Bad:1` cannot name an image
+    hint: NAME:TAG, the name of lower-case letters, digits and `._-/`, the tag of letters, digits and `._-`
+    "#);
+    assert_snapshot!(home.said(&["build", "-t", "no-tag"]), @r#"
+    exit code 3
+    -- standard output
+    -- standard error
+    error: `no-tag` cannot name an image
+    hint: NAME:TAG, the name of lower-case letters, digits and `._-/`, the tag of letters, digits and `._-`
+    "#);
+    let push = ["build", "--push", "localhost:5000/a:1", "--sign"];
+    assert_snapshot!(home.said(&[&push[..], &["none.key"]].concat()), @r#"
+    exit code 3
+    -- standard output
+    -- standard error
+    error: cannot read none.key: No such file or directory (os error 2)
+    "#);
+    std::fs::write(home.path().join("project/bad.key"), "no key").unwrap();
+    assert_snapshot!(home.said(&[&push[..], &["bad.key"]].concat()), @r#"
+    exit code 3
+    -- standard output
+    -- standard error
+    error: the key file cannot be read: it has no PEM block (`-----BEGIN …-----` to `-----END …-----`)
+    hint: keys of `cosign generate-key-pair` can be used: an encrypted `cosign.key`, and `cosign.pub` with its public half
+    "#);
+    assert!(!home.path().join("project/sconce.lock").exists());
+}
+
+#[test]
+fn who_asks_for_quiet_hears_nothing_of_what_was_not_pruned() {
+    let home = Home::new("");
+    let nothing = "nothing was unused for 30 days\n".to_owned();
+    assert_eq!(home.sconce(&["prune"]), (0, nothing, String::new()));
+    assert_eq!(
+        home.sconce(&["prune", "-q"]),
+        (0, String::new(), String::new())
+    );
+    let (code, out, _) = home.sconce(&["prune", "-q", "--json"]);
+    assert!(code == 0 && out.contains("\"bytes\": 0"), "{out}");
+}
+
 #[test]
 fn usage_sums_runs() {
     let home = Home::new("");

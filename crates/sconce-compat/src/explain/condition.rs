@@ -21,6 +21,23 @@ pub struct LogEnvironment {
     pub cpu_torch: bool,
     /// Versions by package name.
     pub packages: BTreeMap<String, String>,
+    /// Whether it has a compiler, and why not, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compiler: Option<CompilerState>,
+}
+
+/// Whether an environment of Sconce's has a compiler for what compiles when a script runs, and why not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CompilerState {
+    /// The lock has one.
+    Locked,
+    /// Its spec wants none.
+    Excluded,
+    /// Its spec asks for none, and it has no package that brings one.
+    NotRequested,
+    /// It would have one if it were locked now.
+    NotLocked,
 }
 
 /// Everything that is known besides the log.
@@ -139,6 +156,10 @@ pub enum FactCondition {
     TorchCudaMajorNot(String),
     /// Whether the package is installed.
     Package(String),
+    /// The environment's compiler is in this state.
+    Compiler(CompilerState),
+    /// Whether nothing is known of the environment's compiler.
+    CompilerUnknown(bool),
     /// Out of memory in this way.
     Oom(OomClass),
 }
@@ -173,9 +194,22 @@ impl FactCondition {
                 let version = known.environment.packages.get(&text(name))?;
                 Some(format!("{} {version}", text(name)))
             }
+            Self::Compiler(state) => (known.environment.compiler == Some(*state))
+                .then(|| describe_compiler(*state).to_owned()),
+            Self::CompilerUnknown(is) => (known.environment.compiler.is_none() == *is)
+                .then(|| "of the environment's compiler nothing is known".to_owned()),
             Self::Oom(class) => (known.oom == Some(*class)).then(String::new),
             _ => of_host(self, known.host?, known.environment, &text),
         }
+    }
+}
+
+fn describe_compiler(state: CompilerState) -> &'static str {
+    match state {
+        CompilerState::Locked => "the lock has a compiler",
+        CompilerState::Excluded => "the spec leaves the compiler out",
+        CompilerState::NotRequested => "the spec asks for no compiler",
+        CompilerState::NotLocked => "the lock has no compiler yet",
     }
 }
 

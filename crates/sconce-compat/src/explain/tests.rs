@@ -461,6 +461,34 @@ fn environments_are_judged_too() {
 }
 
 #[test]
+fn a_missing_compiler_is_mended_where_it_was_left_out() {
+    let log =
+        b"torch._inductor.exc.InductorError: InvalidCxxCompiler: No working C++ compiler found";
+    let mends = |compiler| {
+        let environment = LogEnvironment {
+            compiler,
+            ..LogEnvironment::default()
+        };
+        let cause = explain(log, None, &environment).causes.remove(0);
+        assert_eq!(cause.code, "compiler-missing");
+        let actions = cause.mends.into_iter().filter_map(|mend| mend.action);
+        let own: Vec<&str> = actions
+            .filter_map(|action| match action {
+                FixAction::Spec { key, .. } if key == "system.compiler" => Some("key"),
+                FixAction::Command { line, .. } if line == "sconce lock" => Some("lock"),
+                _ => None,
+            })
+            .collect();
+        own
+    };
+    assert_eq!(mends(Some(CompilerState::Excluded)), ["key"]);
+    assert_eq!(mends(Some(CompilerState::NotRequested)), ["key"]);
+    assert_eq!(mends(Some(CompilerState::NotLocked)), ["lock"]);
+    assert_eq!(mends(None), ["key", "lock"]);
+    assert_eq!(mends(Some(CompilerState::Locked)), [""; 0]);
+}
+
+#[test]
 fn limits_and_cards_are_looked_up() {
     let host = HostFacts {
         shm: Some(Shm {

@@ -11,8 +11,8 @@ use std::fmt::Debug;
 use std::path::Path;
 
 use sconce_compat::explain::{
-    Cause, Explanation, FactEvidence, LikelihoodEffect, LogEnvironment, MatchedLine, OomClass,
-    OomMessage, RuleSet, SimilarRule, UnknownError,
+    Cause, CompilerState, Explanation, FactEvidence, LikelihoodEffect, LogEnvironment, MatchedLine,
+    OomClass, OomMessage, RuleSet, SimilarRule, UnknownError,
 };
 use sconce_compat::library::{
     CodeKind, CodeReach, CodeTarget, Coverage, ElfLibrary, GpuCode, NeededVersions,
@@ -35,6 +35,10 @@ const MATRIX: HeldBy = Golden("matrix.json");
 const TYPES: &[(&str, HeldBy)] = &[
     (
         "explain/condition::LogEnvironment",
+        Golden("environment.json"),
+    ),
+    (
+        "explain/condition::CompilerState",
         Golden("environment.json"),
     ),
     ("explain/mod::Explanation", EXPLANATION),
@@ -179,8 +183,21 @@ fn explanation_is_as_before() {
         torch_cuda: Some(CudaVersion::new(12, 6)),
         cpu_torch: true,
         packages: BTreeMap::from([(text("torch"), text("2.8.0"))]),
+        compiler: None,
     };
-    assert_lines("environment.json", &[environment]);
+    let mut environments = vec![environment.clone()];
+    for state in [
+        CompilerState::Locked,
+        CompilerState::Excluded,
+        CompilerState::NotRequested,
+        CompilerState::NotLocked,
+    ] {
+        environments.push(LogEnvironment {
+            compiler: Some(state),
+            ..environment.clone()
+        });
+    }
+    assert_lines("environment.json", &environments);
 }
 
 #[test]

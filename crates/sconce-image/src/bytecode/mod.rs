@@ -12,10 +12,10 @@
 pub mod interpreter;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use sconce_base::tree::retain_files;
 use sconce_schema::manifest::{EnvironmentLayers, LayerTree};
 use sconce_schema::{Lock, Progress, Sha256};
 use sconce_store::{OnBusy, PartialWork, Store, StoreError, TreeBuildError};
@@ -240,13 +240,10 @@ impl BytecodeBuild {
 /// Removes what a compiler that was killed had not yet given its name: every whole file is called
 /// `….pyc`, and nothing else may get into the tree.
 fn remove_half_written(folder: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
-        if kind.is_dir() {
-            remove_half_written(&path)?;
-        } else if !kind.is_file() || path.extension().is_none_or(|e| e != "pyc") {
-            fs::remove_file(&path)?;
-        }
-    }
-    Ok(())
+    // That compiler may be of a package that does what it likes: no path is followed here.
+    retain_files(folder, |name| {
+        Path::new(name)
+            .extension()
+            .is_some_and(|ending| ending == "pyc")
+    })
 }

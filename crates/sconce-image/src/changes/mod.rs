@@ -169,7 +169,7 @@ impl BuildStep {
             let kept = store.build_tree(KIND, &digest, place);
             kept.map_err(whole::<ChangesError>)?;
             // The same changes may have been there already.
-            sconce_store::remove_tree(&upper).map_err(file("remove", &upper))?;
+            sconce_base::tree::remove_tree(&upper).map_err(file("remove", &upper))?;
             let note = folder.join(NOTE);
             Ok(fs::write(&note, digest).map_err(file("write", &note))?)
         };

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps};
 use sconce_base::direct::MTIME;
-use sconce_store::remove_tree;
+use sconce_base::tree::remove_tree;
 
 use super::{ChangesError, file};
 use crate::layer::is_whiteout;

@@ -187,7 +187,7 @@ impl Job<'_> {
             let mut streamed = self.stream(wheel, &content, writer);
             if let Err(ReadFailure::Source(Failure::Kept)) = streamed {
                 // A power loss can spoil kept bytes: start over without them.
-                crate::item::remove_tree(&content)
+                sconce_base::tree::remove_tree(&content)
                     .map_err(StoreError::from_io("remove", &content))?;
                 make()?;
                 streamed = self.stream(wheel, &content, writer);
@@ -195,7 +195,7 @@ impl Job<'_> {
             match streamed {
                 Err(ReadFailure::Source(failure)) => Err(failure),
                 Err(ReadFailure::Wheel(WheelError::Zip(ZipError::SizeBehind { .. }))) => {
-                    crate::item::remove_tree(&content)
+                    sconce_base::tree::remove_tree(&content)
                         .map_err(StoreError::from_io("remove", &content))?;
                     make()?;
                     self.spool(wheel, work, &content, writer)

@@ -51,12 +51,12 @@ impl<'a> StageBuilder<'a> {
     ) -> Result<LayerStack<'a>> {
         let (opened, project) = (self.opened, &self.opened.project);
         let Some(stage) = project.spec.stages.get(name) else {
-            return Ok(LayerStack::for_unfetched_stage(opened, name));
+            return Ok(LayerStack::for_unfetched_packages(opened, Some(name)));
         };
         self.build_needed_stages(&stage.copy, done)?;
         let lock = self.lock.for_stage(name);
         let Some(environment) = self.environment(&lock)? else {
-            return Ok(LayerStack::for_unfetched_stage(opened, name));
+            return Ok(LayerStack::for_unfetched_packages(opened, Some(name)));
         };
         let mut stack = LayerStack::new(opened, environment, Some(name), self.run);
         // No image is made of it: nobody asks for its layers.

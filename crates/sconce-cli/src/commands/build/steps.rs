@@ -10,7 +10,7 @@ use sconce_run::{Native, RunObserver, RunOptions};
 use sconce_schema::event::{ExitStatus, UnenforcedLimit};
 use sconce_schema::manifest::LayerTree;
 use sconce_schema::request::{ContainerUser, Mount, NetworkMode, RunRequest, RunRoot};
-use sconce_schema::spec::{CopySpec, WORKSPACE};
+use sconce_schema::spec::{BuildSpec, CopySpec, WORKSPACE};
 use sconce_schema::{EnvironmentLayers, Hint, exit};
 use sconce_store::ItemGuard;
 
@@ -118,15 +118,16 @@ impl<'a> LayerStack<'a> {
         }
     }
 
-    /// One of which nothing is known yet: its packages are not there, and nothing is to be fetched.
-    pub(super) fn for_unfetched_stage(opened: &'a CommandContext, stage: &str) -> Self {
+    /// One of which nothing is known yet: its packages are not there, and nothing is to be fetched. `stage` as for
+    /// [`LayerStack::new`].
+    pub(super) fn for_unfetched_packages(opened: &'a CommandContext, stage: Option<&str>) -> Self {
         let environment = EnvironmentLayers {
             layers: Vec::new(),
             env: BTreeMap::new(),
         };
         Self {
             known: false,
-            ..Self::new(opened, (environment, Vec::new()), Some(stage), false)
+            ..Self::new(opened, (environment, Vec::new()), stage, false)
         }
     }
 
@@ -140,6 +141,19 @@ impl<'a> LayerStack<'a> {
                 path,
             }));
         plan.push(name, tree);
+    }
+
+    /// Lays on top what `[build]` adds to the packages: the project's files, what is copied from stages (`built`),
+    /// and what steps change.
+    pub(super) fn push_own_layers(
+        &mut self,
+        build: &BuildSpec,
+        built: &BTreeMap<String, LayerStack<'a>>,
+        plan: &mut LayerPlan,
+    ) -> Result<()> {
+        self.push_project_files(&build.files, plan)?;
+        self.copy_from_stages(&build.copy, built, plan)?;
+        self.run_build_steps(&build.run, build.network.unwrap_or(false), plan)
     }
 
     /// Lays the project's files on top.

@@ -1,12 +1,14 @@
 //! One trial: the command on one virtual card, watched by the probe until it took its steps.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::stdio;
+use sconce_base::tree::TreeDirectory;
 use sconce_compat::tables::Hardware;
 use sconce_memory::forecast::plan::TrainingPlans;
 use sconce_memory::forecast::values::SubstituteValues;
@@ -77,7 +79,7 @@ impl TrialRequest<'_> {
 pub(super) struct TrialOutput {
     folder: PathBuf,
     /// What the foremost process left.
-    left: PathBuf,
+    left: ProcessDirectory,
     pub(super) seen: ProbeReport,
     /// How many processes used cards.
     pub(super) processes: usize,
@@ -85,8 +87,15 @@ pub(super) struct TrialOutput {
     pub(super) code: u8,
 }
 
+/// The folder of one process, and where it is.
+struct ProcessDirectory {
+    open: TreeDirectory,
+    path: PathBuf,
+}
+
 /// What the processes of a trial left, in its folder.
 pub(super) const SEEN: &str = "seen";
+const SNAPSHOT: &str = "snapshot.pickle";
 
 impl Drop for TrialOutput {
     fn drop(&mut self) {
@@ -115,23 +124,29 @@ impl TrialOutput {
         }
     }
 
-    /// The file of PyTorch's snapshot, where a history was recorded.
-    pub(super) fn snapshot_file(&self) -> PathBuf {
-        self.left.join("snapshot.pickle")
+    /// The file of PyTorch's snapshot. `None` where no history was recorded.
+    pub(super) fn open_snapshot(&self) -> Result<Option<File>> {
+        match self.left.open.open_regular_file(SNAPSHOT.as_ref()) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(file_error(FileAction::Read, &self.snapshot_path())(error).into()),
+        }
+    }
+
+    fn snapshot_path(&self) -> PathBuf {
+        self.left.path.join(SNAPSHOT)
     }
 
     /// PyTorch's snapshot. `None` where no history was recorded.
     pub(super) fn read_snapshot(&self) -> Result<Option<Snapshot>> {
-        let path = self.snapshot_file();
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(file_error(FileAction::Read, &path)(source).into()),
+        let Some(file) = self.open_snapshot()? else {
+            return Ok(None);
         };
         let read = snapshot::read(file, &SnapshotLimits::default());
-        Ok(Some(
-            read.map_err(|source| CliError::Snapshot { path, source })?,
-        ))
+        Ok(Some(read.map_err(|source| CliError::Snapshot {
+            path: self.snapshot_path(),
+            source,
+        })?))
     }
 }
 
@@ -238,25 +253,34 @@ impl TrialContext<'_> {
 }
 
 /// What the processes left: how many used cards, and the foremost one with its folder. What is not
-/// understood is passed over: anything can write there.
-fn read(folder: &Path) -> io::Result<Option<(usize, PathBuf, ProbeReport)>> {
-    let mut all: Vec<(PathBuf, ProbeReport)> = Vec::new();
-    for entry in fs::read_dir(folder)?.take(MOST_PROCESSES) {
-        let folder = entry?.path();
-        let path = folder.join("fit.json");
-        let small = path.metadata().is_ok_and(|found| found.len() <= LARGEST);
-        let text = small.then(|| fs::read_to_string(&path).ok()).flatten();
-        if let Some(seen) = text.and_then(|text| ProbeReport::parse(&text).ok()) {
-            all.push((folder, seen));
-        }
-    }
-    all.sort_by(|(one, _), (other, _)| one.cmp(other));
-    let seen = all.iter().map(|(_, seen)| seen.clone()).collect();
+/// understood is passed over: anything can write there, links and pipes too.
+fn read(folder: &Path) -> io::Result<Option<(usize, ProcessDirectory, ProbeReport)>> {
+    let left = TreeDirectory::open(folder)?;
+    let mut names = left.list_names()?;
+    names.truncate(MOST_PROCESSES);
+    names.sort();
+    let read = |name: OsString| Some((read_report(&left, &name)?, name));
+    let all: Vec<(ProbeReport, OsString)> = names.into_iter().filter_map(read).collect();
+    let seen = all.iter().map(|(seen, _)| seen.clone()).collect();
     let foremost = forecast::select_main_process(seen);
     Ok(foremost.and_then(|(used, chosen)| {
-        let (folder, seen) = all.into_iter().find(|(_, seen)| *seen == chosen)?;
-        Some((used, folder, seen))
+        let (seen, name) = all.into_iter().find(|(seen, _)| *seen == chosen)?;
+        let own = ProcessDirectory {
+            open: left.open_subdir(&name).ok()?,
+            path: folder.join(name),
+        };
+        Some((used, own, seen))
     }))
+}
+
+/// What a process told of itself.
+fn read_report(left: &TreeDirectory, name: &OsStr) -> Option<ProbeReport> {
+    let own = left.open_subdir(name).ok()?;
+    let file = own.open_regular_file("fit.json".as_ref()).ok()?;
+    let mut text = String::new();
+    let size = file.take(LARGEST + 1).read_to_string(&mut text).ok()?;
+    let is_small = u64::try_from(size).is_ok_and(|size| size <= LARGEST);
+    is_small.then(|| ProbeReport::parse(&text).ok()).flatten()
 }
 
 pub(super) fn file_error(action: FileAction, path: &Path) -> impl FnOnce(io::Error) -> CliError {
@@ -311,5 +335,32 @@ impl Drop for Aside {
         if let Some(kept) = &self.stderr {
             let _ = stdio::dup2_stderr(kept);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A link to a device is endless, and a pipe has no end either.
+    #[test]
+    fn what_is_no_file_of_a_process_is_passed_over() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("trial");
+        let seen = folder.join(SEEN);
+        let own = |name: &str| {
+            let own = seen.join(name);
+            fs::create_dir_all(&own).unwrap();
+            own
+        };
+        let link = std::os::unix::fs::symlink::<&str, PathBuf>;
+        link("/dev/zero", own("device").join("fit.json")).unwrap();
+        link("device", seen.join("link")).unwrap();
+        let (cwd, mode) = (rustix::fs::CWD, rustix::fs::Mode::RWXU);
+        let fifo = own("pipe").join("fit.json");
+        rustix::fs::mknodat(cwd, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        fs::create_dir(own("folder").join("fit.json")).unwrap();
+        assert!(read(&seen).unwrap().is_none());
+        assert!(TrialOutput::from_dir(folder.clone(), 0).is_err() && !folder.exists());
     }
 }
