@@ -24,6 +24,8 @@ HISTORY = 2_000_000
 # Steps after the first in which what is compiled may still be compiled anew: so many more are run
 # (`COMPILING` of watched.rs).
 COMPILING = 2
+# Steps that are run beyond those where each has more memory than the one before: what only swings does not.
+GROWING = 2
 # An optimizer that steps more seldom than the others is waited for until they took so many times more.
 PATIENCE = 8
 LONGEST_TEXT = 8000
@@ -114,6 +116,8 @@ class Watch:
         try:
             self.count(optimizer)
             enough = self.enough()
+            if self.later and len(self.steps) == 1:
+                quietly(self.later.executed.note_step, None)
         except Exception:
             return
         if enough:
@@ -177,7 +181,19 @@ class Watch:
         """Every optimizer took its steps: of a model that is trained against another one, both."""
         counts = self.taken.values()
         wanted = self.wanted + (COMPILING if is_compiled() else 0)
+        wanted += GROWING if self.grows() else 0
         return min(counts) >= wanted or max(counts) >= PATIENCE * wanted
+
+    def grows(self):
+        """Whether an optimizer's last step left more memory in use than its one before, or took more; its first one
+        makes its state."""
+        for number in range(len(self.taken)):
+            own = [one["devices"] for one in self.steps if one["optimizer"] == number]
+            pairs = zip(own[-2], own[-1]) if len(own) > 2 else ()
+            names = ("allocated-bytes", "allocated-peak-bytes")
+            if any((before[name] or 0) < (after[name] or 0) for before, after in pairs for name in names):
+                return True
+        return False
 
     # --- ends -----------------------------------------------------------------------------------
     def wait(self):
@@ -242,6 +258,7 @@ class Watch:
         if self.answers:
             seen["answers"] = quietly(self.answers.seen, None)
         if self.later:
+            quietly(lambda: self.later.note_reads(self.reads.sites), None)
             seen.update(quietly(self.later.seen, {}))
             seen["compiled"] = quietly(is_compiled, False)
         if torch.cuda.is_initialized():

@@ -2,14 +2,14 @@
 
 A trial is ended after a few steps. Batches of other shapes, and an evaluation that was never reached, may
 take more memory than what was seen. Both are told from what is there: the loaders that live, the shapes of
-what they gave, and the syntax of the program's own files.
+what they gave, the lines that were executed, and the syntax of the program's own files.
 """
 
 import ast
 import gc
 import sys
 
-from . import values
+from . import evaluation, executed, program, unreached, values
 
 # Files that are looked at, batches of a loader whose shapes are kept, tensors of a batch, levels of it.
 MOST_FILES = 200
@@ -17,19 +17,6 @@ MOST_SHAPES = 64
 MOST_TENSORS = 16
 DEEPEST = 4
 MOST_TOLD = 20
-# Methods that evaluate, of trainers of others.
-EVALUATING = {"evaluate", "predict", "validate", "test"}
-# What keeps what is computed, and what takes it off the card before.
-KEEPING = {"append", "extend", "cat", "concat", "concatenate", "stack", "vstack", "hstack", "generate", "gather"}
-TAKEN_OFF = {"item", "cpu", "tolist", "numpy"}
-# Builtins that give numbers; methods of a tensor have the same names, and stay where it is.
-NUMBERS = {"float", "int", "len", "max", "min", "bool", "str"}
-# What moves a batch, which the next one replaces.
-MOVING = {"to", "cuda"}
-# Functions that evaluate, by their names alone, where they record no gradients: `evaluate(model, loader)`.
-EVALUATORS = {"evaluate", "validate", "test"}
-WITHOUT_GRADIENTS = {"no_grad", "inference_mode"}
-DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class Later:
@@ -44,10 +31,14 @@ class Later:
         self.evaluators = set()
         # By loader: its own size of a batch, how many it gave, and the shapes of them.
         self.given = {}
-        # The program's own functions that are at work, and where: file, first line (of a module 0), line.
+        # The program's own functions that are at work, and where: file, first line (of a module 0), line, frame.
         self.stack = []
+        self.executed = executed.Executed(torch, is_library)
+        # Lines that read values of the card.
+        self.reads = set()
 
     def begin(self):
+        values_of(self.executed.begin)
         from torch.utils.data import dataloader
 
         module, iterator = self.torch.nn.Module, dataloader._BaseDataLoaderIter
@@ -92,12 +83,28 @@ class Later:
             code = frame.f_code
             if not self.is_library(code.co_filename):
                 first = 0 if code.co_name == "<module>" else code.co_firstlineno
-                self.stack.append((code.co_filename, first, frame.f_lineno))
+                self.stack.append((code.co_filename, first, frame.f_lineno, frame))
             frame = frame.f_back
+
+    def note_reads(self, sites):
+        """Lines that read values of the card, and the program's own that led there."""
+        for (code, _, line), own in sites:
+            self.reads.add((code.co_filename, line))
+            self.reads.update([own] if own else [])
 
     # --- told -------------------------------------------------------------------------------------
     def seen(self):
-        return {"batches": list(self.given.values()), "later": self.evaluations()[:MOST_TOLD]}
+        return {"batches": list(self.given.values()), "later": self.evaluations_or_doubt()[:MOST_TOLD]}
+
+    def evaluations_or_doubt(self):
+        """What cannot be looked through is no reason for a yes."""
+        try:
+            return self.evaluations()
+        except Exception as error:
+            file, _, line, *_ = self.stack[-1] if self.stack else ("", 0, 0)
+            self.stack = []
+            code = f"what comes after could not be looked through: {type(error).__name__}"
+            return [{"file": file, "line": line, "bounded": False, "code": code}]
 
     def loaders(self):
         """Those that live and gave nothing."""
@@ -112,21 +119,32 @@ class Later:
 
     def evaluations(self):
         """Lines that evaluate and were not reached, and whether what they need is bounded by a step."""
+        values_of(self.executed.end)
         smaller = self.no_larger_batches()
         told = []
-        trees = {path: values.file_of(path)[0] for path in self.files()}
-        trees = {path: tree for path, tree in trees.items() if tree is not None}
-        named, functions = reachable(trees, self.stack), evaluating_functions(trees.values())
-        for path, tree in trees.items():
-            for node, function in unreached(tree, path, self.evaluated, self.stack, named, self.evaluators, functions):
-                bounded = smaller and keeps_nothing(function)
-                told.append({"file": path, "line": node.lineno, "bounded": bounded,
-                             "code": values.source_line(path, node.lineno)})
+        whole = program.Program(program.trees_of(self.files()), self.stack)
+        found = unreached.Unreached(whole, self.executed, self.torch, self.evaluated, self.reads, self.is_library)
+        judge = evaluation.Evaluation(whole, self.executed, self.torch)
+        for function, node in found.found():
+            bounded = smaller and is_bounded(found, judge, function, node)
+            told.append({"file": function.path, "line": node.lineno, "bounded": bounded,
+                         "code": values.source_line(function.path, node.lineno)})
+        told.extend(self.validations(whole))
         told.extend(self.trainers())
         if all(one["bounded"] for one in told):
             told.extend(self.larger_loaders())
+        # Frames keep what their functions have.
+        self.stack = [one[:3] for one in self.stack]
         told.sort(key=lambda one: one["bounded"])
         return told
+
+    def validations(self, whole):
+        """Steps of Lightning's own evaluation, where that was not watched."""
+        if any(is_of_lightning(one) for one in self.evaluators):
+            return []
+        return [{"file": one.path, "line": one.node.lineno, "bounded": False,
+                 "code": values.source_line(one.path, one.node.lineno)}
+                for one in whole.by_name.get("validation_step", ()) if one.owner and whole.speaks_of(one.owner.name)]
 
     def files(self):
         found = []
@@ -134,6 +152,8 @@ class Later:
             path = getattr(module, "__file__", None)
             if isinstance(path, str) and path.endswith(".py") and not self.is_library(path) and path not in found:
                 found.append(path)
+        # A script's name may end otherwise.
+        found.extend(one[0] for one in self.stack if one[0] not in found and not one[0].startswith("<"))
         return found[:MOST_FILES]
 
     def no_larger_batches(self):
@@ -160,15 +180,15 @@ class Later:
 
     def larger_loaders(self):
         """A loader that lives and gave nothing is there for something that comes; where its batches are larger than
-        those that were watched, that takes more. Told with the line at which the script is."""
+        those that were watched, or there were none to compare them with, that may take more. Told with the line at
+        which the script is."""
         given = [one["batch-size"] for one in self.given.values()]
-        if not given or None in given or not self.stack:
-            return []
+        watched = 0 if None in given else max(given, default=0)
         sizes = [own.get("batch_size") for own in self.loaders()]
         largest = max((size for size in sizes if type(size) is int), default=0)
-        if largest <= max(given):
+        if largest <= watched or not self.stack:
             return []
-        file, _, line = self.stack[-1]
+        file, _, line, *_ = self.stack[-1]
         code = f"a DataLoader with batches of {largest}, which gave none yet"
         return [{"file": file, "line": line, "bounded": False, "code": code}]
 
@@ -220,180 +240,22 @@ def shapes_of(torch, batch, into, depth):
             shapes_of(torch, one, into, depth - 1)
 
 
-def names_in(node):
-    """What a piece of code speaks of, but for functions that it defines."""
-    pending, found = list(ast.iter_child_nodes(node)), set()
-    while pending:
-        one = pending.pop()
-        if isinstance(one, DEFINED):
-            pending.extend(one.decorator_list)
-            continue
-        if isinstance(one, ast.Name):
-            found.add(one.id)
-        elif isinstance(one, ast.Attribute):
-            found.add(one.attr)
-        pending.extend(ast.iter_child_nodes(one))
-    return found
-
-
-def reachable(trees, stack):
-    """The names that code speaks of which runs, or may yet run: that of modules, of functions that are at
-    work, and of what these speak of. By name alone, so rather too many."""
-    uses, found = {}, set()
-    for path, tree in trees.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Module):
-                found |= names_in(node)
-            elif isinstance(node, DEFINED):
-                uses.setdefault(node.name, set()).update(names_in(node))
-                firsts = {node.lineno, *(one.lineno for one in node.decorator_list)}
-                if any(file == path and first in firsts for file, first, _ in stack):
-                    found |= names_in(node) | {node.name}
-            elif isinstance(node, ast.ClassDef):
-                # Who makes one may call all that it has.
-                methods = {one.name for one in node.body if isinstance(one, DEFINED)}
-                uses.setdefault(node.name, set()).update(methods)
-    pending = list(found)
-    while pending:
-        new = uses.get(pending.pop(), set()) - found
-        found |= new
-        pending.extend(new)
-    return found
+def is_bounded(found, judge, function, node):
+    """Whether what begins at a line needs no more than a step, from wherever it is called."""
+    callers = [(function, node)] if found.is_looked_through(function) else found.callers(function)
+    for one, call in callers:
+        statements = found.statements(one, call)
+        # What records gradients is no evaluation; what only changes a mode changes what later steps do.
+        quiet = found.is_without_gradients(one, call) or any(
+            unreached.is_quiet_block(inner) for outer in statements for inner in ast.walk(outer))
+        if not quiet or not judge.is_no_larger(one, statements):
+            return False
+    return bool(callers)
 
 
 def is_of_lightning(path):
     parts = path.replace("\\", "/").split("/")
     return "lightning" in parts or "pytorch_lightning" in parts
-
-
-def evaluating_functions(trees):
-    """Functions that evaluate by their names and tell no model so: without gradients alone."""
-    found = {}
-    for tree in trees:
-        for node in ast.walk(tree):
-            if isinstance(node, DEFINED) and node.name in EVALUATORS and is_without_gradients(node):
-                calls = [one for one in ast.walk(node) if isinstance(one, ast.Call)]
-                if not any(tells_to_evaluate(one) for one in calls):
-                    found[node.name] = node
-    return found
-
-
-def unreached(tree, path, reached, stack, named, evaluators=(), evaluating=None):
-    """Calls that evaluate, with the function that they stand in, which were not reached and may be yet; of a call of
-    one of `evaluating`, with that."""
-    validated = any(is_of_lightning(one) for one in evaluators)
-    known = {line for file, line in reached if file == path}
-    found = []
-    for node, outer in with_outer(tree):
-        functions = [one for one in outer if isinstance(one, DEFINED)]
-        if any(one.name not in named for one in functions):
-            continue
-        if isinstance(node, ast.FunctionDef) and node.name == "validation_step" and not validated:
-            found.append((node, node))
-        if not isinstance(node, ast.Call):
-            continue
-        called = (evaluating or {}).get(getattr(node.func, "id", None))
-        evaluates = called or tells_to_evaluate(node) or is_of_a_trainer(node)
-        if not evaluates or known & set(range(node.lineno, node.end_lineno + 1)):
-            continue
-        function = functions[-1] if functions else tree
-        if not is_passed(node, outer, function, path, stack):
-            found.append((node, called or function))
-    return found
-
-
-def tells_to_evaluate(call):
-    """`model.eval()` and `model.train(False)`."""
-    name = getattr(call.func, "attr", None)
-    return (name == "eval" and not call.args) or (name == "train" and is_told_false(call))
-
-
-def is_of_a_trainer(call):
-    return getattr(call.func, "attr", None) in EVALUATING and not is_of_others(call)
-
-
-def is_told_false(call):
-    """`model.train(False)`, which is `model.eval()`."""
-    told = [*call.args, *(one.value for one in call.keywords if one.arg == "mode")]
-    return any(isinstance(one, ast.Constant) and one.value is False for one in told)
-
-
-def is_of_others(node):
-    """`Metric.evaluate` of a module, as `evaluate.load`, is a function of somebody else's; `test` is of trainers
-    alone."""
-    owner = node.func.value
-    if node.func.attr == "test":
-        name = getattr(owner, "id", None) or getattr(owner, "attr", "")
-        return "trainer" not in name.lower()
-    return isinstance(owner, ast.Name) and owner.id[:1].isupper()
-
-
-def with_outer(tree):
-    """Every node, with what it stands in, outermost first."""
-    pending = [(tree, [])]
-    while pending:
-        node, outer = pending.pop()
-        yield node, outer
-        pending.extend((child, [*outer, node]) for child in ast.iter_child_nodes(node))
-
-
-def is_passed(node, outer, function, path, stack):
-    """Whether the program is further on in the same function, and in no loop that leads back."""
-    firsts = {0}
-    if isinstance(function, DEFINED):
-        firsts = {function.lineno, *(one.lineno for one in function.decorator_list)}
-    for file, of, line in stack:
-        if file != path or of not in firsts or line <= node.lineno:
-            continue
-        loops = [one for one in outer if isinstance(one, (ast.For, ast.AsyncFor, ast.While))]
-        if not any(one.lineno <= line <= one.end_lineno for one in loops):
-            return True
-    return False
-
-
-def keeps_nothing(function):
-    """Whether a function records no gradients and keeps nothing of what it computes on the card."""
-    kept = (one for node in ast.walk(function) for one in kept_by(node))
-    return is_without_gradients(function) and not any(computes(one) for one in kept)
-
-
-def is_without_gradients(function):
-    """Whether anything in it is under `no_grad` or `inference_mode`, as a block or a decorator."""
-    for node in ast.walk(function):
-        blocks = [one.context_expr for one in node.items] if isinstance(node, (ast.With, ast.AsyncWith)) else []
-        for block in [*blocks, *getattr(node, "decorator_list", [])]:
-            if any(getattr(one, "attr", getattr(one, "id", None)) in WITHOUT_GRADIENTS for one in ast.walk(block)):
-                return True
-    return False
-
-
-def kept_by(node):
-    """The pieces of code whose values stay when the next batch comes."""
-    if isinstance(node, ast.Call) and values.called(node) in KEEPING:
-        # Names too: `all.append(out)`.
-        return [node]
-    if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-        return [node.elt]
-    if isinstance(node, ast.DictComp):
-        return [node.value]
-    if isinstance(node, ast.AugAssign) and isinstance(node.value, (ast.List, ast.Tuple)):
-        return [node.value]
-    if isinstance(node, ast.Assign) and any(isinstance(target, ast.Subscript) for target in node.targets):
-        return [node.value]
-    return []
-
-
-def computes(node):
-    """Whether a value may be one that was computed on the card and is there still."""
-    calls = [one for one in ast.walk(node) if isinstance(one, ast.Call)]
-    inside = [one for one in calls if one is not node]
-    taken = any(values.called(one) in TAKEN_OFF or getattr(one.func, "id", None) in NUMBERS for one in inside)
-    if isinstance(node, ast.Call) and values.called(node) in KEEPING:
-        return not taken
-    outermost = isinstance(node, ast.Call) and (
-        values.called(node) in TAKEN_OFF or getattr(node.func, "id", None) in NUMBERS)
-    moved = all(values.called(one) in MOVING for one in calls)
-    return bool(calls) and not moved and not taken and not outermost
 
 
 def begin(torch, is_library):

@@ -14,21 +14,24 @@ PROBE = pathlib.Path(__file__).parent.parent
 class Later(unittest.TestCase):
     def setUp(self):
         sys.path.insert(0, str(PROBE))
-        from sconce_probe import later
+        from sconce_probe import evaluation, executed, later, program, unreached
 
-        self.later = later
+        self.later, self.program, self.unreached = later, program, unreached
+        self.executed, self.evaluation = executed, evaluation
 
     def tearDown(self):
         sys.path.remove(str(PROBE))
 
-    def lines(self, text, reached=(), stack=(), evaluators=()):
-        """The lines that are said to evaluate later, and whether their function keeps nothing."""
+    def lines(self, text, reached=(), stack=(), ran=()):
+        """The lines that are said to evaluate later, and whether what they begin needs no more than a step."""
         tree = ast.parse(textwrap.dedent(text).lstrip("\n"))
-        reached = {("a.py", line) for line in reached}
-        stack = [("a.py", first, line) for first, line in stack]
-        named, functions = self.later.reachable({"a.py": tree}, stack), self.later.evaluating_functions([tree])
-        found = self.later.unreached(tree, "a.py", reached, stack, named, evaluators, functions)
-        return sorted((node.lineno, self.later.keeps_nothing(function)) for node, function in found)
+        known = self.executed.Executed(None, lambda path: False)
+        known.lines = {("a.py", line) for line in [*ran, *(line for _, line in stack)]}
+        whole = self.program.Program({"a.py": tree}, [("a.py", first, line) for first, line in stack])
+        found = self.unreached.Unreached(whole, known, reached={("a.py", line) for line in reached})
+        judge = self.evaluation.Evaluation(whole, known)
+        told = [(node.lineno, self.later.is_bounded(found, judge, function, node)) for function, node in found.found()]
+        return sorted(told)
 
     FUNCTION = """
         def validate(model, loader):
@@ -46,7 +49,7 @@ class Later(unittest.TestCase):
     def test_an_evaluation_that_comes_is_found(self):
         at = [(0, 10), (6, 8)]
         self.assertEqual(self.lines(self.FUNCTION, stack=at), [(2, True)])
-        self.assertEqual(self.lines(self.FUNCTION, reached=[2], stack=at), [])
+        self.assertEqual(self.lines(self.FUNCTION, reached=[2], ran=[2, 3, 4, 5, 9], stack=at), [])
         keeping = self.FUNCTION.replace(".item()", "")
         self.assertEqual(self.lines(keeping, stack=at), [(2, False)])
         with_gradients = self.FUNCTION.replace("torch.no_grad()", "timer")
@@ -59,8 +62,8 @@ class Later(unittest.TestCase):
         silent = self.FUNCTION.replace("model.eval()", "pass")
         self.assertEqual(self.lines(silent, stack=at), [(9, True)])
         self.assertEqual(self.lines(silent.replace(".item()", ""), stack=at), [(9, False)])
-        # With gradients it is a name and no more, and one that evaluates by itself is told once.
-        self.assertEqual(self.lines(silent.replace("torch.no_grad()", "timer"), stack=at), [])
+        # With gradients it takes what nobody watched, and one that evaluates by itself is told once.
+        self.assertEqual(self.lines(silent.replace("torch.no_grad()", "timer"), stack=at), [(9, False)])
         self.assertEqual(self.lines(self.FUNCTION, stack=at), [(2, True)])
 
     def test_a_loader_of_larger_batches_comes_by_itself(self):
@@ -74,6 +77,19 @@ class Later(unittest.TestCase):
         told = later.larger_loaders()
         self.assertEqual([(one["file"], one["line"], one["bounded"]) for one in told], [("/w/a.py", 9, False)])
         self.assertIn("256", told[0]["code"])
+        # Training without a loader, or with batches of which no size is known, is no reason to take it for a small one.
+        for given in ({}, {1: {"batch-size": None, "batches": 3, "shapes": []}}):
+            later.given = given
+            self.assertEqual([one["line"] for one in later.larger_loaders()], [9])
+        loaders.clear()
+        self.assertEqual(later.larger_loaders(), [])
+
+    def test_what_cannot_be_looked_through_is_not_known(self):
+        later = self.later.Later(None, lambda path: False)
+        later.stack = [("/w/a.py", 0, 9)]
+        later.evaluations = lambda: 1 / 0
+        told = later.seen()["later"]
+        self.assertEqual([(one["file"], one["line"], one["bounded"]) for one in told], [("/w/a.py", 9, False)])
 
     def test_what_nobody_calls_does_not_come(self):
         nobody = self.FUNCTION.replace("            validate(model, validation)\n", "")
@@ -110,11 +126,15 @@ class Later(unittest.TestCase):
                 def validation_step(self, x): return 2
             fit(Model())
         """
-        self.assertEqual([line for line, _ in self.lines(module, stack=[(0, 4)])], [3])
+        self.assertEqual(self.lines(module, stack=[(0, 4)]), [])
+        later = self.later.Later(None, lambda path: False)
+        whole = self.program.Program({"a.py": ast.parse(textwrap.dedent(module).lstrip())}, [("a.py", 0, 4)])
+        self.assertEqual([told["line"] for told in later.validations(whole)], [3])
         # Something else was told to evaluate, such as a frozen network; then Lightning's own loop was.
-        self.assertEqual([line for line, _ in self.lines(module, reached=[9], stack=[(0, 4)])], [3])
-        own = "/x/site-packages/lightning/pytorch/core/hooks.py"
-        self.assertEqual(self.lines(module, stack=[(0, 4)], evaluators=[own]), [])
+        later.evaluators.add("/w/a.py")
+        self.assertEqual(len(later.validations(whole)), 1)
+        later.evaluators.add("/x/site-packages/lightning/pytorch/core/hooks.py")
+        self.assertEqual(later.validations(whole), [])
         self.assertEqual(self.lines("trainer.fit(m)\ntrainer.test(m)\nre.test(m)", stack=[(0, 1)]), [(2, False)])
 
     def test_train_of_false_is_an_evaluation(self):
@@ -123,7 +143,8 @@ class Later(unittest.TestCase):
             self.assertEqual(self.lines(text, stack=[(0, 10), (6, 8)]), [(2, True)])
         for told in ("", "True", "mode=True"):
             text = self.FUNCTION.replace("eval()", "train(%s)" % told).replace("no_grad", "timer")
-            self.assertEqual(self.lines(text, stack=[(0, 10), (6, 8)]), [])
+            # That is no evaluation, but what follows is code that nobody watched.
+            self.assertEqual(self.lines(text, stack=[(0, 10), (6, 8)]), [(9, False)])
 
     def test_what_stays_on_the_card_is_kept(self):
         at = [(0, 10), (6, 8)]

@@ -328,6 +328,22 @@ class Probe(unittest.TestCase):
         _, [seen] = self.run_script(script)
         self.assertEqual((seen["ended"], len(seen["steps"]), seen["wanted-steps"]), ("steps", 4, 2))
 
+    def test_what_grows_takes_two_steps_more(self):
+        script = """
+            import torch
+            o = torch.optim.Optimizer([torch.Parameter(4096, 8)])
+            torch.cuda.init()
+            plain = torch.cuda.memory_stats
+            allocated = iter(SERIES)
+            torch.cuda.memory_stats = lambda index: {**plain(index), "allocated_bytes.all.current": now}
+            for now in allocated:
+                o.step()
+        """
+        # With three steps wanted; the first one makes the optimizer's state, and what only swings ends with the swing.
+        for series, steps in (("[9, 9, 9, 9, 9, 9]", 3), ("[1, 9, 9, 9, 9, 9]", 3), ("[1, 2, 3, 4, 5, 6]", 5), ("[1, 2, 3, 2, 3, 2]", 4)):
+            _, [seen] = self.run_script(script.replace("SERIES", series), steps=3)
+            self.assertEqual((seen["ended"], len(seen["steps"])), ("steps", steps), series)
+
     def test_wrapped_optimizers_count_once_and_failed_steps_not_at_all(self):
         script = """
             import torch

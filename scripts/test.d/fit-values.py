@@ -359,6 +359,78 @@ def evaluated_plainly():
     with_evaluation(evaluate, 256)
 
 
+def quality(model, loader):
+    """Of a name that says nothing, and no mode is changed for it."""
+    with torch.no_grad():
+        return model(torch.zeros(8 << 20, 784, device="cuda")).mean().item()
+
+
+def evaluated_unnamed():
+    with_evaluation(quality, 32)
+
+
+class Curve:
+    def __init__(self):
+        self.kept = []
+
+    def update(self, out):
+        self.kept.append(out)
+
+
+def measuring(model, loader):
+    model.eval()
+    curve = Curve()
+    with torch.no_grad():
+        for x, _ in loader:
+            curve.update(model(x.cuda()))
+    return torch.cat(curve.kept).mean().item()
+
+
+def evaluated_measuring():
+    with_evaluation(measuring, 32)
+
+
+def in_loop():
+    """In a block of the loop that the first steps do not go into."""
+    def look(loss, step):
+        if step % 25 == 24:
+            with torch.no_grad():
+                body(torch.zeros(1 << 20, 1024, device="cuda"))
+
+    body = nn.Linear(1024, 1024).cuda()
+    train(lambda h, head, y: head(h[:64]).sum(), after=look)
+
+
+def leak():
+    """What is kept of each step fills the card long after the first ones."""
+    kept = []
+    train(lambda h, head, y: kept.append(h) or head(h[:64]).sum())
+
+
+def longer():
+    """Each batch is less than one hundredth longer than the one before."""
+    for_step = iter(range(100_000))
+    train(lambda h, head, y: head(h[: 8192 + 16 * next(for_step)]).float().square().mean())
+
+
+def saved():
+    """What is printed, scheduled and saved is no evaluation."""
+    body, head = model_of()
+    optimizer = torch.optim.AdamW([*body.parameters(), *head.parameters()])
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 10)
+    for step in range(100):
+        out = head(body(torch.zeros(64, 1024, device="cuda")))
+        loss = out.square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+        if step % 50 == 49:
+            print(step, loss.item(), out.argmax(1).float().mean().item(), schedule.get_last_lr())
+            torch.save({"body": body.state_dict(), "step": step}, "/dev/null")
+    torch.save(head.state_dict(), "/dev/null")
+
+
 class Labelled(Dataset):
     """As torchvision's: a picture and a number."""
 

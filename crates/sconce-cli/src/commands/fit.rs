@@ -23,7 +23,7 @@ use sconce_host::{HostProfile, Roots};
 use sconce_memory::forecast::plan::TrainingPlans;
 use sconce_memory::forecast::seen::ObservationEnd;
 use sconce_memory::forecast::values::{SubstituteValues, ValueDependence};
-use sconce_memory::forecast::watched::inconclusive_reasons;
+use sconce_memory::forecast::watched::{growth_reason, inconclusive_reasons};
 use sconce_memory::forecast::{
     self, FitOutcome, FlagSearchResult, Forecast, GpuBudget, GpuForecast, InconclusiveReason,
     VERSION,
@@ -253,6 +253,7 @@ pub(crate) fn fit(args: &FitArgs, global: &GlobalArgs) -> Result<u8> {
         let unlimited = without_end.as_ref().map(|done| &done.seen);
         let mut said = forecast::of_card(&card, &limited.seen, unlimited);
         said.values = told_with;
+        not_judged.extend(growth_reason(&said, &limited.seen));
         said.apply_inconclusive_reasons(not_judged);
         let vary = args.vary.as_ref().filter(|_| !args.plans);
         said.varied = vary.map(|vary| FlagSearchResult {

@@ -73,6 +73,7 @@ fn cards_are_tried_one_after_the_other() {
     How sure
       Workspaces of cuDNN (none) are what the environment's own cuDNN answered for this card without one. With `cudnn.benchmark` the plan with the most is taken for the fastest.
       A CUDA context takes 250 to 600 MiB, and grows as kernels are loaded.
+      Later steps are taken to be like the 3 that were watched: batches, sequences or a model that grow after them are not in the figures.
       Kernels do nothing and values are zeros: what the script decides by values, zeros decided.
     -- standard error
     fit: trying GeForce RTX 4090
@@ -80,6 +81,27 @@ fn cards_are_tried_one_after_the_other() {
     fit: trying GeForce RTX 3070
     fit: GeForce RTX 3070 ran out of memory: trying how much it takes
     ");
+}
+
+/// One that keeps something of each step.
+#[test]
+fn memory_that_grows_is_not_known() {
+    let step = |mib: u64| {
+        let bytes = mib << 20;
+        format!(
+            r#"{{"optimizer":0,"begin-us":1,"end-us":2,"devices":[{{"allocated-bytes":{bytes},"allocated-peak-bytes":{bytes}}}]}}"#
+        )
+    };
+    let plain = r#"{"optimizer":0,"begin-us":1,"end-us":2}"#;
+    let steps = [plain, plain, plain].join(",");
+    let grows = [step(900), step(1006), step(1012), step(1018), step(1024)].join(",");
+    let seen = seen("steps", 1 << 30, 0, "null").replace(&steps, &grows);
+    let script = format!(r#"mkdir "$SCONCE_FIT/7"; echo '{seen}' >"$SCONCE_FIT/7/fit.json""#);
+    let said = fit(&["--gpu", "RTX 3070", "--no-plans"], &script);
+    assert!(said.starts_with("exit code 10\n"), "{said}");
+    let expected = "GeForce RTX 3070: not known beyond the 5 steps that were watched: each has 6 MiB more than the one \
+                    before, and if that goes on the card is full after about ";
+    assert!(said.contains(expected), "{said}");
 }
 
 /// One that reads a value for its size, and takes as much as is selected.
@@ -121,6 +143,7 @@ fn what_hangs_on_values_is_not_known() {
     How sure
       Workspaces of cuDNN (none) are what the environment's own cuDNN answered for this card without one. With `cudnn.benchmark` the plan with the most is taken for the fastest.
       A CUDA context takes 250 to 600 MiB, and grows as kernels are loaded.
+      Later steps are taken to be like the 3 that were watched: batches, sequences or a model that grow after them are not in the figures.
       Kernels do nothing and values are zeros: what the script decides by values, zeros decided.
         train.py:7 has a size or an index from values of the card, which are 0 here: h = h[mask]
     -- standard error

@@ -103,6 +103,7 @@ fn a_forecast_of_one_rank_names_what_nccl_may_take() {
       One rank of 512: the others send what this one sends. Ranks that hold other parts, as in pipelines, take more or less. When memory that two streams use is free again is a model of time. Single ranks were sent to, or all to all: NCCL's buffers for that are not in the figures, 3 GiB are reported for 8 H100.
       A CUDA context takes 250 to 600 MiB, and grows as kernels are loaded.
       No two steps were compared: whether later ones take more was not seen (`--steps 3` or more tells).
+      Later steps are taken to be like the one that was watched: batches, sequences or a model that grow after them are not in the figures.
       Kernels do nothing and values are zeros: what the script decides by values, zeros decided.
     virtual GPU: the NVIDIA H100 was sold with 64 GiB and 80 GiB and 94 GiB and 96 GiB; this is the one with 80 GiB
     fit: trying NVIDIA H100 80 GiB

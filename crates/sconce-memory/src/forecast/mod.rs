@@ -83,7 +83,15 @@ pub enum InconclusiveReason {
         /// The most.
         most_bytes: u64,
     },
-    /// An evaluation comes after the last watched step.
+    /// What the run has of the card grows with each step that was watched.
+    #[serde(rename_all = "kebab-case")]
+    Growth {
+        /// By how much a step, bytes.
+        step_bytes: u64,
+        /// After about how many more steps the card is full.
+        steps_left: u64,
+    },
+    /// Code that evaluates, or computes otherwise, comes after the last watched step.
     Later {
         /// The lines that begin it.
         lines: Vec<UnreachedEvaluation>,
@@ -247,6 +255,11 @@ pub enum ForecastCaveat {
     },
     /// Too few steps were run to compare any two of them: whether later ones take more was not seen.
     NothingCompared,
+    /// Later steps are taken to be like those that were watched.
+    LaterSteps {
+        /// How many were.
+        watched: usize,
+    },
     /// It was one rank of a world whose other ranks were not there.
     Ranks {
         /// How many there are.
@@ -477,6 +490,10 @@ pub fn list_caveats(
     }
     if seen.ended == ObservationEnd::Steps && !watched::compares_steps(seen) {
         doubts.push(ForecastCaveat::NothingCompared);
+    }
+    if seen.ended == ObservationEnd::Steps {
+        let watched = seen.step_count();
+        doubts.push(ForecastCaveat::LaterSteps { watched });
     }
     if !is_tried(&seen.torch) {
         let torch = seen.torch.clone();

@@ -87,6 +87,12 @@ pub struct ObservedStep {
 pub struct ObservedStepGpu {
     /// All that was asked for until then, bytes.
     pub requested_bytes: Option<u64>,
+    /// What tensors have then, bytes.
+    #[serde(default)]
+    pub allocated_bytes: Option<u64>,
+    /// The most that they had until then, bytes.
+    #[serde(default)]
+    pub allocated_peak_bytes: Option<u64>,
 }
 
 /// What a loader gave.

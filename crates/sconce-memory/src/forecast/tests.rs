@@ -161,6 +161,7 @@ fn doubts_are_said() {
         ForecastCaveat::Context,
         ForecastCaveat::Unknown { names },
         ForecastCaveat::NothingCompared,
+        ForecastCaveat::LaterSteps { watched: 2 },
         ForecastCaveat::Processes { count: 2 },
         ForecastCaveat::Values,
     ];

@@ -1,8 +1,8 @@
-//! What of a run was not watched, as far as what was seen tells: batches of other shapes, and an evaluation
-//! that comes after the last watched step.
+//! What of a run was not watched, as far as what was seen tells: batches of other shapes, memory that grows from
+//! step to step, and code that comes after the last watched step.
 
-use super::InconclusiveReason;
-use super::seen::{ObservationEnd, ObservedBatches, ProbeReport};
+use super::seen::{ObservationEnd, ObservedBatches, ObservedStepGpu, ProbeReport};
+use super::{GpuForecast, InconclusiveReason};
 
 /// Steps differ where one asks the allocator for so much more than another, in hundredths.
 const DIFFERENT: u64 = 2;
@@ -10,6 +10,9 @@ const DIFFERENT: u64 = 2;
 /// Steps after the first in which what is compiled may still be compiled anew; the probe runs as many more
 /// (`COMPILING` of `fit.py`).
 const COMPILING: usize = 2;
+
+/// Steps to come after which no training goes on: what has not filled the card by then never does.
+const MAX_STEPS_LEFT: u64 = 1_000_000;
 
 /// What was not watched. Nothing where the program was watched to its end.
 #[must_use]
@@ -78,6 +81,53 @@ fn sizes(seen: &ProbeReport) -> Option<InconclusiveReason> {
     None
 }
 
+/// Differences between steps from which growth is told: once there is more as another optimizer makes its state, or as
+/// something is written down. The probe runs as many steps more for it (`GROWING` of `fit.py`).
+const MIN_DIFFERENCES: usize = 2;
+
+/// Memory that grows with each step that was watched, where it fills the card before any training ends. Where
+/// batches differ in shape one step's figures say nothing about the next one's.
+#[must_use]
+pub fn growth_reason(card: &GpuForecast, seen: &ProbeReport) -> Option<InconclusiveReason> {
+    if seen.ended != ObservationEnd::Steps || shapes(seen).is_some() {
+        return None;
+    }
+    let step_bytes = step_growth(seen).filter(|&bytes| bytes > 0)?;
+    let cached = card.reserved_bytes?.saturating_sub(card.allocated_bytes?);
+    let room = u64::try_from(card.margin_bytes?)
+        .unwrap_or(0)
+        .saturating_add(cached);
+    let steps_left = room / step_bytes;
+    (steps_left <= MAX_STEPS_LEFT).then_some(InconclusiveReason::Growth {
+        step_bytes,
+        steps_left,
+    })
+}
+
+/// How much more there is with each step, bytes: at its end, or at most. Of one optimizer's steps all have to grow.
+fn step_growth(seen: &ProbeReport) -> Option<u64> {
+    let (device, _) = seen.fullest_gpu()?;
+    let of = |figure: fn(&ObservedStepGpu) -> Option<u64>| {
+        let series = (0..seen.optimizers).map(|optimizer| -> Option<u64> {
+            let figures: Option<Vec<u64>> = compared_steps(seen, optimizer)
+                .map(|at| figure(seen.steps.get(at)?.devices.get(device)?))
+                .collect();
+            mean_growth(&figures?)
+        });
+        series.flatten().max()
+    };
+    of(|device| device.allocated_bytes).max(of(|device| device.allocated_peak_bytes))
+}
+
+/// The mean of the differences, rounded up, where each is more than nothing.
+fn mean_growth(figures: &[u64]) -> Option<u64> {
+    let differences = figures.len().checked_sub(1)?;
+    let grows = figures.windows(2).all(|pair| pair[0] < pair[1]);
+    let whole = figures.last()?.checked_sub(*figures.first()?)?;
+    let count = u64::try_from(differences).ok()?;
+    (grows && differences >= MIN_DIFFERENCES).then(|| whole.div_ceil(count))
+}
+
 /// Whether any two steps of one optimizer were compared.
 pub(super) fn compares_steps(seen: &ProbeReport) -> bool {
     compared(seen).iter().any(|asked| asked.len() > 1)
@@ -90,15 +140,19 @@ fn compared(seen: &ProbeReport) -> Vec<Vec<u64>> {
         let devices = &seen.steps.get(at)?.devices;
         devices.iter().map(|device| device.requested_bytes).sum()
     };
-    let compiling = if seen.compiled { COMPILING } else { 0 };
     let of = |optimizer: usize| -> Option<Vec<u64>> {
-        let own = (0..seen.steps.len()).filter(|&at| seen.steps[at].optimizer == optimizer);
-        let asked = own.skip(1 + compiling);
-        asked
+        compared_steps(seen, optimizer)
             .map(|at| Some(total(at)?.saturating_sub(total(at - 1)?)))
             .collect()
     };
     (0..seen.optimizers).filter_map(of).collect()
+}
+
+/// The steps of an optimizer that are compared, by their numbers among all.
+fn compared_steps(seen: &ProbeReport, optimizer: usize) -> impl Iterator<Item = usize> {
+    let compiling = if seen.compiled { COMPILING } else { 0 };
+    let own = (0..seen.steps.len()).filter(move |&at| seen.steps[at].optimizer == optimizer);
+    own.skip(1 + compiling)
 }
 
 #[cfg(test)]

@@ -391,8 +391,9 @@ pub(super) fn format_caveat(doubt: &ForecastCaveat) -> String {
         ForecastCaveat::Evaluation { lines } => {
             let lines: Vec<String> = lines.iter().map(unjudged::format_evaluation).collect();
             format!(
-                "An evaluation that comes later was not watched. By its code it records no gradients and \
-                 keeps nothing, and its batches are no larger: it is taken to need no more than a step. {}",
+                "An evaluation that comes later was not watched. By its code it records no gradients, keeps \
+                 nothing, has batches that are no larger, and makes nothing larger of them: it is taken to need \
+                 no more than a step. {}",
                 lines.join("; ")
             )
         }
@@ -408,6 +409,16 @@ pub(super) fn format_caveat(doubt: &ForecastCaveat) -> String {
             "No two steps were compared: whether later ones take more was not seen \
              (`--steps 3` or more tells)."
                 .to_owned()
+        }
+        ForecastCaveat::LaterSteps { watched } => {
+            let steps = match watched {
+                1 => "the one that was watched".to_owned(),
+                watched => format!("the {watched} that were watched"),
+            };
+            format!(
+                "Later steps are taken to be like {steps}: batches, sequences or a model that grow after \
+                 them are not in the figures."
+            )
         }
         ForecastCaveat::Ranks { ranks, pairs } => {
             let pairs = match pairs {

@@ -67,10 +67,21 @@ fn reason(card: &GpuForecast, one: &InconclusiveReason, steps: usize) -> Vec<Str
             format_bytes(*least_bytes),
             format_bytes(*most_bytes)
         )],
+        InconclusiveReason::Growth {
+            step_bytes,
+            steps_left,
+        } => vec![format!(
+            "{}: not known beyond the {} that were watched: each has {} more than the one before, and if that \
+             goes on the card is full after about {}",
+            card.card,
+            format_count(steps as u64, "step"),
+            format_bytes(*step_bytes),
+            format_count(*steps_left, "more step")
+        )],
         InconclusiveReason::Later { lines } => {
             let what = format!(
-                "Not judged: what comes after step {steps}, where the command was ended. It evaluates then, \
-                 and how much memory that takes was not seen:"
+                "Not judged: what comes after step {steps}, where the command was ended. It evaluates then, or \
+                 computes what no step did, and how much memory that takes was not seen:"
             );
             let lines = lines
                 .iter()

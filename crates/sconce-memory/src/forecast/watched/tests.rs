@@ -128,15 +128,100 @@ fn an_evaluation_that_was_not_reached_is_not_known() {
     assert_eq!(inconclusive_reasons(&ended), []);
 }
 
-#[test]
-fn a_yes_is_taken_back_and_a_no_is_not() {
-    let card = GpuBudget {
+fn card(total_bytes: u64) -> GpuBudget {
+    GpuBudget {
         name: "A".to_owned(),
-        total_bytes: 10,
+        total_bytes,
         context_bytes: 1,
         context_reported: true,
         nccl_least_bytes: 0,
+    }
+}
+
+/// Steps that end with so much allocated, and had so much at most until then.
+fn seen_with_memory(rest: &str, ends: &[(u64, u64)]) -> ProbeReport {
+    let step = |(end, peak): &(u64, u64)| {
+        format!(
+            r#"{{"optimizer":0,"begin-us":1,"end-us":2,"devices":[{{"allocated-bytes":{end},"allocated-peak-bytes":{peak}}}]}}"#
+        )
     };
+    let steps: Vec<String> = ends.iter().map(step).collect();
+    let peak = ends.iter().map(|(_, peak)| *peak).max().unwrap_or(0);
+    let text = format!(
+        r#"{{"format":1,"torch":"2.15.0","cuda":"13.2","python":"3.12.1","ended":"steps","wanted-steps":3,
+        "steps":[{}],"optimizers":1,"used-cuda":true,"error":null,"devices":[{{"name":"A","total-bytes":9,"outside-bytes":1,
+        "stats":{{"allocated_bytes.all.peak":{peak},"reserved_bytes.all.peak":{peak}}}}}],"holds":[]{rest}}}"#,
+        steps.join(",")
+    );
+    ProbeReport::parse(&text).unwrap()
+}
+
+fn growth(total_bytes: u64, rest: &str, ends: &[(u64, u64)]) -> Option<(u64, u64)> {
+    let seen = seen_with_memory(rest, ends);
+    let said = of_card(&card(total_bytes), &seen, None);
+    growth_reason(&said, &seen).map(|one| match one {
+        InconclusiveReason::Growth {
+            step_bytes,
+            steps_left,
+        } => (step_bytes, steps_left),
+        other => panic!("{other:?}"),
+    })
+}
+
+#[test]
+fn memory_that_grows_with_each_step_fills_the_card() {
+    // A list that keeps what a step computed; then batches that are longer each time, of which nothing is kept.
+    let kept = [(100, 200), (110, 210), (120, 220), (130, 230)];
+    assert_eq!(growth(731, "", &kept), Some((10, 50)));
+    let longer = [(100, 200), (100, 240), (100, 244), (100, 248)];
+    assert_eq!(growth(649, "", &longer), Some((4, 100)));
+    assert_eq!(growth(100, "", &longer), Some((4, 0)));
+}
+
+#[test]
+fn what_only_swings_or_never_fills_the_card_does_not_grow() {
+    // An optimizer's first step makes its state.
+    assert_eq!(growth(900, "", &[(100, 200), (150, 250), (150, 250)]), None);
+    assert_eq!(
+        growth(
+            900,
+            "",
+            &[(100, 200), (100, 200), (101, 201), (100, 201), (101, 201)]
+        ),
+        None
+    );
+    assert_eq!(growth(900, "", &[(100, 200), (110, 210)]), None);
+    // Of two optimizers the one that steps first meets what the other one's first step made.
+    assert_eq!(growth(900, "", &[(100, 200), (150, 250), (150, 260)]), None);
+    // One number a step that is kept.
+    let numbers = [(100, 200), (612, 712), (1124, 1224), (1636, 1736)];
+    assert_eq!(growth(80_000_000_000, "", &numbers), None);
+    assert_eq!(growth(2_000_000, "", &numbers), Some((512, 3902)));
+    // Batches of several shapes are told by themselves; what was watched to its end has no later steps.
+    let shapes =
+        r#","batches":[{"batch-size":8,"batches":3,"shapes":[[[8,93]],[[8,140]],[[8,117]]]}]"#;
+    assert_eq!(growth(2_000_000, shapes, &numbers), None);
+    let mut ended = seen_with_memory("", &numbers);
+    ended.ended = ObservationEnd::Exit;
+    let said = of_card(&card(2_000_000), &ended, None);
+    assert_eq!(growth_reason(&said, &ended), None);
+}
+
+#[test]
+fn later_steps_are_said_to_be_taken_for_like_ones() {
+    let said = |seen: &ProbeReport| {
+        let doubts = crate::forecast::list_caveats(&[], seen, 1, None);
+        doubts.contains(&crate::forecast::ForecastCaveat::LaterSteps { watched: 3 })
+    };
+    let mut one = seen("", &[900, 1000, 1100]);
+    assert!(said(&one));
+    one.ended = ObservationEnd::Exit;
+    assert!(!said(&one));
+}
+
+#[test]
+fn a_yes_is_taken_back_and_a_no_is_not() {
+    let card = card(10);
     let later = InconclusiveReason::Later { lines: Vec::new() };
     let mut said = of_card(&card, &seen("", &[1]), None);
     said.apply_inconclusive_reasons(Vec::new());
