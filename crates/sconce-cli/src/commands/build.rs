@@ -94,7 +94,6 @@ pub(crate) struct BuildArgs {
 pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
     // Before anything is built, whether it can be named and pushed so at all.
     check_local(&args.tag, args.latest)?;
-    args.sign.as_deref().map_or(Ok(()), check_signing_key)?;
     let places = SconceDirs::find(global)?;
     let to = |tag: &str| {
         let to = args.push.as_ref();
@@ -103,6 +102,7 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
     };
     to("0")?;
     let outputs = Outputs::find(args)?;
+    args.sign.as_deref().map_or(Ok(()), check_signing_key)?;
     let project = Project::open(&args.spec)?;
     validate_packed_files(&project.spec.build.files, &project.folder, &places)?;
     let opened = CommandContext::open(project, global)?;
