@@ -323,9 +323,11 @@ class Unreached:
             given, value = [*given, *value.args, *value.keywords.values()], value.func
         gives_module = any(self.is_module(one) for one in given)
         if value is UNKNOWN:
-            return self.unknown_computes(function, target, name)
+            return self.unknown_computes(function, target, name) or (name == "to" and not is_of_cpus(call))
         if self.is_module(value):
             return True
+        if self.is_made_on_cpus(call, value):
+            return False
         owner = self.program.value(function, target.value) if isinstance(target, ast.Attribute) else UNKNOWN
         if self.is_module(owner):
             return name not in OF_A_STEP and name not in SMALL and not name.endswith("_")
@@ -361,6 +363,34 @@ class Unreached:
 
     def is_module(self, value):
         return self.torch is not None and isinstance(value, self.torch.nn.Module)
+
+    def is_made_on_cpus(self, call, value):
+        """Whether a layer of PyTorch is made, and nothing says that it is made on a card."""
+        if self.torch is None or not isinstance(value, type) or not issubclass(value, self.torch.nn.Module):
+            return False
+        # Wrappers, as DistributedDataParallel, are elsewhere: they have buffers on the card.
+        if not value.__module__.startswith("torch.nn.modules.") or any(one.arg in (None, "device") for one in call.keywords):
+            return False
+        return self.default_device == "cpu"
+
+    @functools.cached_property
+    def default_device(self):
+        """The type of the device on which tensors are made that name none; None where the program changes it."""
+        for function in self.program.functions:
+            for node in function.nodes:
+                if isinstance(node, ast.Call) and name_of(node.func) in ("set_default_device", "set_default_tensor_type"):
+                    return None
+                blocks = node.items if isinstance(node, (ast.With, ast.AsyncWith)) else ()
+                if any("device" in name_of(one).lower() for block in blocks for one in ast.walk(block.context_expr)):
+                    return None
+        return self.torch.empty(0).device.type
+
+
+def is_of_cpus(call):
+    """Whether `tensor.to(...)` names no device but that of CPUs: a string, or a type as `torch.float16`."""
+    given = [*call.args, *(one.value for one in call.keywords)]
+    return all(isinstance(one, ast.Constant) and one.value in ("cpu", True, False)
+               or isinstance(one, ast.Attribute) and root_of(one) == "torch" for one in given)
 
 
 def branches_of(node):

@@ -25,17 +25,18 @@ class Unreached(unittest.TestCase):
     def tearDown(self):
         sys.path.remove(str(PROBE))
 
-    def told(self, text, at, left=(), reads=()):
+    def told(self, text, at, left=(), reads=(), torch=None, names=None):
         """Lines that are told of, with the program at a line of its module and all lines executed but those that are
-        left out; and whether each needs no more than a step."""
+        left out; and whether each needs no more than a step. `names` are what the module has."""
         text = textwrap.dedent(text).lstrip("\n")
         known = self.executed.Executed(None, lambda path: False)
         known.tool = 4
         known.lines = {("a.py", line) for line in range(1, len(text.splitlines()) + 1) if line not in left}
         known.recent = set(known.lines)
         whole = self.program.Program({"a.py": ast.parse(text)}, [("a.py", 0, at)])
-        found = self.unreached.Unreached(whole, known, reads={("a.py", line) for line in reads})
-        judge = self.evaluation.Evaluation(whole, known)
+        whole.globals["a.py"] = names or {}
+        found = self.unreached.Unreached(whole, known, torch, reads={("a.py", line) for line in reads})
+        judge = self.evaluation.Evaluation(whole, known, torch)
         return sorted((node.lineno, self.later.is_bounded(found, judge, function, node)) for function, node in found.found())
 
     def test_a_block_of_the_loop_that_was_not_gone_into_comes(self):
@@ -50,6 +51,31 @@ class Unreached(unittest.TestCase):
         self.assertEqual(self.told(loop, 2), [])
         for instead in ("print(loss.item())", "torch.save(net.state_dict(), path)", "schedule.step()", "logger.info('%s', loss.item())"):
             self.assertEqual(self.told(loop.replace("net(torch.randn(8, 256))", instead), 2, left=[4, 5]), [], instead)
+
+    def test_a_layer_that_is_made_on_cpus_takes_nothing(self):
+        module = type("Module", (), {})
+        linear = type("Linear", (module,), {"__module__": "torch.nn.modules.linear"})
+        parallel = type("DistributedDataParallel", (module,), {"__module__": "torch.nn.parallel.distributed"})
+        device = lambda kind: types.SimpleNamespace(type=kind)
+        torch = types.SimpleNamespace(
+            Tensor=type("Tensor", (), {}), nn=types.SimpleNamespace(Module=module), device=type(None), dtype=type(None),
+            empty=lambda size: types.SimpleNamespace(device=device("cpu")))
+        names = {"Linear": linear, "Parallel": parallel, "nn": types.SimpleNamespace(Linear=linear)}
+
+        def told(code, torch=torch, more=""):
+            text = f"def build():\n    return Linear(8, 8)\nfor step in range(50):\n    train(step)\n{code}\n{more}"
+            return self.told(text, 4, left=range(5, 9), torch=torch, names=names)
+
+        for code in ("size = sum(one.numel() for one in build().parameters())", "net = nn.Linear(8, 8).to('cpu')", "net = Linear(8, 8)"):
+            self.assertEqual(told(code), [], code)
+        for code in ("net = Linear(8, 8, device=card)", "net = Linear(8, 8, **settings)", "net = Linear(8, 8).to(card)",
+                     "net = Linear(8, 8).to('cuda')", "net = Linear(8, 8).cuda()", "net = build()(batch)", "net = Parallel(other)"):
+            self.assertEqual(told(code), [(5, False)], code)
+        # Where tensors are made on the card that name no device.
+        self.assertEqual(told("net = Linear(8, 8)", more="torch.set_default_device('cuda')"), [(5, False)])
+        self.assertEqual(told("with torch.device('cuda'):\n    net = Linear(8, 8)"), [(6, False)])
+        torch.empty = lambda size: types.SimpleNamespace(device=device("cuda"))
+        self.assertEqual(told("net = Linear(8, 8)"), [(5, False)])
 
     def test_what_stands_behind_an_exit_comes(self):
         loop = """
