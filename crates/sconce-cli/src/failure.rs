@@ -92,6 +92,11 @@ pub(crate) enum CliError {
     NoSpec { path: std::path::PathBuf },
     #[error("{} is no regular file, which a spec is", path.display())]
     NoSpecFile { path: std::path::PathBuf },
+    #[error("the bytecode of {what} was not made: Python's compiler ended with exit code {}", exit.exit_code())]
+    Compile {
+        what: String,
+        exit: sconce_schema::event::ExitStatus,
+    },
     #[error("{mounted} {conflict}: a run could {}", conflict.own.write_risk())]
     OwnFolder {
         mounted: crate::own_folders::WritableSource,
@@ -262,6 +267,7 @@ impl Hint for CliError {
             Self::NoSpec { .. } => "SPEC is a sconce.toml or the folder that has one; the current \
                  folder where nothing is given"
                 .to_owned(),
+            Self::Compile { .. } => "build without it: `[build] bytecode = false`".to_owned(),
             Self::NoSpecFile { .. } => {
                 "write it to a file in a folder of its own: its lock lies beside it".to_owned()
             }
@@ -401,6 +407,7 @@ impl Hint for CliError {
             | Self::RanksByLauncher { .. }
             | Self::NoPassword { .. } => sconce_schema::exit::USAGE,
             Self::Offline { .. } => sconce_schema::exit::FETCH,
+            Self::Compile { .. } => sconce_schema::exit::STORE,
             Self::File { action, .. } => action.exit_code(),
             // As if it had begun: 128 + SIGKILL.
             Self::TooLittleMemory { .. } => 137,

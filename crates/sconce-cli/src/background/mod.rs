@@ -13,6 +13,7 @@ use std::time::Duration;
 use sconce_base::Env;
 use sconce_image::{Priority, bytecode};
 use sconce_run::{Native, RunObserver, RunOptions};
+use sconce_schema::event::ExitStatus;
 use sconce_schema::manifest::LayerTree;
 use sconce_schema::request::{Mount, RunRequest, RunRoot};
 use sconce_schema::{EnvironmentLayers, Lock, exit};
@@ -103,6 +104,7 @@ pub(crate) fn work_beside_run(spec: &Path, store: &Path) -> Result<u8> {
                         store,
                         places: &opened.places,
                     };
+                    // A tree that cannot be compiled is passed over.
                     compiler.compile(&job, work, &mut IdleThrottle::default())?;
                 }
             }
@@ -126,13 +128,13 @@ pub(crate) struct BytecodeCompiler<'a> {
 }
 
 impl BytecodeCompiler<'_> {
-    /// Makes the bytecode of one tree. A tree that cannot be compiled is passed over.
+    /// Makes the bytecode of one tree, and tells how the compiler ended: it makes none unless it succeeds.
     pub(crate) fn compile(
         &self,
         job: &bytecode::BytecodeJob,
         work: bytecode::BytecodeBuild,
         watcher: &mut dyn RunObserver,
-    ) -> Result<()> {
+    ) -> Result<ExitStatus> {
         let bind = |source: PathBuf, target: &str, read_only| Mount {
             source,
             target: target.into(),
@@ -190,9 +192,9 @@ impl BytecodeCompiler<'_> {
         let _stays = sconce_store::acquire_item_guards(trees.into_iter())?;
         let outcome = sconce_run::run(&request, &Native, &options, watcher)?;
         if outcome.exit.exit_code() != exit::OK {
-            return Ok(());
+            return Ok(outcome.exit);
         }
-        work.finish(self.store).map_err(|error| match error {
+        let finished = work.finish(self.store).map_err(|error| match error {
             TreeBuildError::Store(error) => Failure::from(error),
             TreeBuildError::Build(source) => CliError::File {
                 action: FileAction::Move,
@@ -200,6 +202,7 @@ impl BytecodeCompiler<'_> {
                 source,
             }
             .into(),
-        })
+        });
+        finished.map(|()| outcome.exit)
     }
 }

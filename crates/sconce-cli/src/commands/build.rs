@@ -454,8 +454,15 @@ fn compile(
             false => job.begin_beside(store, workshop.progress)?,
         };
         let Some(work) = work else { return Ok(true) };
-        compiler.compile(job, work, &mut SilentObserver)?;
-        Ok(false)
+        let exit = compiler.compile(job, work, &mut SilentObserver)?;
+        match exit.exit_code() {
+            exit::OK => Ok(false),
+            _ => Err(CliError::Compile {
+                what: job.name.clone(),
+                exit,
+            }
+            .into()),
+        }
     };
     let failed: Mutex<Option<Failure>> = Mutex::new(None);
     let work = || {

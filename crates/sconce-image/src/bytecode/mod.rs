@@ -47,8 +47,8 @@ const FORMAT: u32 = 2;
 pub struct BytecodeJob {
     /// The tree of sources.
     pub source: PathBuf,
-    /// The layer's name, for those who wait for the work.
-    name: String,
+    /// The layer's name.
+    pub name: String,
     key: String,
 }
 
@@ -78,6 +78,22 @@ pub fn list_missing(manifest: &EnvironmentLayers, lock: &Lock, store: &Store) ->
     let mut jobs = jobs(manifest, lock);
     jobs.retain(|job| !job.is_done(store));
     jobs
+}
+
+/// A tree of `manifest` whose bytecode is none of its layers, by name. Where all of it was just made, another process
+/// has removed this one since.
+#[must_use]
+pub fn find_uncompiled(manifest: &EnvironmentLayers, lock: &Lock) -> Option<String> {
+    let is_layer = |job: &BytecodeJob| {
+        let of_item = |layer: &LayerTree| {
+            let mut above = layer.path.ancestors().skip(1);
+            let mut is = |name: &str| above.next().is_some_and(|path| path.ends_with(name));
+            is(&job.key) && is(KIND)
+        };
+        manifest.layers.iter().any(of_item)
+    };
+    let job = jobs(manifest, lock).into_iter().find(|job| !is_layer(job));
+    job.map(|job| job.name)
 }
 
 /// Removes what a process that was killed left of bytecode that another one has made since.

@@ -272,3 +272,21 @@ fn leftovers_of_done_work_are_cleared_and_others_stay() {
     bytecode::clear_leftovers(manifest, &lock, store).unwrap();
     assert_eq!(left(), 0);
 }
+
+#[test]
+fn bytecode_that_left_the_store_is_missed_in_an_environment() {
+    let shelf = Shelf::new();
+    let (mine, other) = (lock("git"), lock("libc6"));
+    let missed = |manifest: &EnvironmentLayers| bytecode::find_uncompiled(manifest, &mine);
+    assert_eq!(missed(&shelf.manifest).as_deref(), Some("six 1"));
+
+    let work = shelf.job(&mine).unwrap().try_start(&shelf.store).unwrap();
+    work.unwrap().finish(&shelf.store).unwrap();
+    // It is in the store, and not in an environment that was loaded before.
+    assert_eq!(missed(&shelf.manifest).as_deref(), Some("six 1"));
+    let mut loaded = shelf.manifest.clone();
+    bytecode::add_layers(&mut loaded, &mine, &shelf.store);
+    assert_eq!(missed(&loaded), None);
+    // That of another interpreter is another one.
+    assert!(bytecode::find_uncompiled(&loaded, &other).is_some());
+}

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use sconce_image::plan::{LayerPlan, LayerPlanOptions};
-use sconce_image::{devel, find_missing_packages, load_environment};
+use sconce_image::{AssembleError, bytecode, devel, find_missing_packages, load_environment};
 use sconce_schema::spec::{CopySpec, Variant};
 use sconce_schema::{EnvironmentLayers, Lock};
 use sconce_store::ItemGuard;
@@ -93,6 +93,14 @@ impl<'a> StageBuilder<'a> {
             return Ok(environment);
         }
         compile(self.workshop, lock, &environment)?;
-        Ok(load_environment(lock, &self.opened.store)?)
+        let environment = load_environment(lock, &self.opened.store)?;
+        // A prune may remove what was just made, or found, before anything has it stay.
+        match bytecode::find_uncompiled(&environment, lock) {
+            Some(name) => Err(AssembleError::Gone {
+                what: format!("the bytecode of {name}"),
+            }
+            .into()),
+            None => Ok(environment),
+        }
     }
 }
