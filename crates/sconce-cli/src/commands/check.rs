@@ -330,14 +330,7 @@ fn of_image(
 
 /// A file in a folder that a spec can be made of.
 fn source_file(folder: &Path) -> Option<&'static str> {
-    let files = [
-        "uv.lock",
-        "pyproject.toml",
-        "requirements.txt",
-        "environment.yml",
-        "Dockerfile",
-    ];
-    files.into_iter().find(|file| folder.join(file).is_file())
+    sconce_import::known_file_names().find(|file| folder.join(file).is_file())
 }
 
 /// What the loader obeys of this process's environment.

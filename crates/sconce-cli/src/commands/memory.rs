@@ -7,10 +7,14 @@ mod simulate;
 mod what_if;
 pub(crate) mod words;
 
+use std::path::{Path, PathBuf};
+
 use clap::{Args, Subcommand};
+use sconce_base::output::OutputDestination;
 
 use crate::args::GlobalArgs;
 use crate::failure::Result;
+use crate::outputs::{self, OutputForm, VerbFiles};
 
 #[derive(Debug, Args)]
 pub(crate) struct MemoryArgs {
@@ -38,4 +42,21 @@ pub(crate) fn memory(args: &MemoryArgs, global: &GlobalArgs) -> Result<u8> {
         Question::WhatIf(args) => what_if::what_if(args, global),
         Question::Simulate(args) => simulate::simulate_program(args, global),
     }
+}
+
+/// Finds where a question's page goes, and claims it and the snapshots that it reads.
+fn claim_page(
+    html: Option<&Path>,
+    snapshots: &[PathBuf],
+    prints_json: bool,
+) -> Result<Option<OutputDestination>> {
+    let html = outputs::find_some(html, OutputForm::Text)?;
+    VerbFiles {
+        outputs: &[html.as_ref()],
+        inputs: snapshots,
+        prints_json,
+        ..VerbFiles::default()
+    }
+    .claim()?;
+    Ok(html)
 }

@@ -1,9 +1,10 @@
 //! The files that a spec can be made from: which there are, and their text.
 
-use std::io::Read as _;
 use std::path::Path;
 
+use sconce_base::input::read_regular;
 use sconce_import::{ImportError, ImportFormat, ImportedSpec};
+use sconce_schema::Bytes;
 
 use super::InitError;
 use crate::failure::{CliError, Result};
@@ -114,7 +115,7 @@ fn adopted(
     kind: ImportFormat,
     named: &str,
 ) -> Result<ImportedSpec, Problem> {
-    let bytes = bytes(path, kind.limit_bytes()).map_err(|source| {
+    let bytes = read_regular(path, Bytes(kind.limit_bytes())).map_err(|source| {
         Problem::File(CliError::File {
             action: FileAction::Read,
             path: path.to_owned(),
@@ -141,23 +142,10 @@ fn beside(folder: &Path, path: &str) -> Option<String> {
     if !whole.starts_with(folder.canonicalize().ok()?) {
         return None;
     }
-    let bytes = bytes(&whole, kind.limit_bytes()).ok()?;
+    let bytes = read_regular(&whole, Bytes(kind.limit_bytes())).ok()?;
     sconce_import::decode_text(kind, &bytes)
         .ok()
         .map(str::to_owned)
-}
-
-/// At most one byte more than `limit`, which tells that it is too large. Only of a file: a pipe
-/// may have no end.
-fn bytes(path: &Path, limit: u64) -> std::io::Result<Vec<u8>> {
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(std::io::Error::other("it is not a file"));
-    }
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)?
-        .take(limit + 1)
-        .read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -207,6 +195,6 @@ mod tests {
         for name in ["b.txt", "c.txt", "gone.txt"] {
             assert_eq!(beside(folder.path(), name), None, "{name}");
         }
-        assert!(bytes(Path::new("/dev/zero"), 10).is_err());
+        assert!(read_regular(Path::new("/dev/zero"), Bytes(10)).is_err());
     }
 }

@@ -9,11 +9,12 @@ use clap::Args;
 use sconce_memory::analysis::{self, FunctionChange, MemoryTotals, ReportDiff};
 use sconce_schema::exit;
 
+use super::claim_page;
 use super::words::{analyze_snapshot_file, format_bytes, format_signed_bytes, printable_text};
 use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
-use crate::outputs::{self, OutputForm, VerbFiles};
+use crate::outputs;
 use crate::page::TextLayout;
 use crate::table::format_table;
 
@@ -41,14 +42,11 @@ pub(crate) struct MemoryDiffArgs {
 
 /// Says what differs. Exit code 1 where anything does, as diff(1).
 pub(crate) fn diff_snapshots(args: &MemoryDiffArgs, global: &GlobalArgs) -> Result<u8> {
-    let html = outputs::find_some(args.html.as_deref(), OutputForm::Text)?;
-    VerbFiles {
-        outputs: &[html.as_ref()],
-        inputs: &[args.before.clone(), args.after.clone()],
-        prints_json: args.json,
-        ..VerbFiles::default()
-    }
-    .claim()?;
+    let html = claim_page(
+        args.html.as_deref(),
+        &[args.before.clone(), args.after.clone()],
+        args.json,
+    )?;
     let found = analysis::diff_reports(
         &analyze_snapshot_file(&args.before)?,
         &analyze_snapshot_file(&args.after)?,

@@ -11,6 +11,7 @@ use sconce_memory::analysis::{
 };
 use sconce_schema::exit;
 
+use super::claim_page;
 use super::page;
 use super::words::{
     format_bytes, format_category, format_certainty, format_count, format_location, format_percent,
@@ -19,7 +20,7 @@ use super::words::{
 use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
-use crate::outputs::{self, OutputForm, VerbFiles};
+use crate::outputs;
 use crate::page::TextLayout;
 
 /// Rows of a list without --all.
@@ -49,14 +50,11 @@ pub(crate) struct MemoryReportArgs {
 
 /// Says what filled the memory.
 pub(crate) fn report_snapshot(args: &MemoryReportArgs, global: &GlobalArgs) -> Result<u8> {
-    let html = outputs::find_some(args.html.as_deref(), OutputForm::Text)?;
-    VerbFiles {
-        outputs: &[html.as_ref()],
-        inputs: slice::from_ref(&args.snapshot),
-        prints_json: args.json,
-        ..VerbFiles::default()
-    }
-    .claim()?;
+    let html = claim_page(
+        args.html.as_deref(),
+        slice::from_ref(&args.snapshot),
+        args.json,
+    )?;
     let snapshot = read_snapshot(&args.snapshot)?;
     let report = analysis::analyze_snapshot(&snapshot);
     if let Some(output) = html {

@@ -14,11 +14,12 @@ use sconce_memory::replay::{
 use sconce_schema::finding::Certainty;
 use sconce_schema::{Bytes, exit};
 
+use super::claim_page;
 use super::words::{format_bytes, format_count, printable_text, read_snapshot};
 use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
-use crate::outputs::{self, OutputForm, VerbFiles};
+use crate::outputs;
 use crate::page::TextLayout;
 
 /// Searched settings that are shown without --all.
@@ -63,14 +64,11 @@ pub(crate) struct WhatIfArgs {
 
 /// Plays the snapshot's trace under other settings.
 pub(super) fn what_if(args: &WhatIfArgs, global: &GlobalArgs) -> Result<u8> {
-    let html = outputs::find_some(args.html.as_deref(), OutputForm::Text)?;
-    VerbFiles {
-        outputs: &[html.as_ref()],
-        inputs: slice::from_ref(&args.snapshot),
-        prints_json: args.json,
-        ..VerbFiles::default()
-    }
-    .claim()?;
+    let html = claim_page(
+        args.html.as_deref(),
+        slice::from_ref(&args.snapshot),
+        args.json,
+    )?;
     let snapshot = read_snapshot(&args.snapshot)?;
     let question = WhatIfQuery {
         version: args.torch,
