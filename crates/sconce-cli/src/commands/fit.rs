@@ -183,6 +183,7 @@ pub(crate) fn fit(args: &FitArgs, global: &GlobalArgs) -> Result<u8> {
             work: args.plans,
             answers: SubstituteValues::default(),
             seconds: None,
+            steps: None,
         };
         let began = Instant::now();
         let mut limited = asked.run_trial(wanted(None))?;
@@ -203,6 +204,7 @@ pub(crate) fn fit(args: &FitArgs, global: &GlobalArgs) -> Result<u8> {
             },
             false => values::classify_by_trials(
                 &mut asked,
+                &card,
                 &wanted(None),
                 &limited.seen,
                 began.elapsed(),
@@ -372,6 +374,7 @@ fn largest(
             work: false,
             answers: SubstituteValues::default(),
             seconds: None,
+            steps: None,
         })?;
         failure::validate_trial(&done)?;
         Ok(!forecast::ran_out(&done.seen))

@@ -4,7 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::seen::{ObservationEnd, ProbeReport, SourceLine, ValueRead, ValueUse};
-use super::{FitOutcome, RESERVED, fit_outcome, ran_out};
+use super::watched::{self, PATTERN_STEPS};
+use super::{FitOutcome, GpuBudget, RESERVED, fit_outcome, of_card, ran_out};
 
 /// What all numbers are in one trial, and in another to tell a size from a branch. Both of the first pair are above
 /// what people compare with (1,000 and 1,024), and no size that is rounded to 1,024 or less makes one of two. A
@@ -131,6 +132,14 @@ pub enum UnboundedReason {
     Unanswered,
     /// Threads beside the script's own and those of backward passes read values: no others are given to them.
     OtherThreads,
+    /// Something is kept each time that a value says so.
+    #[serde(rename_all = "kebab-case")]
+    Growth {
+        /// How much more there is after each step in the mean, with the values that were tried, bytes.
+        step_bytes: u64,
+        /// After how many more steps the card is full, if that goes on.
+        steps_left: u64,
+    },
 }
 
 /// What is known of a program's values.
@@ -154,22 +163,34 @@ pub enum ValueDependence {
     },
 }
 
-/// Judges a trial with zeros by others, which `run` makes; it gives nothing where one was not watched to
-/// its end.
+/// How many steps a trial is watched for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TrialLength {
+    /// As many as that with zeros.
+    AsAsked,
+    /// At least so many.
+    AtLeast(u32),
+}
+
+/// Judges a trial with zeros by others on the same card, which `run` makes; it gives nothing where one was not
+/// watched to its end.
 ///
 /// # Errors
 /// What `run` fails with.
 pub fn classify_dependence<E>(
+    card: &GpuBudget,
     zeros: &ProbeReport,
-    run: impl FnMut(&SubstituteValues) -> Result<Option<ProbeReport>, E>,
+    run: impl FnMut(&SubstituteValues, TrialLength) -> Result<Option<ProbeReport>, E>,
 ) -> Result<ValueDependence, E> {
     if zeros.reads.iter().all(|read| read.shown) && zeros.reads_elsewhere == 0 {
         return Ok(ValueDependence::Free);
     }
     let mut search = Search {
+        card,
         zeros,
         run,
         reads: zeros.reads.clone(),
+        keeping: Vec::new(),
         with: vec![with(&SubstituteValues::default(), zeros)],
     };
     search.judge()
@@ -179,14 +200,20 @@ pub fn classify_dependence<E>(
 type ValueTrialResult = Result<(SubstituteValues, ProbeReport), UnboundedReason>;
 
 struct Search<'a, R> {
+    card: &'a GpuBudget,
     zeros: &'a ProbeReport,
     run: R,
     /// The lines of all trials.
     reads: Vec<ValueRead>,
+    /// Values with which more was there after the last step than with zeros.
+    keeping: Vec<SubstituteValues>,
     with: Vec<ValueTrial>,
 }
 
-impl<E, R: FnMut(&SubstituteValues) -> Result<Option<ProbeReport>, E>> Search<'_, R> {
+impl<E, R> Search<'_, R>
+where
+    R: FnMut(&SubstituteValues, TrialLength) -> Result<Option<ProbeReport>, E>,
+{
     fn judge(&mut self) -> Result<ValueDependence, E> {
         if self.zeros.reads_elsewhere > 0 {
             return Ok(self.unknown(UnboundedReason::OtherThreads));
@@ -197,7 +224,7 @@ impl<E, R: FnMut(&SubstituteValues) -> Result<Option<ProbeReport>, E>> Search<'_
             number: NUMBERS[0].0,
             ..SubstituteValues::default()
         };
-        let first = self.pinning(all.clone())?;
+        let first = self.pinning(all.clone(), TrialLength::AsAsked)?;
         if self.is_unanswered() {
             return Ok(self.unknown(UnboundedReason::Unanswered));
         }
@@ -206,11 +233,11 @@ impl<E, R: FnMut(&SubstituteValues) -> Result<Option<ProbeReport>, E>> Search<'_
             && same(self.zeros, seen)
         {
             let answers = answers.clone();
-            return Ok(match self.variations(&answers)? {
-                Some(why) => self.unknown(why),
-                None if self.with.len() == 1 => ValueDependence::Free,
+            return match self.variations(&answers)? {
+                Some(why) => Ok(self.unknown(why)),
+                None if self.with.len() == 1 => Ok(ValueDependence::Free),
                 None => self.bounded(),
-            });
+            };
         }
         let mut number = NUMBERS[0].0;
         if self.any(is_number) {
@@ -226,7 +253,7 @@ impl<E, R: FnMut(&SubstituteValues) -> Result<Option<ProbeReport>, E>> Search<'_
                     number: 0,
                     ..all.clone()
                 };
-                match self.pinning(answers)? {
+                match self.pinning(answers, TrialLength::AsAsked)? {
                     Err(why) => return Ok(self.unknown(why)),
                     Ok((_, seen)) if self.is_endless(&seen) && !same(self.zeros, &seen) => {
                         return Ok(self.unknown(UnboundedReason::Loop));
@@ -241,20 +268,53 @@ impl<E, R: FnMut(&SubstituteValues) -> Result<Option<ProbeReport>, E>> Search<'_
         if let Some(why) = self.variations(&SubstituteValues { number, ..all })? {
             return Ok(self.unknown(why));
         }
-        Ok(self.bounded())
+        self.bounded()
     }
 
     /// What is known where all trials came to something.
-    fn bounded(&self) -> ValueDependence {
-        let fits = |one: &ValueTrial| one.verdict != FitOutcome::DoesNotFit;
-        let first = self.with.first().map(fits);
-        if self.with.iter().any(|one| Some(fits(one)) != first) {
-            return self.unknown(UnboundedReason::Disagree);
+    fn bounded(&mut self) -> Result<ValueDependence, E> {
+        if self.disagree() {
+            return Ok(self.unknown(UnboundedReason::Disagree));
         }
         let most = self.with.iter().rev().max_by_key(|one| one.reserved_bytes);
-        ValueDependence::Bounded {
-            most: most.map(|one| one.values.clone()).unwrap_or_default(),
+        let most = most.map(|one| one.values.clone()).unwrap_or_default();
+        if !ran_out(self.zeros)
+            && let Some(why) = self.growth()?
+        {
+            return Ok(self.unknown(why));
         }
+        Ok(ValueDependence::Bounded { most })
+    }
+
+    /// Whether it fits with some values and not with others.
+    fn disagree(&self) -> bool {
+        let fits = |one: &ValueTrial| one.verdict != FitOutcome::DoesNotFit;
+        let first = self.with.first().map(fits);
+        self.with.iter().any(|one| Some(fits(one)) != first)
+    }
+
+    /// Whether what is kept with some values is more and more of it: each step that was watched fits, and all that
+    /// come do not. In so few steps that is not told from what is kept once, so that more of them are run.
+    fn growth(&mut self) -> Result<Option<UnboundedReason>, E> {
+        for answers in std::mem::take(&mut self.keeping) {
+            let longer = TrialLength::AtLeast(PATTERN_STEPS);
+            let (answers, seen) = match self.pinning(answers, longer)? {
+                Ok(came) => came,
+                Err(why) => return Ok(Some(why)),
+            };
+            if ran_out(&seen) {
+                self.with.push(with(&answers, &seen));
+                return Ok(Some(UnboundedReason::Disagree));
+            }
+            let said = of_card(self.card, &seen, None);
+            if let Some((step_bytes, steps_left)) = watched::growth_of_patterns(&said, &seen) {
+                return Ok(Some(UnboundedReason::Growth {
+                    step_bytes,
+                    steps_left,
+                }));
+            }
+        }
+        Ok(None)
     }
 
     /// Tries what places that read are told in steps of their own: `a and not b` is never true, and no number
@@ -275,7 +335,7 @@ impl<E, R: FnMut(&SubstituteValues) -> Result<Option<ProbeReport>, E>> Search<'_
                 pinned: Vec::new(),
                 ..answers.clone()
             };
-            match self.pinning(answers)? {
+            match self.pinning(answers, TrialLength::AsAsked)? {
                 Err(why) => return Ok(Some(why)),
                 Ok((_, seen)) if same(self.zeros, &seen) => {}
                 Ok((_, seen)) if self.is_endless(&seen) => return Ok(Some(UnboundedReason::Loop)),
@@ -306,7 +366,7 @@ impl<E, R: FnMut(&SubstituteValues) -> Result<Option<ProbeReport>, E>> Search<'_
                 number: one,
                 ..SubstituteValues::default()
             };
-            let (answers, seen) = match self.pinning(answers)? {
+            let (answers, seen) = match self.pinning(answers, TrialLength::AsAsked)? {
                 Ok(came) => came,
                 Err(failed) => {
                     why = failed;
@@ -323,7 +383,7 @@ impl<E, R: FnMut(&SubstituteValues) -> Result<Option<ProbeReport>, E>> Search<'_
                 number: other,
                 ..answers.clone()
             };
-            let other = (self.run)(&second)?;
+            let other = (self.run)(&second, TrialLength::AsAsked)?;
             self.with.push(with(&answers, &seen));
             return Ok(match other {
                 Some(other) if same(&seen, &other) => Ok(one),
@@ -341,15 +401,22 @@ impl<E, R: FnMut(&SubstituteValues) -> Result<Option<ProbeReport>, E>> Search<'_
 
     /// Runs with these answers. Where the program fails by itself, the line that was told a truth value last is
     /// left at zero: a check that ends the program takes no memory after that.
-    fn pinning(&mut self, mut answers: SubstituteValues) -> Result<ValueTrialResult, E> {
+    fn pinning(
+        &mut self,
+        mut answers: SubstituteValues,
+        length: TrialLength,
+    ) -> Result<ValueTrialResult, E> {
         loop {
-            let Some(seen) = (self.run)(&answers)? else {
+            let Some(seen) = (self.run)(&answers, length)? else {
                 return Ok(Err(UnboundedReason::Fails {
                     kind: String::new(),
                 }));
             };
             self.merge(&seen.reads);
             if !failed(self.zeros, &seen) {
+                if keeps_more(self.zeros, &seen) && !self.keeping.contains(&answers) {
+                    self.keeping.push(answers.clone());
+                }
                 return Ok(Ok((answers, seen)));
             }
             let last = seen.answers.as_ref().and_then(|told| told.last.clone());
@@ -444,6 +511,22 @@ fn failed(zeros: &ProbeReport, seen: &ProbeReport) -> bool {
         && (seen.error.is_some()
             || seen.ended == ObservationEnd::Time
             || seen.step_count() < zeros.step_count())
+}
+
+/// Whether more is left on a card than with zeros, after the last step of both.
+fn keeps_more(zeros: &ProbeReport, seen: &ProbeReport) -> bool {
+    let last = zeros.step_count().saturating_sub(1);
+    let left = |seen: &ProbeReport| -> Vec<u64> {
+        let devices = seen.steps.get(last).map(|step| &step.devices);
+        let devices = devices.into_iter().flatten();
+        devices
+            .map(|one| one.allocated_bytes.unwrap_or(0))
+            .collect()
+    };
+    left(zeros)
+        .iter()
+        .zip(left(seen))
+        .any(|(zeros, other)| *zeros < other)
 }
 
 /// Whether two trials asked the allocator for the same, as far as its counters tell: as often, of as many

@@ -92,31 +92,64 @@ pub fn growth_reason(card: &GpuForecast, seen: &ProbeReport) -> Option<Inconclus
     if seen.ended != ObservationEnd::Steps || shapes(seen).is_some() {
         return None;
     }
-    let step_bytes = step_growth(seen).filter(|&bytes| bytes > 0)?;
-    let cached = card.reserved_bytes?.saturating_sub(card.allocated_bytes?);
-    let room = u64::try_from(card.margin_bytes?)
-        .unwrap_or(0)
-        .saturating_add(cached);
-    let steps_left = room / step_bytes;
-    (steps_left <= MAX_STEPS_LEFT).then_some(InconclusiveReason::Growth {
+    let step_bytes = growth(seen, mean_growth)?;
+    let steps_left = steps_left(card, step_bytes)?;
+    Some(InconclusiveReason::Growth {
         step_bytes,
         steps_left,
     })
 }
 
-/// How much more there is with each step, bytes: at its end, or at most. Of one optimizer's steps all have to grow.
-fn step_growth(seen: &ProbeReport) -> Option<u64> {
+/// Steps after which a trial with other values than zeros is told the same again (`STEPS_IN_PATTERN` of `bounds.py`).
+const STEPS_IN_PATTERN: usize = 3;
+
+/// Steps from which growth is told where values decide which of them leave more: three times that pattern.
+pub(super) const PATTERN_STEPS: u32 = 9;
+
+/// Memory that grows from one pattern of values to the next, where it fills the card before any training ends: how
+/// much of it a step is in the mean, bytes, and how many steps are left. What is kept once, and what takes the place
+/// of what was kept before, does not grow any more then.
+pub(super) fn growth_of_patterns(card: &GpuForecast, seen: &ProbeReport) -> Option<(u64, u64)> {
+    if seen.ended != ObservationEnd::Steps {
+        return None;
+    }
+    let step_bytes = growth(seen, mean_growth_of_patterns)?;
+    Some((step_bytes, steps_left(card, step_bytes)?))
+}
+
+/// After how many steps the card is full that each leave so much more; nothing where no training goes on so long.
+fn steps_left(card: &GpuForecast, step_bytes: u64) -> Option<u64> {
+    let cached = card.reserved_bytes?.saturating_sub(card.allocated_bytes?);
+    let room = u64::try_from(card.margin_bytes?)
+        .unwrap_or(0)
+        .saturating_add(cached);
+    Some(room.checked_div(step_bytes)?).filter(|&left| left <= MAX_STEPS_LEFT)
+}
+
+/// How much more there is with each step, bytes: at its end, or at most. `of_steps` tells it of one optimizer's.
+fn growth(seen: &ProbeReport, of_steps: fn(&[u64]) -> Option<u64>) -> Option<u64> {
     let (device, _) = seen.fullest_gpu()?;
     let of = |figure: fn(&ObservedStepGpu) -> Option<u64>| {
         let series = (0..seen.optimizers).map(|optimizer| -> Option<u64> {
             let figures: Option<Vec<u64>> = compared_steps(seen, optimizer)
                 .map(|at| figure(seen.steps.get(at)?.devices.get(device)?))
                 .collect();
-            mean_growth(&figures?)
+            of_steps(&figures?)
         });
         series.flatten().max()
     };
     of(|device| device.allocated_bytes).max(of(|device| device.allocated_peak_bytes))
+}
+
+/// The same where only some steps leave more: the most of each pattern, the last step being the end of one, is more
+/// than that of the one before.
+fn mean_growth_of_patterns(figures: &[u64]) -> Option<u64> {
+    let most: Vec<u64> = figures
+        .rchunks(STEPS_IN_PATTERN)
+        .filter_map(|steps| steps.iter().max().copied())
+        .collect();
+    let of_pattern = mean_growth(&most.into_iter().rev().collect::<Vec<_>>())?;
+    Some(of_pattern.div_ceil(STEPS_IN_PATTERN as u64))
 }
 
 /// The mean of the differences, rounded up, where each is more than nothing.

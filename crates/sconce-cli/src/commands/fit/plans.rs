@@ -120,6 +120,7 @@ impl BaselineTrial {
             work: true,
             answers: self.answers.clone(),
             seconds: None,
+            steps: None,
         }
     }
 

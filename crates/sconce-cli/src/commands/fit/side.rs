@@ -47,6 +47,7 @@ fn wanted_trial<'a>(
         work: true,
         answers: task.answers.clone(),
         seconds: None,
+        steps: None,
     })
 }
 

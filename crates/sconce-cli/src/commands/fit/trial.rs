@@ -61,6 +61,8 @@ pub(super) struct TrialRequest<'a> {
     pub(super) answers: SubstituteValues,
     /// Seconds until it is ended, where other than what was asked for.
     pub(super) seconds: Option<u32>,
+    /// Steps that it is watched for, where other than what was asked for.
+    pub(super) steps: Option<u32>,
 }
 
 impl TrialRequest<'_> {
@@ -71,6 +73,8 @@ impl TrialRequest<'_> {
             .seconds
             .map(|seconds| ("SCONCE_FIT_SECONDS", seconds.to_string()));
         told.extend(seconds);
+        let steps = self.steps;
+        told.extend(steps.map(|steps| ("SCONCE_FIT_STEPS", steps.to_string())));
         told
     }
 }
@@ -215,7 +219,7 @@ impl TrialContext<'_> {
         let scratch = &self.places.scratch;
         let watch = ProbeOptions {
             seen: folder.join(SEEN),
-            steps: self.args.steps,
+            steps: wanted.steps.unwrap_or(self.args.steps),
             seconds: wanted.seconds.unwrap_or(self.args.time),
             history: wanted.history,
             work: wanted.work,

@@ -135,6 +135,14 @@ fn values(card: &str, why: &UnboundedReason, with: &[ValueTrial]) -> String {
         UnboundedReason::OtherThreads => {
             "threads that the script starts read values of the card, and these are not watched".to_owned()
         }
+        UnboundedReason::Growth {
+            step_bytes,
+            steps_left,
+        } => format!(
+            "something is kept each time that values of the card say so: where they often do it is {} more with each step, and if that goes on the card is full after about {}",
+            format_bytes(*step_bytes),
+            format_count(*steps_left, "more step")
+        ),
     };
     format!("{card}: not known, as {because}")
 }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use sconce_memory::forecast::GpuBudget;
 use sconce_memory::forecast::seen::{ProbeReport, SourceLine};
-use sconce_memory::forecast::values::{self, SubstituteValues, ValueDependence};
+use sconce_memory::forecast::values::{self, SubstituteValues, TrialLength, ValueDependence};
 use sconce_schema::exit;
 
 use super::say;
@@ -46,6 +47,7 @@ fn lines(seen: &ProbeReport) -> Vec<SourceLine> {
 /// Whether the forecast of a trial hangs on values, which is tried where any are read.
 pub(super) fn classify_by_trials(
     asked: &mut TrialContext<'_>,
+    card: &GpuBudget,
     wanted: &TrialRequest<'_>,
     zeros: &ProbeReport,
     took: Duration,
@@ -55,8 +57,9 @@ pub(super) fn classify_by_trials(
         .saturating_mul(LONGER)
         .max(AT_LEAST)
         .min(asked.args.time);
+    let least_steps = asked.args.steps;
     let mut tried = 0;
-    values::classify_dependence(zeros, |answers: &SubstituteValues| {
+    values::classify_dependence(card, zeros, |answers: &SubstituteValues, length| {
         if tried == 0 {
             say(
                 asked.global,
@@ -67,6 +70,10 @@ pub(super) fn classify_by_trials(
         let wanted = TrialRequest {
             answers: answers.clone(),
             seconds: Some(seconds),
+            steps: match length {
+                TrialLength::AsAsked => None,
+                TrialLength::AtLeast(steps) => Some(steps.max(least_steps)),
+            },
             history: false,
             work: false,
             ..wanted.clone()

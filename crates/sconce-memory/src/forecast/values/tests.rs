@@ -71,11 +71,21 @@ fn judged(
     let mut zeros = program(&SubstituteValues::default());
     zeros.reads = reads.to_vec();
     let mut trials = 0;
-    let judged = classify_dependence(&zeros, |answers| {
+    let judged = classify_dependence(&card(), &zeros, |answers, _| {
         trials += 1;
         Ok::<_, ()>(Some(program(answers)))
     });
     (judged.unwrap(), trials)
+}
+
+fn card() -> GpuBudget {
+    GpuBudget {
+        name: "A".to_owned(),
+        total_bytes: 1000 * KB.unsigned_abs(),
+        context_bytes: 0,
+        context_reported: true,
+        nccl_least_bytes: 0,
+    }
 }
 
 fn selected(answers: &SubstituteValues) -> i64 {
@@ -351,6 +361,80 @@ fn a_size_that_is_rounded_is_a_size() {
 fn what_other_threads_read_is_not_known() {
     let mut zeros = trial(100 * KB, &[]);
     zeros.reads_elsewhere = 3;
-    let said = classify_dependence(&zeros, |_| Ok::<_, ()>(Some(trial(100 * KB, &[])))).unwrap();
+    let said = classify_dependence(&card(), &zeros, |_, _| {
+        Ok::<_, ()>(Some(trial(100 * KB, &[])))
+    })
+    .unwrap();
     assert_eq!(why(&said), &UnboundedReason::OtherThreads);
+}
+
+/// Judges a program with a condition on a value: `left` is what is left on the card after so many steps in which it
+/// was true.
+fn judged_with_memory_left(left: fn(usize) -> i64) -> ValueDependence {
+    let reads = [read(3, "bool")];
+    let trial_of = |answers: &SubstituteValues, count: usize| {
+        let is_true = |step: &usize| match answers.pattern {
+            _ if !answers.truth => false,
+            ValuePattern::EveryOtherStep => step % 2 == 0,
+            ValuePattern::Always => true,
+            ValuePattern::Varied => step % 3 > 0,
+            ValuePattern::VariedAgain => step % 3 == 0,
+        };
+        let after = |step| 100 * KB + left((0..=step).filter(is_true).count());
+        let mut seen = trial(after(count - 1), &reads);
+        let step = seen.steps[0].clone();
+        seen.steps = (0..count)
+            .map(|at| {
+                let bytes = after(at).unsigned_abs();
+                let mut step = step.clone();
+                step.devices.push(crate::forecast::seen::ObservedStepGpu {
+                    allocated_bytes: Some(bytes),
+                    allocated_peak_bytes: Some(bytes),
+                    requested_bytes: None,
+                });
+                step
+            })
+            .collect();
+        let stats = &mut seen.devices[0].stats;
+        stats.insert(crate::forecast::ALLOCATED.to_owned(), after(count - 1));
+        seen
+    };
+    let zeros = trial_of(&SubstituteValues::default(), 3);
+    let judged = classify_dependence(&card(), &zeros, |answers, length| {
+        let count = match length {
+            TrialLength::AsAsked => 3,
+            TrialLength::AtLeast(steps) => steps as usize,
+        };
+        Ok::<_, ()>(Some(trial_of(answers, count)))
+    });
+    judged.unwrap()
+}
+
+#[test]
+fn what_is_kept_each_time_that_a_value_says_so_grows() {
+    let said = judged_with_memory_left(|times| 8 * KB * times as i64);
+    let UnboundedReason::Growth {
+        step_bytes,
+        steps_left,
+    } = why(&said)
+    else {
+        panic!("{said:?}")
+    };
+    // Every other step, watched for nine: five of them are true.
+    assert_eq!((*step_bytes, *steps_left), (4 * 1024, 214));
+    // The card is full while it is watched.
+    let said = judged_with_memory_left(|times| 190 * KB * times as i64);
+    assert_eq!(why(&said), &UnboundedReason::Disagree);
+}
+
+#[test]
+fn what_is_kept_once_does_not_grow() {
+    // The weights that were the best ones, which take each other's place; and nothing but a few numbers.
+    for left in [
+        |times: usize| 64 * KB * times.min(1) as i64,
+        |times| i64::from(times > 0),
+    ] {
+        let said = judged_with_memory_left(left);
+        assert!(matches!(said, ValueDependence::Bounded { .. }), "{said:?}");
+    }
 }
