@@ -375,10 +375,10 @@ fn judged_with_memory_left(left: fn(usize) -> i64) -> ValueDependence {
     let trial_of = |answers: &SubstituteValues, count: usize| {
         let is_true = |step: &usize| match answers.pattern {
             _ if !answers.truth => false,
-            ValuePattern::EveryOtherStep => step % 2 == 0,
+            ValuePattern::EveryOtherStep => step.is_multiple_of(2),
             ValuePattern::Always => true,
-            ValuePattern::Varied => step % 3 > 0,
-            ValuePattern::VariedAgain => step % 3 == 0,
+            ValuePattern::Varied => !step.is_multiple_of(3),
+            ValuePattern::VariedAgain => step.is_multiple_of(3),
         };
         let after = |step| 100 * KB + left((0..=step).filter(is_true).count());
         let mut seen = trial(after(count - 1), &reads);
