@@ -11,6 +11,7 @@ pub(crate) mod target;
 
 use std::path::{Path, PathBuf};
 
+use sconce_base::output::OutputDestination;
 use sconce_host::{GpuDevice, HostProfile, Roots};
 use sconce_image::bytecode;
 use sconce_image::system::PLAIN_HOME;
@@ -49,15 +50,16 @@ use crate::wish::ResolvedRunOptions;
 pub(crate) use self::request::{acquire_root_guards, current_exe, internal_run_request};
 
 pub(crate) fn run(args: &RunArgs, global: &GlobalArgs) -> Result<u8> {
-    let json = args.json.as_deref();
-    if let Some(file) = json {
-        // Asked before the command takes its hours; looked at again when it has taken them.
-        let found = match args.detach {
-            true => outputs::find_in_background(file, OutputForm::Text)?,
-            false => outputs::find_beside_command(file, OutputForm::Text)?,
-        };
+    // Found before the command begins, and not looked for again: what it leaves under that name, or on the way to
+    // it, is not followed.
+    let find = |file: &PathBuf| match args.detach {
+        true => outputs::find_in_background(file, OutputForm::Text),
+        false => outputs::find_beside_command(file, OutputForm::Text),
+    };
+    let json = args.json.as_ref().map(find).transpose()?;
+    if json.is_some() {
         VerbFiles {
-            outputs: &[Some(&found)],
+            outputs: &[json.as_ref()],
             inputs: &inputs_of(args),
             ..VerbFiles::default()
         }
@@ -113,7 +115,7 @@ pub(crate) fn run_contained(
     spec: &Path,
     flags: &RunFlags,
     command: &[String],
-    json: Option<&Path>,
+    json: Option<OutputDestination>,
     global: &GlobalArgs,
 ) -> Result<u8> {
     contained_as(
@@ -163,7 +165,7 @@ pub(crate) fn contained_as(
     spec: &Path,
     flags: &RunFlags,
     wanted: RunWorkload<'_>,
-    json: Option<&Path>,
+    json: Option<OutputDestination>,
     trial: Option<TrialRun>,
     global: &GlobalArgs,
 ) -> Result<u8> {
@@ -256,7 +258,7 @@ pub(crate) fn contained_as(
         json,
         global: held_by,
     };
-    contained.run(&called, Box::new(idle_work))
+    contained.run(called, Box::new(idle_work))
 }
 
 /// Runs a command with what this machine has, recorded and limited, but not contained: what only
@@ -264,7 +266,7 @@ pub(crate) fn contained_as(
 pub(crate) fn on_host(
     flags: &RunFlags,
     command: &[String],
-    json: Option<&Path>,
+    json: Option<OutputDestination>,
     trial: Option<TrialRun>,
     global: &GlobalArgs,
 ) -> Result<u8> {
@@ -276,7 +278,7 @@ fn host_run(
     flags: &RunFlags,
     command: &[String],
     services: Option<(&str, &ServicesSpec)>,
-    json: Option<&Path>,
+    json: Option<OutputDestination>,
     trial: Option<TrialRun>,
     global: &GlobalArgs,
 ) -> Result<u8> {

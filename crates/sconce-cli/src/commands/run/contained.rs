@@ -1,8 +1,9 @@
 //! A run in a container, of whatever image: its cards, its variables, its record.
 
 use std::io::IsTerminal as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use sconce_base::output::OutputDestination;
 use sconce_host::HostProfile;
 use sconce_run::Executor;
 use sconce_schema::event::{Containment, RunStarted};
@@ -57,7 +58,7 @@ pub(super) struct ContainedRun {
 pub(super) struct CommandInvocation<'a> {
     pub(super) places: &'a SconceDirs,
     pub(super) flags: &'a RunFlags,
-    pub(super) json: Option<&'a Path>,
+    pub(super) json: Option<OutputDestination>,
     pub(super) global: &'a GlobalArgs,
 }
 
@@ -65,7 +66,7 @@ impl ContainedRun {
     /// Runs it to its end and reports it.
     pub(super) fn run(
         mut self,
-        called: &CommandInvocation<'_>,
+        called: CommandInvocation<'_>,
         idle_work: Box<dyn FnOnce() + '_>,
     ) -> Result<u8> {
         let gpus = self.nvml.finish_loading(&mut self.host);
@@ -73,7 +74,7 @@ impl ContainedRun {
         // A run that makes no folder there itself still takes away what others left.
         private::remove_stale_dirs(scratch);
         let reached = gpus.as_deref();
-        let leased = LeasedGpus::acquire(&self.host, reached, &self.wish.gpus, called)?;
+        let leased = LeasedGpus::acquire(&self.host, reached, &self.wish.gpus, &called)?;
         let wanted = leased
             .as_ref()
             .map_or(&self.wish.gpus, LeasedGpus::gpu_request);

@@ -1,9 +1,9 @@
 //! Holding a run: recorded while it goes on, reported when it has ended.
 
 use std::cell::Cell;
-use std::path::Path;
 use std::time::Duration;
 
+use sconce_base::output::OutputDestination;
 use sconce_host::{GpuMonitor, HostProfile};
 use sconce_report::{RunReport, json, terminal};
 use sconce_run::{ControlOptions, Executor, RestartBackoff, RunOptions, RunOutcome};
@@ -17,7 +17,6 @@ use crate::commands::logs::Follower;
 use crate::detach;
 use crate::failure::{CliError, Result, with_causes};
 use crate::output;
-use crate::outputs::{self, OutputForm};
 use crate::places::SconceDirs;
 use crate::style::OutputStyle;
 use crate::watch::Recorder;
@@ -33,13 +32,14 @@ pub(super) struct RunSession<'a> {
     pub(super) executor: &'a dyn Executor,
     /// Readings a second, at least 1.
     pub(super) sample_hz: u32,
-    pub(super) json: Option<&'a Path>,
+    /// Where the report goes.
+    pub(super) json: Option<OutputDestination>,
     pub(super) global: &'a GlobalArgs,
 }
 
 impl RunSession<'_> {
     pub(super) fn run(
-        &self,
+        mut self,
         request: &RunRequest,
         started: RunStarted,
         gpus: Option<Box<dyn GpuMonitor>>,
@@ -115,12 +115,18 @@ impl RunSession<'_> {
         {
             return Err(CliError::TooLittleMemory { limit }.into());
         }
-        self.tell(&outcome, &recorder)?;
+        let json = self.json.take();
+        self.tell(json, &outcome, &recorder)?;
         Ok(outcome.exit.exit_code())
     }
 
     /// The report, and whatever went wrong beside the command.
-    fn tell(&self, outcome: &RunOutcome, recorder: &Recorder<'_>) -> Result<()> {
+    fn tell(
+        &self,
+        json: Option<OutputDestination>,
+        outcome: &RunOutcome,
+        recorder: &Recorder<'_>,
+    ) -> Result<()> {
         let style = OutputStyle::for_stderr();
         for path in &outcome.left_behind {
             let shown = output::format_path(path);
@@ -133,7 +139,7 @@ impl RunSession<'_> {
         let Some(path) = recorder.path() else {
             return Ok(());
         };
-        if self.global.quiet && self.json.is_none() {
+        if self.global.quiet && json.is_none() {
             return Ok(());
         }
         let report = RunReport::from_record(sconce_record::open_record(&path)?);
@@ -143,9 +149,8 @@ impl RunSession<'_> {
                 terminal::render_report(&report, style.for_reports()).trim_end()
             ));
         }
-        if let Some(file) = self.json {
-            let json = json::render_report(&report);
-            outputs::find_beside_command(file, OutputForm::Text)?.write(json.as_bytes())?;
+        if let Some(output) = json {
+            output.write(json::render_report(&report).as_bytes())?;
         }
         Ok(())
     }

@@ -2,8 +2,8 @@
 //! environment is.
 
 use std::io;
-use std::path::Path;
 
+use sconce_base::output::OutputDestination;
 use sconce_host::{HostProfile, Roots};
 use sconce_image::execution::{self, Accounts, ImageExecution};
 use sconce_image::local::{LocalError, LocalImage};
@@ -52,7 +52,7 @@ pub(crate) fn run_image(
     which: &ImageLocation,
     flags: &RunFlags,
     asked: ImageCommand<'_>,
-    json: Option<&Path>,
+    json: Option<OutputDestination>,
     global: &GlobalArgs,
 ) -> Result<u8> {
     refuse_sources(flags)?;
@@ -152,7 +152,7 @@ pub(crate) fn run_image(
         // What was unpacked shall be there after a power loss too; nobody waits for it.
         std::thread::spawn(move || kept.sync());
     };
-    contained.run(&called, Box::new(idle_work))
+    contained.run(called, Box::new(idle_work))
 }
 
 /// The image, and what to call it.

@@ -6,6 +6,7 @@
     reason = "these are tests, with helpers that clippy does not know as such"
 )]
 
+mod during;
 mod home;
 mod inputs;
 mod refused;
