@@ -36,6 +36,8 @@ pub(crate) enum OutputsError {
     OfFolder { path: PathBuf },
     #[error("{} is what this reads, and would be replaced by what it writes", path.display())]
     IsInput { path: PathBuf },
+    #[error("{} leads out of the project's folder", path.display())]
+    OutOfProject { path: PathBuf },
     #[error("{} is no name that two files can be called by", path.display())]
     NoStem { path: PathBuf },
 }
@@ -61,11 +63,24 @@ impl Hint for OutputsError {
                 "give one such as `release`: release.key and release.pub are made".to_owned()
             }
             Self::IsInput { .. } => "name another file to write".to_owned(),
+            Self::OutOfProject { .. } => {
+                "a run may have made this link; look where it leads, remove it, and do it once more"
+                    .to_owned()
+            }
         })
     }
 
     fn exit_code(&self) -> u8 {
-        exit::USAGE
+        match self {
+            Self::OutOfProject { .. } => exit::BAD_INPUT,
+            Self::Shared
+            | Self::OfTheCommand
+            | Self::LetGo { .. }
+            | Self::SameFile { .. }
+            | Self::OfFolder { .. }
+            | Self::NoStem { .. }
+            | Self::IsInput { .. } => exit::USAGE,
+        }
     }
 }
 
@@ -83,6 +98,22 @@ pub(crate) fn find_with_output_error(
     form: OutputForm,
 ) -> Result<OutputDestination, OutputError> {
     OutputDestination::for_path(path, form, sconce_run::duplicate_inherited_fd)
+}
+
+/// The same for a file of a project's own, its spec or its lock, of which nobody says where it is to be: a run may
+/// have left a link of that name.
+///
+/// # Errors
+/// [`OutputsError::OutOfProject`], and those of [`find`].
+pub(crate) fn find_in_project(path: &Path, project: &Path) -> Result<OutputDestination> {
+    let found = find(path, OutputForm::Text)?;
+    match found.lies_in(project) {
+        true => Ok(found),
+        false => Err(OutputsError::OutOfProject {
+            path: path.to_owned(),
+        }
+        .into()),
+    }
 }
 
 /// The same for a flag that may not be there.

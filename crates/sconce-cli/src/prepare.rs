@@ -21,7 +21,7 @@ use crate::background::Background;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
 use crate::network::{self, AddressError};
-use crate::outputs::{self, OutputForm};
+use crate::outputs;
 use crate::places::SconceDirs;
 use crate::progress::TerminalProgress;
 use crate::project::Project;
@@ -59,7 +59,7 @@ impl EnvironmentBuilder<'_> {
     /// Resolves the spec and writes its lock. Versions of `previous` are kept where they still
     /// fit, unless `upgrade`.
     pub(crate) fn lock_anew(&self, previous: Option<Lock>, upgrade: bool) -> Result<Lock> {
-        let output = outputs::find(&self.project.lock_file(), OutputForm::Text)?;
+        let output = outputs::find_in_project(&self.project.lock_file(), &self.project.folder)?;
         let lock = self.resolve(previous, upgrade)?.lock;
         output.write(lock.to_text().as_bytes())?;
         Ok(lock)

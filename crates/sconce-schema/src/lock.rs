@@ -159,7 +159,9 @@ pub enum LockError {
 impl crate::Hint for LockError {
     fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::Malformed(_) => "make it anew with `sconce lock`".to_owned(),
+            Self::Malformed(_) => {
+                "take the one of before back; or remove it, and `sconce lock` makes one".to_owned()
+            }
             Self::Newer { .. } => "update Sconce; the file was left as it is".to_owned(),
         })
     }

@@ -42,7 +42,8 @@ impl OutputDestination {
     }
 
     /// Whether it is a file in a folder, however deep.
-    fn lies_in(&self, folder: &Path) -> bool {
+    #[must_use]
+    pub fn lies_in(&self, folder: &Path) -> bool {
         let file = self.real_path();
         file.is_some_and(|file| lies_in(&file, folder))
     }

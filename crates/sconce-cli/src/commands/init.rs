@@ -15,7 +15,7 @@ use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
 use crate::output;
-use crate::outputs::{self, NewFile, OutputDestination, OutputForm};
+use crate::outputs::{self, NewFile, OutputDestination};
 use crate::style::OutputStyle;
 
 fn help() -> String {
@@ -109,11 +109,11 @@ enum SpecDestination {
 }
 
 impl SpecDestination {
-    fn find(target: &Path, force: bool) -> Result<Self> {
+    fn find(target: &Path, folder: &Path, force: bool) -> Result<Self> {
         /// As any file, less what the umask takes.
         const MODE: u32 = 0o666;
         Ok(match force {
-            true => Self::Replaced(outputs::find(target, OutputForm::Text)?),
+            true => Self::Replaced(outputs::find_in_project(target, folder)?),
             false => Self::New(NewFile::for_path(target, MODE)?),
         })
     }
@@ -137,7 +137,7 @@ pub(crate) fn init(args: &InitArgs, global: &GlobalArgs) -> Result<u8> {
     }
     let place = match args.dry_run {
         true => None,
-        false => Some(SpecDestination::find(&target, args.force)?),
+        false => Some(SpecDestination::find(&target, folder, args.force)?),
     };
     let mut found = match source {
         Some(source) => Some(find::read_source(folder, source)?),

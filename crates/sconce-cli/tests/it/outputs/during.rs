@@ -1,5 +1,5 @@
 //! What a command leaves in the place of the report that is written after it: a contained one may be hostile, and
-//! what it makes belongs to the caller.
+//! what it makes belongs to the caller. And what it leaves in the place of the project's own files.
 
 use std::fs;
 
@@ -22,7 +22,8 @@ fn run(home: &Home, file: &str, commands: &str) -> i32 {
 }
 
 fn is_report(text: &str) -> bool {
-    serde_json::from_str::<serde_json::Value>(text).is_ok_and(|report| report["run"]["id"].is_string())
+    serde_json::from_str::<serde_json::Value>(text)
+        .is_ok_and(|report| report["run"]["id"].is_string())
 }
 
 #[test]
@@ -66,4 +67,43 @@ fn a_folder_that_was_exchanged_while_the_command_ran_is_not_entered() {
     assert_eq!(text("outside/report.json"), "precious");
     // In the folder that was meant, wherever that is by now.
     assert!(is_report(&text("moved/report.json")));
+}
+
+#[test]
+fn a_link_that_a_run_left_as_spec_or_lock_is_not_followed_out_of_the_project() {
+    let home = Home::new();
+    let project = home.path("project");
+    fs::create_dir(&project).unwrap();
+    for (target, victim) in [("../new", "new"), ("../victim", "victim")] {
+        fs::write(home.path("victim"), "precious").unwrap();
+        let link = project.join("sconce.toml");
+        std::os::unix::fs::symlink(target, &link).unwrap();
+        let done = home.sconce(&["init", "--force", "project"].map(str::to_owned));
+        assert_eq!(done.code, 3, "{done:?}");
+        assert!(done.err.contains("leads out of the project"), "{done:?}");
+        assert!(done.err.contains("remove it"), "{done:?}");
+        let text = fs::read_to_string(home.path(victim)).ok();
+        assert!(text.is_none_or(|text| text == "precious"), "{victim}");
+        // The hint.
+        fs::remove_file(&link).unwrap();
+        let done = home.sconce(&["init", "--force", "project"].map(str::to_owned));
+        assert_eq!(done.code, 0, "{done:?}");
+
+        // An empty lock is written over; a link to one is not.
+        let lock = project.join("sconce.lock");
+        fs::write(home.path("victim"), "").unwrap();
+        std::os::unix::fs::symlink(target, &lock).unwrap();
+        let done = home.sconce(&["lock", "project"].map(str::to_owned));
+        assert_eq!(done.code, 3, "{done:?}");
+        assert!(done.err.contains("leads out of the project"), "{done:?}");
+        let text = fs::read_to_string(home.path(victim)).ok();
+        assert!(text.is_none_or(|text| text.is_empty()), "{victim}");
+        fs::remove_file(&lock).unwrap();
+        fs::remove_file(&link).unwrap();
+    }
+    // Within the project it is somebody's wish.
+    std::os::unix::fs::symlink("other.toml", project.join("sconce.toml")).unwrap();
+    let done = home.sconce(&["init", "--force", "project"].map(str::to_owned));
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(project.join("other.toml").is_file());
 }
