@@ -265,7 +265,7 @@ impl Hint for CliError {
     fn hint(&self) -> Option<String> {
         Some(match self {
             Self::NoSpec { .. } => "SPEC is a sconce.toml or the folder that has one; the current \
-                 folder where nothing is given"
+                 folder where nothing is given. `sconce init` writes one"
                 .to_owned(),
             Self::Compile { .. } => "build without it: `[build] bytecode = false`".to_owned(),
             Self::NoSpecFile { .. } => {

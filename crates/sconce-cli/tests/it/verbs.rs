@@ -88,14 +88,14 @@ fn a_folder_without_a_spec_is_named() {
     -- standard output
     -- standard error
     error: there is no spec at ../sconce.toml
-    hint: SPEC is a sconce.toml or the folder that has one; the current folder where nothing is given
+    hint: SPEC is a sconce.toml or the folder that has one; the current folder where nothing is given. `sconce init` writes one
     "#);
     assert_snapshot!(home.said(&["shell", "nowhere"]), @r#"
     exit code 3
     -- standard output
     -- standard error
     error: there is no spec at nowhere
-    hint: SPEC is a sconce.toml or the folder that has one; the current folder where nothing is given
+    hint: SPEC is a sconce.toml or the folder that has one; the current folder where nothing is given. `sconce init` writes one
     "#);
 }
 
