@@ -73,6 +73,12 @@ impl DirectoryDestination {
 
     /// Whether it lies in a folder, or is it.
     #[must_use]
+    /// Returns where it is or will be, without links.
+    #[must_use]
+    pub fn real_path(&self) -> &Path {
+        &self.real
+    }
+
     pub fn lies_in(&self, folder: &Path) -> bool {
         location::lies_in(&self.real, folder)
     }

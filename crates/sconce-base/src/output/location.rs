@@ -63,8 +63,9 @@ impl OutputDestination {
         is_one.then(|| (seen.st_dev, seen.st_ino, OsString::new()))
     }
 
-    /// Where it lies, or will.
-    pub(super) fn real_path(&self) -> Option<PathBuf> {
+    /// Returns where it lies, or will, without links. `None` of devices, FIFOs and descriptors of such.
+    #[must_use]
+    pub fn real_path(&self) -> Option<PathBuf> {
         match &self.kind {
             Kind::New { folder, name } | Kind::Replaced { folder, name, .. } => {
                 Some(real_path(folder).ok()?.join(name))

@@ -360,6 +360,18 @@ impl NewFile {
     /// Makes the file. What was written of it goes again where not all could be.
     ///
     /// # Errors
+    /// As it was named.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns where it will lie, without links in its folder's path. `None` where the kernel does not say.
+    #[must_use]
+    pub fn real_path(&self) -> Option<PathBuf> {
+        Some(location::real_path(&self.folder).ok()?.join(&self.name))
+    }
+
     /// [`OutputError::Exists`] where something came there in the meantime; [`OutputError::Io`].
     pub fn write(&self, bytes: &[u8]) -> Result<(), OutputError> {
         let flags = OFlags::WRONLY

@@ -9,6 +9,7 @@
 mod during;
 mod home;
 mod inputs;
+mod own_places;
 mod refused;
 mod rows;
 mod source;
