@@ -98,6 +98,7 @@ pub fn main() -> ExitCode {
     if let Err(wrong) = log::install(root.global.verbose, &root.global.env) {
         return print_failure(&wrong.into());
     }
+    sconce_base::output::set_signal_watch(outputs::signals::watch_signals);
     outputs::own_places::set_once(root.global.store.clone(), root.global.env.clone());
     let done = match root.verb {
         CliCommand::Init(args) => commands::init::init(&args, &root.global),

@@ -17,6 +17,7 @@ use crate::own_folders::OwnFolderConflict;
 
 pub(crate) mod inputs;
 pub(crate) mod own_places;
+pub(crate) mod signals;
 
 /// Standard output's number.
 const STDOUT: i32 = 1;

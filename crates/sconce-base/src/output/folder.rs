@@ -132,15 +132,11 @@ impl OutputDirectory {
     pub fn ensure_subdir(&self, name: &str) -> Result<Self, OutputError> {
         let path = self.path.join(name);
         let refused = OutputError::io_error(&path);
-        let is_new = match rustix::fs::mkdirat(&self.folder, name, Mode::from_raw_mode(0o777)) {
+        let is_new = match self.made.create_folder(&self.folder, OsStr::new(name)) {
             Ok(()) => true,
             Err(rustix::io::Errno::EXIST) => false,
             Err(error) => return Err(refused(error.into())),
         };
-        if is_new {
-            let noted = self.made.add_folder(&self.folder, OsStr::new(name));
-            noted.map_err(refused)?;
-        }
         // Those that the program makes in it are no links.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let folder = openat(&self.folder, name, flags, Mode::empty());
@@ -206,7 +202,7 @@ impl OutputDirectory {
     /// Notes a file that goes with the folder. In one that was there, others may count on it by then.
     fn note_file(&self, name: &str) -> io::Result<()> {
         match self.is_new {
-            true => self.made.add_file(&self.folder, OsStr::new(name)),
+            true => Ok(self.made.add_file(&self.folder, OsStr::new(name))?),
             false => Ok(()),
         }
     }

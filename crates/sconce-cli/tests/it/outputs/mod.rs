@@ -12,6 +12,7 @@ mod inputs;
 mod own_places;
 mod refused;
 mod rows;
+mod signals;
 mod source;
 
 use std::fs::{self, File, Permissions};
