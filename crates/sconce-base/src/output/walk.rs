@@ -14,7 +14,7 @@ use super::error::OutputError;
 use super::made::NewNames;
 
 /// Links that are followed on the way, as by the kernel (path_resolution(7)).
-const MOST_LINKS: usize = 40;
+pub(super) const MOST_LINKS: usize = 40;
 /// `PROC_SUPER_MAGIC` (linux/magic.h).
 const PROC: u64 = 0x9fa0;
 const STICKY: u32 = 0o1000;
