@@ -98,6 +98,8 @@ pub fn main() -> ExitCode {
     if let Err(wrong) = log::install(root.global.verbose, &root.global.env) {
         return print_failure(&wrong.into());
     }
+    sconce_base::output::set_signal_watch(outputs::signals::watch_signals);
+    outputs::own_places::set_once(root.global.store.clone(), root.global.env.clone());
     let done = match root.verb {
         CliCommand::Init(args) => commands::init::init(&args, &root.global),
         CliCommand::Lock(args) => commands::lock::lock(&args, &root.global),

@@ -13,8 +13,11 @@ use sconce_schema::{Hint, exit};
 use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
+use crate::own_folders::OwnFolderConflict;
 
 pub(crate) mod inputs;
+pub(crate) mod own_places;
+pub(crate) mod signals;
 
 /// Standard output's number.
 const STDOUT: i32 = 1;
@@ -36,6 +39,13 @@ pub(crate) enum OutputsError {
     OfFolder { path: PathBuf },
     #[error("{} is what this reads, and would be replaced by what it writes", path.display())]
     IsInput { path: PathBuf },
+    #[error("cannot write {}: it {conflict}", path.display())]
+    InOwnFolder {
+        path: PathBuf,
+        conflict: OwnFolderConflict,
+    },
+    #[error("{} is where a project has its spec or its lock", path.display())]
+    IsProjectFile { path: PathBuf },
     #[error("{} leads out of the project's folder", path.display())]
     OutOfProject { path: PathBuf },
     #[error("{} is no name that two files can be called by", path.display())]
@@ -63,6 +73,12 @@ impl Hint for OutputsError {
                 "give one such as `release`: release.key and release.pub are made".to_owned()
             }
             Self::IsInput { .. } => "name another file to write".to_owned(),
+            Self::InOwnFolder { .. } => {
+                "name a place elsewhere: what lies there is Sconce's own".to_owned()
+            }
+            Self::IsProjectFile { .. } => {
+                "name another file: `sconce init` and `sconce lock` write these".to_owned()
+            }
             Self::OutOfProject { .. } => {
                 "a run may have made this link; look where it leads, remove it, and do it once more"
                     .to_owned()
@@ -79,6 +95,8 @@ impl Hint for OutputsError {
             | Self::SameFile { .. }
             | Self::OfFolder { .. }
             | Self::NoStem { .. }
+            | Self::InOwnFolder { .. }
+            | Self::IsProjectFile { .. }
             | Self::IsInput { .. } => exit::USAGE,
         }
     }
@@ -104,9 +122,10 @@ pub(crate) fn find_with_output_error(
 /// have left a link of that name.
 ///
 /// # Errors
-/// [`OutputsError::OutOfProject`], and those of [`find`].
+/// [`OutputsError::OutOfProject`], [`OutputsError::InOwnFolder`], and those of [`find`].
 pub(crate) fn find_in_project(path: &Path, project: &Path) -> Result<OutputDestination> {
     let found = find(path, OutputForm::Text)?;
+    own_places::refuse_own_folders(&found)?;
     match found.lies_in(project) {
         true => Ok(found),
         false => Err(OutputsError::OutOfProject {
@@ -137,7 +156,8 @@ pub(crate) struct VerbFiles<'a> {
 }
 
 impl VerbFiles<'_> {
-    /// Refuses outputs that take the place of another, or of what is read, and gives standard output to the one of
+    /// Refuses outputs that take the place of another, of what is read, of a project's spec or lock or of what is
+    /// Sconce's own, and gives standard output to the one of
     /// them that goes there: whatever else the verb prints is seen on standard error then.
     ///
     /// # Errors
@@ -163,11 +183,16 @@ impl VerbFiles<'_> {
                 .into());
             }
             refuse_inputs(output, self.inputs)?;
+            own_places::refuse_own_folders(output)?;
+            own_places::refuse_project_files(output)?;
         }
         let mut inputs = self.inputs.iter();
         let in_input = |path: &&PathBuf| self.folder.is_some_and(|folder| folder.lies_in(path));
         if let Some(path) = inputs.find(in_input) {
             return Err(OutputsError::is_input(path).into());
+        }
+        if let Some(folder) = self.folder {
+            own_places::refuse_in_own_folders(folder)?;
         }
         if taken == 1 {
             let moved = rustix::stdio::dup2_stdout(rustix::stdio::stderr());

@@ -1,4 +1,4 @@
-//! What a run may not write: the folders that it and other runs are made of, and that say what they did.
+//! What a run may not write, and no output replaces: the folders that it and other runs are made of, and that say what they did.
 
 mod mounts;
 mod ways;
@@ -261,6 +261,12 @@ pub(crate) fn validate_packed_files(
         }
     }
     Ok(())
+}
+
+/// Returns which of Sconce's own folders a file or folder would be written into, or in the place of. `path` has no
+/// links.
+pub(crate) fn find_conflict(path: &Path, places: &SconceDirs) -> Option<OwnFolderConflict> {
+    OwnFolders::find(places).find_conflict(path)
 }
 
 /// The links that lie in a folder.

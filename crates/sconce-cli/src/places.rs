@@ -74,10 +74,20 @@ pub(crate) struct RegistryMirror {
 
 impl SconceDirs {
     pub(crate) fn find(global: &GlobalArgs) -> Result<Self> {
-        let env = &global.env;
-        let config_folder = folder("XDG_CONFIG_HOME", ".config", env)?.join("sconce");
-        let config = Config::read(&config_folder.join("config.toml"))?;
-        let store = match global.store.as_ref().or(config.store.as_ref()) {
+        let config = Config::read(&config_folder(&global.env)?.join("config.toml"))?;
+        Self::with_config(global.store.as_deref(), &global.env, config)
+    }
+
+    /// The same where the configuration may be broken, which counts as none then: for what needs no more of it than
+    /// where the folders are.
+    pub(crate) fn find_despite_config(store: Option<&Path>, env: &Env) -> Result<Self> {
+        let config = Config::read(&config_folder(env)?.join("config.toml"));
+        Self::with_config(store, env, config.unwrap_or_default())
+    }
+
+    fn with_config(store: Option<&Path>, env: &Env, config: Config) -> Result<Self> {
+        let config_folder = config_folder(env)?;
+        let store = match store.or(config.store.as_deref()) {
             Some(store) => absolute(store),
             None => folder("XDG_DATA_HOME", ".local/share", env)?.join("sconce"),
         };
@@ -137,6 +147,10 @@ fn folder(variable: &'static str, fallback: &str, env: &Env) -> Result<PathBuf> 
     env.home_dir()
         .map(|home| home.join(fallback))
         .ok_or_else(|| CliError::NoHome { variable }.into())
+}
+
+fn config_folder(env: &Env) -> Result<PathBuf> {
+    Ok(folder("XDG_CONFIG_HOME", ".config", env)?.join("sconce"))
 }
 
 /// Where a user's own container engines look for CDI files.

@@ -112,7 +112,15 @@ impl Hint for OutputError {
                 io::ErrorKind::IsADirectory => "give the name of a file".to_owned(),
                 io::ErrorKind::NotFound => match path.parent() {
                     Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
-                        format!("make the folder first: mkdir -p {}", folder.display())
+                        match find_dangling_link(folder) {
+                            Some((link, target)) => format!(
+                                "the link {} leads to {}, which is not there: make that, or name a place \
+                                 elsewhere",
+                                link.display(),
+                                target.display()
+                            ),
+                            None => format!("make the folder first: mkdir -p {}", folder.display()),
+                        }
                     }
                     _ => "no file can be made there; name one elsewhere".to_owned(),
                 },
@@ -156,4 +164,14 @@ impl Hint for OutputError {
             | Self::Exists { .. } => exit::STORE,
         }
     }
+}
+
+/// The first link of a path that leads to nothing, and where it leads. No folder can be made under its name.
+fn find_dangling_link(path: &Path) -> Option<(&Path, PathBuf)> {
+    let mut above: Vec<&Path> = path.ancestors().collect();
+    above.reverse();
+    above.into_iter().find_map(|path| {
+        let target = std::fs::read_link(path).ok()?;
+        (!path.exists()).then_some((path, target))
+    })
 }

@@ -34,10 +34,21 @@ impl DirectoryDestination {
         if path.as_os_str() == "-" {
             return Err(not_a_folder());
         }
-        let mut above = path;
+        let mut whole = path.to_owned();
+        let mut links = 0;
+        let mut above = whole.as_path();
         let folder = loop {
             match walk::resolve_dir(above, MissingDirectories::Refused) {
                 Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => {
+                    // A link to what is not there yet: the folders are made where it leads.
+                    if links < walk::MOST_LINKS
+                        && let Some(target) = follow_last_link(&whole, above)
+                    {
+                        links += 1;
+                        whole = target;
+                        above = whole.as_path();
+                        continue;
+                    }
                     above = match above.parent() {
                         Some(above) if !above.as_os_str().is_empty() => above,
                         Some(_) => Path::new("."),
@@ -51,7 +62,7 @@ impl DirectoryDestination {
         let failed = OutputError::io_error(path);
         UnnamedFile::create_in(&folder, Mode::RUSR | Mode::WUSR).map_err(failed)?;
         let mut real = location::real_path(&folder).map_err(OutputError::io_error(path))?;
-        let missing = path.strip_prefix(above).unwrap_or(path).components();
+        let missing = whole.strip_prefix(above).unwrap_or(&whole).components();
         for part in missing {
             match part {
                 Component::ParentDir => drop(real.pop()),
@@ -62,12 +73,18 @@ impl DirectoryDestination {
         Ok(Self { real })
     }
 
+    /// Returns where it is or will be, without links.
+    #[must_use]
+    pub fn real_path(&self) -> &Path {
+        &self.real
+    }
+
     /// Whether a file lies in it, or where it or a folder above it is to be.
     #[must_use]
     pub fn overlaps(&self, file: &OutputDestination) -> bool {
         let file = file.real_path();
         file.is_some_and(|file| {
-            location::lies_in(&file, &self.real) || self.real.starts_with(&file)
+            location::lies_in(&file, &self.real) || location::lies_in(&self.real, &file)
         })
     }
 
@@ -76,6 +93,17 @@ impl DirectoryDestination {
     pub fn lies_in(&self, folder: &Path) -> bool {
         location::lies_in(&self.real, folder)
     }
+}
+
+/// Returns where `path` leads to where `above`, a beginning of it, is a link.
+fn follow_last_link(path: &Path, above: &Path) -> Option<PathBuf> {
+    let target = std::fs::read_link(above).ok()?;
+    let beside = above.parent()?.join(target);
+    let rest = path.strip_prefix(above).ok()?;
+    Some(match rest.as_os_str().is_empty() {
+        true => beside,
+        false => beside.join(rest),
+    })
 }
 
 /// A folder, held open: whatever its name leads to later, files are written into this one.
@@ -126,15 +154,11 @@ impl OutputDirectory {
     pub fn ensure_subdir(&self, name: &str) -> Result<Self, OutputError> {
         let path = self.path.join(name);
         let refused = OutputError::io_error(&path);
-        let is_new = match rustix::fs::mkdirat(&self.folder, name, Mode::from_raw_mode(0o777)) {
+        let is_new = match self.made.create_folder(&self.folder, OsStr::new(name)) {
             Ok(()) => true,
             Err(rustix::io::Errno::EXIST) => false,
             Err(error) => return Err(refused(error.into())),
         };
-        if is_new {
-            let noted = self.made.add_folder(&self.folder, OsStr::new(name));
-            noted.map_err(refused)?;
-        }
         // Those that the program makes in it are no links.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let folder = openat(&self.folder, name, flags, Mode::empty());
@@ -200,7 +224,7 @@ impl OutputDirectory {
     /// Notes a file that goes with the folder. In one that was there, others may count on it by then.
     fn note_file(&self, name: &str) -> io::Result<()> {
         match self.is_new {
-            true => self.made.add_file(&self.folder, OsStr::new(name)),
+            true => Ok(self.made.add_file(&self.folder, OsStr::new(name))?),
             false => Ok(()),
         }
     }

@@ -1,16 +1,16 @@
 //! A new file that gets its name when it is complete.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags, linkat, openat, renameat, statx,
-    unlinkat,
 };
 use rustix::io::Errno;
 
+use super::unfinished::{UnfinishedName, do_undisturbed};
 use super::walk::proc_path;
 use crate::random_name;
 
@@ -21,7 +21,7 @@ pub(super) struct UnnamedFile {
     folder: OwnedFd,
     file: File,
     /// The name that it has for the time being.
-    name: Option<String>,
+    name: Option<(OsString, UnfinishedName)>,
 }
 
 impl UnnamedFile {
@@ -44,21 +44,13 @@ impl UnnamedFile {
         if is_append_only(&folder) {
             return Err(Errno::PERM.into());
         }
-        loop {
-            let name = hidden_name();
-            let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-            match openat(&folder, &name, flags, mode) {
-                Ok(file) => {
-                    return Ok(Self {
-                        folder,
-                        file: file.into(),
-                        name: Some(name),
-                    });
-                }
-                Err(Errno::EXIST) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let (file, name) = create_hidden(&folder, |name| openat(&folder, name, flags, mode))?;
+        Ok(Self {
+            folder,
+            file: file.into(),
+            name: Some(name),
+        })
     }
 
     pub(super) fn file(&self) -> &File {
@@ -66,44 +58,51 @@ impl UnnamedFile {
     }
 
     /// Gives it its name, in place of whatever has that.
-    pub(super) fn persist_as(mut self, name: &OsStr) -> io::Result<()> {
-        if self.name.is_none() && self.link(name)? {
+    pub(super) fn persist_as(self, name: &OsStr) -> io::Result<()> {
+        // A signal removes what was made for it before this or after it.
+        if self.name.is_none() && do_undisturbed(|| is_new(self.link(name)))? {
             return Ok(());
         }
         // Something came there meanwhile, which cannot be replaced.
         if is_append_only(&self.folder) {
             return Err(Errno::EXIST.into());
         }
-        let own = loop {
-            if let Some(own) = &self.name {
-                break own.clone();
-            }
-            let own = hidden_name();
-            if self.link(OsStr::new(&own))? {
-                self.name = Some(own);
-            }
+        let (own, unfinished) = match self.name {
+            Some(named) => named,
+            None => create_hidden(&self.folder, |own| self.link(own))?.1,
         };
-        renameat(&self.folder, &own, &self.folder, name)?;
-        self.name = None;
-        Ok(())
+        let renamed = unfinished.keep_after(|| renameat(&self.folder, &own, &self.folder, name));
+        Ok(renamed?)
     }
 
-    /// Whether it could be given a name that nothing has.
-    fn link(&self, name: &OsStr) -> io::Result<bool> {
+    /// Gives it a name that nothing has.
+    fn link(&self, name: &OsStr) -> Result<(), Errno> {
         let from = proc_path(&self.file);
-        match linkat(CWD, from, &self.folder, name, AtFlags::SYMLINK_FOLLOW) {
-            Ok(()) => Ok(true),
-            Err(Errno::EXIST) => Ok(false),
-            Err(error) => Err(error.into()),
+        linkat(CWD, from, &self.folder, name, AtFlags::SYMLINK_FOLLOW)
+    }
+}
+
+/// Makes something of a name that nothing in the folder has, and that is removed again if nobody keeps it.
+fn create_hidden<T>(
+    folder: &OwnedFd,
+    make: impl Fn(&OsStr) -> Result<T, Errno>,
+) -> Result<(T, (OsString, UnfinishedName)), Errno> {
+    loop {
+        let name = OsString::from(format!(".sconce-{}", random_name()));
+        match UnfinishedName::create(folder, &name, AtFlags::empty(), || make(&name)) {
+            Ok((made, unfinished)) => return Ok((made, (name, unfinished))),
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error),
         }
     }
 }
 
-impl Drop for UnnamedFile {
-    fn drop(&mut self) {
-        if let Some(name) = &self.name {
-            let _ = unlinkat(&self.folder, name, AtFlags::empty());
-        }
+/// Whether something could be made, and was not there.
+fn is_new(made: Result<(), Errno>) -> Result<bool, Errno> {
+    match made {
+        Ok(()) => Ok(true),
+        Err(Errno::EXIST) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -111,8 +110,4 @@ impl Drop for UnnamedFile {
 pub(super) fn is_append_only(folder: &OwnedFd) -> bool {
     let seen = statx(folder, "", AtFlags::EMPTY_PATH, StatxFlags::empty());
     seen.is_ok_and(|seen| seen.stx_attributes.contains(StatxAttributes::APPEND))
-}
-
-fn hidden_name() -> String {
-    format!(".sconce-{}", random_name())
 }

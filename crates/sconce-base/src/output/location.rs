@@ -63,8 +63,9 @@ impl OutputDestination {
         is_one.then(|| (seen.st_dev, seen.st_ino, OsString::new()))
     }
 
-    /// Where it lies, or will.
-    pub(super) fn real_path(&self) -> Option<PathBuf> {
+    /// Returns where it lies, or will, without links. `None` of devices, FIFOs and descriptors of such.
+    #[must_use]
+    pub fn real_path(&self) -> Option<PathBuf> {
         match &self.kind {
             Kind::New { folder, name } | Kind::Replaced { folder, name, .. } => {
                 Some(real_path(folder).ok()?.join(name))
@@ -90,11 +91,20 @@ pub(super) fn real_path(of: &impl AsFd) -> io::Result<PathBuf> {
     Ok(PathBuf::from(OsString::from_vec(text.into_bytes())))
 }
 
-/// Whether a path without links leads into a folder, or is it. Folders are told by what they are too: one may be
-/// mounted in several places.
+/// Whether a path without links leads into a folder, or is it, both of which may yet be made. Folders are told by
+/// what they are too: one may be mounted in several places.
 pub(super) fn lies_in(path: &Path, folder: &Path) -> bool {
-    let id = |path: &Path| stat(path).ok().map(|seen| (seen.st_dev, seen.st_ino));
-    let wanted = id(folder);
+    let wanted = place_id(folder);
     path.ancestors()
-        .any(|above| above == folder || (wanted.is_some() && id(above) == wanted))
+        .any(|above| above == folder || (wanted.is_some() && place_id(above) == wanted))
+}
+
+/// What tells a place without links from others: device and inode of the nearest that is there, and the names that
+/// are yet to be made below it.
+fn place_id(path: &Path) -> Option<(u64, u64, &Path)> {
+    path.ancestors().find_map(|there| {
+        let seen = stat(there).ok()?;
+        let rest = path.strip_prefix(there).ok()?;
+        Some((seen.st_dev, seen.st_ino, rest))
+    })
 }

@@ -21,6 +21,7 @@ mod place_tests;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod unfinished;
 mod walk;
 
 use std::ffi::OsString;
@@ -38,8 +39,10 @@ pub use error::OutputError;
 pub use file::OutputFile;
 pub use folder::{DirectoryDestination, OutputDirectory};
 pub use stream::BlockingWriter;
+pub use unfinished::{remove_unfinished, set_signal_watch};
 
 use fresh::UnnamedFile;
+use unfinished::UnfinishedName;
 use walk::{PathKind, PathLookup};
 
 /// What `-` is called in errors.
@@ -357,6 +360,18 @@ impl NewFile {
         })
     }
 
+    /// As it was named.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns where it will lie, without links in its folder's path. `None` where the kernel does not say.
+    #[must_use]
+    pub fn real_path(&self) -> Option<PathBuf> {
+        Some(location::real_path(&self.folder).ok()?.join(&self.name))
+    }
+
     /// Makes the file. What was written of it goes again where not all could be.
     ///
     /// # Errors
@@ -369,8 +384,10 @@ impl NewFile {
             | OFlags::NOCTTY
             | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(self.mode);
-        let mut file = match openat(&self.folder, &self.name, flags, mode) {
-            Ok(file) => File::from(file),
+        let open = || openat(&self.folder, &self.name, flags, mode);
+        let made = UnfinishedName::create(&self.folder, &self.name, AtFlags::empty(), open);
+        let (mut file, unfinished) = match made {
+            Ok((file, unfinished)) => (File::from(file), unfinished),
             Err(Errno::EXIST) => {
                 return Err(OutputError::Exists {
                     path: self.path.clone(),
@@ -379,10 +396,9 @@ impl NewFile {
             Err(error) => return Err(OutputError::io_error(&self.path)(error.into())),
         };
         let written = file.write_all(bytes).and_then(|()| file.sync_data());
-        written.map_err(|error| {
-            self.remove();
-            OutputError::io_error(&self.path)(error)
-        })
+        written.map_err(OutputError::io_error(&self.path))?;
+        unfinished.keep();
+        Ok(())
     }
 
     /// Takes the file away again.

@@ -7,16 +7,14 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{
-    CWD, FileType, Mode, OFlags, Stat, fstat, fstatfs, mkdirat, openat, readlinkat, stat,
-};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, fstatfs, openat, readlinkat, stat};
 use rustix::io::Errno;
 
 use super::error::OutputError;
 use super::made::NewNames;
 
 /// Links that are followed on the way, as by the kernel (path_resolution(7)).
-const MOST_LINKS: usize = 40;
+pub(super) const MOST_LINKS: usize = 40;
 /// `PROC_SUPER_MAGIC` (linux/magic.h).
 const PROC: u64 = 0x9fa0;
 const STICKY: u32 = 0o1000;
@@ -247,12 +245,8 @@ impl<'p> Walk<'p> {
     }
 
     fn make(&self, name: &OsStr, made: &NewNames) -> Result<(), OutputError> {
-        match mkdirat(&self.at, name, Mode::from_raw_mode(0o777)) {
-            Ok(()) => {
-                let noted = made.add_folder(&self.at, name);
-                noted.map_err(OutputError::io_error(self.told))
-            }
-            Err(Errno::EXIST) => Ok(()),
+        match made.create_folder(&self.at, name) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(error) => Err(self.failed(error)),
         }
     }

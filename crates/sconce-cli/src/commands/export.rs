@@ -98,7 +98,9 @@ pub(crate) fn export(args: &ExportArgs, global: &GlobalArgs) -> Result<u8> {
         ExportDestination::InFolder(_) => {
             let folder = OutputDirectory::open_or_create(&args.file)?;
             let output = event_output(&folder, &record)?;
+            // It may be a link.
             outputs::refuse_inputs(&output, &inputs)?;
+            outputs::own_places::refuse_own_folders(&output)?;
             (output, Some(folder))
         }
     };

@@ -114,7 +114,11 @@ impl SpecDestination {
         const MODE: u32 = 0o666;
         Ok(match force {
             true => Self::Replaced(outputs::find_in_project(target, folder)?),
-            false => Self::New(NewFile::for_path(target, MODE)?),
+            false => {
+                let file = NewFile::for_path(target, MODE)?;
+                outputs::own_places::refuse_new_file(&file, None)?;
+                Self::New(file)
+            }
         })
     }
 }

@@ -10,6 +10,7 @@ use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
 use crate::outputs::{self, NewFile};
+use crate::own_folders::ProtectedDirectory;
 use crate::registries::read_password;
 
 #[derive(Debug, Args)]
@@ -34,6 +35,10 @@ pub(crate) fn keygen(args: &KeygenArgs, global: &GlobalArgs) -> Result<u8> {
         NewFile::for_path(&private, 0o600)?,
         NewFile::for_path(&public, 0o644)?,
     ];
+    // Keys may well lie beside the configuration, where they replace nothing.
+    for file in &files {
+        outputs::own_places::refuse_new_file(file, Some(ProtectedDirectory::Config))?;
+    }
     let password = read_password("password for the new key: ", &global.env)?;
     let texts = SigningKey::generate_pem_pair(password.as_bytes())?;
     let [private_file, public_file] = &files;

@@ -77,11 +77,9 @@ impl Home {
         self.done("unshare", &words.map(str::to_owned), Stdio::piped())
     }
 
-    fn done(&self, program: &str, words: &[String], out: Stdio) -> Done {
-        let done = Command::new("timeout")
-            .arg(SECONDS)
-            .arg(program)
-            .args(words)
+    /// Gives a program the home and the variables that all calls have.
+    pub(crate) fn prepare(&self, mut program: Command) -> Command {
+        program
             .current_dir(self.folder())
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
@@ -89,7 +87,16 @@ impl Home {
             .env("sconce", env!("CARGO_BIN_EXE_sconce"))
             .env("SCONCE_PASSWORD", "a password of the tests")
             .env("COSIGN_PASSWORD", "a password of the tests")
-            .stdin(Stdio::null())
+            .stdin(Stdio::null());
+        program
+    }
+
+    fn done(&self, program: &str, words: &[String], out: Stdio) -> Done {
+        let done = self
+            .prepare(Command::new("timeout"))
+            .arg(SECONDS)
+            .arg(program)
+            .args(words)
             .stdout(out)
             .stderr(Stdio::piped())
             .spawn()

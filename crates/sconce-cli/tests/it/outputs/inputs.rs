@@ -156,7 +156,7 @@ fn words(text: &str, path: &str) -> Vec<String> {
     words.map(|word| word.replace("{}", path)).collect()
 }
 
-fn find_record(folder: &Path) -> Option<PathBuf> {
+pub(super) fn find_record(folder: &Path) -> Option<PathBuf> {
     fs::read_dir(folder).unwrap().find_map(|entry| {
         let path = entry.unwrap().path();
         match path.is_dir() {
@@ -291,15 +291,15 @@ fn what_lies_beside_the_inputs_is_written() {
     for call in [
         "doctor proj/sconce.toml --facts proj/facts.json",
         "doctor lay --facts lay/facts.json",
-        "report --html proj/sconce.toml",
+        "report --html proj/report.html",
         "export last --to tensorboard .",
-        "run --host -q --json sconce.toml -- true",
+        "run --host -q --json report.json -- true",
         "memory report own.pickle --html proj/page.html",
     ] {
         let done = home.sconce(&words(call, ""));
         assert!(!done.err.contains("what this reads"), "{call}: {done:?}");
     }
-    let page = fs::read_to_string(home.path("proj/sconce.toml")).unwrap();
+    let page = fs::read_to_string(home.path("proj/report.html")).unwrap();
     assert!(page.contains("<html"), "{page}");
 }
 

@@ -9,8 +9,10 @@
 mod during;
 mod home;
 mod inputs;
+mod own_places;
 mod refused;
 mod rows;
+mod signals;
 mod source;
 
 use std::fs::{self, File, Permissions};

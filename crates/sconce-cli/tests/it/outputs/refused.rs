@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::pipe::fcntl_setpipe_size;
 
-use super::home::Home;
+use super::home::{Home, is_root};
 use super::node;
 use super::rows::{Kind, rows};
 
@@ -308,8 +308,58 @@ fn no_output_takes_the_place_of_another() {
     assert_eq!(fs::read(home.path("layout/index.json")).unwrap(), b"kept");
     assert_eq!(fs::read(home.path("own.pickle")).unwrap(), before);
     assert_eq!(fs::read(home.path("there")).unwrap(), b"kept");
+    // Nor by another name of a folder above one that is not there yet.
+    fs::create_dir(home.path("one")).unwrap();
+    fs::create_dir(home.path("two")).unwrap();
+    symlink("one/linked", home.path("dangling")).unwrap();
+    let done = home.sconce(&words(
+        "--offline build --oci dangling/lay --docker-archive one/linked",
+    ));
+    assert!(
+        done.code == 2 && done.err.contains("folder of another output"),
+        "{done:?}"
+    );
+    if is_root("a bind mount") {
+        for line in [
+            "--oci one/new --docker-archive two/new",
+            "--oci one/new/lay --docker-archive two/new",
+        ] {
+            let done = home.in_own_mounts(&format!(
+                "mount --bind one two; exec \"$sconce\" --offline build {line}"
+            ));
+            if done.err.contains("unshare failed") || done.err.contains("mount: ") {
+                sconce_testkit::report_skip("own-mounts", done.err);
+                break;
+            }
+            assert!(
+                done.code == 2 && done.err.contains("folder of another output"),
+                "{line}: {done:?}"
+            );
+        }
+    }
     // Devices lose nothing.
     let done = home.sconce(&words("doctor --facts /dev/null --bundle /dev/null"));
     assert!([0, 1].contains(&done.code), "{done:?}");
     assert!(!home.path("new").exists() && !home.path("a.tar").exists());
+}
+
+#[test]
+fn the_hint_for_a_missing_folder_is_one_that_helps() {
+    let home = Home::new();
+    symlink("nowhere", home.path("dangling")).unwrap();
+    for (file, hint) in [
+        ("none/file", "make the folder first: mkdir -p none"),
+        (
+            "dangling/file",
+            "the link dangling leads to nowhere, which is not there: make that",
+        ),
+        (
+            "dangling/inner/file",
+            "the link dangling leads to nowhere, which is not there: make that",
+        ),
+    ] {
+        let done = home.sconce(&words(&format!("doctor --facts {file}")));
+        assert_eq!(done.code, 7, "{file}: {done:?}");
+        assert!(done.err.contains(hint), "{file}: {done:?}");
+    }
 }
