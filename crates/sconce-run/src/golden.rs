@@ -107,6 +107,7 @@ fn held(shown: CgroupVisibility) -> DelegatedRuntime {
         command: words(["podman", "run"]),
         env: words(["PATH=/usr/bin"]),
         pid_file: "/state/a/engine.pid".into(),
+        is_parent: true,
         log: "/state/a/engine.log".into(),
         shown,
         cgroup: Some("/sys/fs/cgroup/sconce/a/engine".into()),

@@ -162,6 +162,8 @@ pub(crate) struct DelegatedRuntime {
     pub(crate) env: Vec<OsString>,
     /// It writes this file when it has made the container, and not before.
     pub(crate) pid_file: PathBuf,
+    /// Whether the process in that file is its child.
+    pub(crate) is_parent: bool,
     /// Where it says what goes wrong.
     pub(crate) log: PathBuf,
     pub(crate) shown: CgroupVisibility,

@@ -248,6 +248,8 @@ pub(crate) fn prepare_engine(
         command: started.command,
         env: started.env,
         pid_file: pid_file(asked),
+        // podman has conmon start it.
+        is_parent: asked.engine.runtime != Runtime::Podman,
         log: log(asked),
         shown: asked.shown(),
         cgroup: asked.cgroup().map(|(folder, _)| folder),

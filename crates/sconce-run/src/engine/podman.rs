@@ -49,8 +49,14 @@ pub(super) fn write_config(asked: &EngineContext<'_>) -> Result<Start, RunError>
     if let Some(runc) = RUNC.iter().find(|path| Path::new(path).exists()) {
         line.pair("--runtime", runc);
         line.joined("--runtime-flag=root=", folder("engine"));
+        // runc's warnings are of no run; its errors come on standard error all the same.
+        line.joined("--runtime-flag=log=", folder("runc.log"));
     }
-    line.words("run --rm -i --log-driver none --no-hosts --dns none --systemd false");
+    line.words("run --rm -i --no-hosts --dns none --systemd false --log-driver");
+    line.words(match hands_streams_over(asked) {
+        true => "passthrough",
+        false => "none",
+    });
     // Those in which podman runs, which are the run's own.
     line.words("--pid host --network host --ulimit host --umask 0022 --cap-drop all");
     if asked.request.terminal {
@@ -88,6 +94,15 @@ pub(super) fn write_config(asked: &EngineContext<'_>) -> Result<Start, RunError>
         command: line.0,
         env: own_environment(asked, &settings),
     })
+}
+
+/// Whether the command gets the caller's streams themselves. Otherwise podman copies what it writes,
+/// and a reader that goes away ends podman, whatever the command makes of it. podman hands no
+/// terminal over.
+fn hands_streams_over(asked: &EngineContext<'_>) -> bool {
+    use rustix::stdio::{stderr, stdin, stdout};
+    let streams = [stdin(), stdout(), stderr()];
+    !asked.request.terminal && !streams.iter().any(rustix::termios::isatty)
 }
 
 /// A command line that grows.

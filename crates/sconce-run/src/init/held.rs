@@ -6,9 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, mount, mount_bind, mount_move, unmount};
+use rustix::stdio::{stderr, stdin, stdout};
 use rustix::thread::CapabilitySet;
 use sconce_schema::event::{ExitStatus, UnenforcedLimit};
 
@@ -55,16 +57,12 @@ pub(super) fn prepare_root(
     Ok(shared)
 }
 
-/// runc and crun make the command's user the owner of its standard streams. Those are files, devices
+/// Engines (podman by runc) make the command's user the owner of its standard streams. Those are files, devices
 /// or the terminal of the caller, and none of theirs to give away, unless the engine has a terminal
 /// of the run's own. A command that may change owners itself needs the engine to be able to.
 fn keep_owners(plan: &InitConfig, container: &ContainerConfig) -> rustix::io::Result<()> {
     let kept = CapabilitySet::from_bits_retain(container.credentials.capabilities);
-    let bundle = container
-        .held
-        .as_ref()
-        .is_some_and(|held| !held.mounts_system);
-    if plan.terminal || kept.contains(CapabilitySet::CHOWN) || !bundle {
+    if plan.terminal || kept.contains(CapabilitySet::CHOWN) {
         return Ok(());
     }
     // Root's programs get back whatever the bounding set has.
@@ -189,6 +187,31 @@ pub(super) fn has_begun(engine: &DelegatedRuntime, exit: ExitStatus) -> Result<(
         name: engine.name.clone(),
         said: last_words(&engine.log),
     })
+}
+
+/// How the command ended, by the end of its engine. podman that copies the command's output ends by
+/// itself, and the command with it, when that has no reader any more; then it is as if the command
+/// had got the signal of its own write.
+pub(super) fn command_end(engine: &DelegatedRuntime, exit: ExitStatus) -> ExitStatus {
+    let by_podman = !engine.is_parent && matches!(exit, ExitStatus::Code(125 | 126));
+    let streams = [stdin(), stdout(), stderr()];
+    // Without a terminal it hands them over (`engine/podman.rs`), and the code is the command's.
+    let copies = streams.iter().any(rustix::termios::isatty);
+    match by_podman && copies && [stdout(), stderr()].iter().any(has_no_reader) {
+        true => ExitStatus::Code(128 + libc::SIGPIPE as u8),
+        false => exit,
+    }
+}
+
+/// Whether a stream is a pipe that nobody reads any more.
+fn has_no_reader(stream: &BorrowedFd<'_>) -> bool {
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let mut fds = [PollFd::new(stream, PollFlags::OUT)];
+    let is_pipe = fstat(stream).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_fifo());
+    is_pipe && poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().contains(PollFlags::ERR)
 }
 
 /// `msg` of the last line of a log in JSON.

@@ -10,6 +10,7 @@ mod check;
 mod command;
 mod devices;
 mod end;
+mod first_process;
 mod held;
 mod overlay;
 mod own_layer;
@@ -141,10 +142,11 @@ fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), InitFailure> {
         }
         None => end::KillScope::Children,
     };
-    let exit = running.until_the_end(&children, sockets, reach);
+    let mut exit = running.until_the_end(&children, sockets, reach);
     let engine = plan.container.as_ref().and_then(|c| c.held.as_ref());
-    if let (Some(engine), Some(exit)) = (engine, exit) {
-        held::has_begun(engine, exit)?;
+    if let (Some(engine), Some(ended)) = (engine, exit) {
+        held::has_begun(engine, ended)?;
+        exit = Some(held::command_end(engine, ended));
     }
     if let Some(exit) = exit {
         let _ = protocol::send_value(

@@ -16,6 +16,7 @@ use super::command::{
     self, InheritedCgroupJoin, ProcessSpec, ProcessTask, StartNotification, StdioSetup,
 };
 use super::end::{self, KillScope};
+use super::first_process::FirstProcess;
 use super::services::{ServiceActions, ServiceSupervisor, StartOutcome};
 use crate::plan::{InitConfig, InitService};
 use crate::protocol::{
@@ -183,6 +184,8 @@ pub(super) struct InitLoop<'a> {
     services: ServiceSupervisor,
     /// Absent where there are services alone.
     command: Option<Pid>,
+    /// Where `command` is an engine that is the parent of the container's first process.
+    first_process: Option<FirstProcess<'a>>,
     /// Tells whether the command was executed, where somebody waits for that.
     executing: Option<OwnedFd>,
     /// When the command is killed.
@@ -232,10 +235,15 @@ impl<'a> InitLoop<'a> {
             executing = pipe.map(|(read, _)| read);
             Some(command)
         };
+        let engine = plan.container.as_ref().and_then(|c| c.held.as_ref());
+        let engine = engine.filter(|engine| engine.is_parent);
+        let first_process =
+            (command.zip(engine)).map(|(pid, engine)| FirstProcess::new(pid, &engine.pid_file));
         Ok(Self {
             starter,
             services: ServiceSupervisor::new(plan.services.clone(), plan.restarts, now),
             command,
+            first_process,
             executing,
             kill_at: None,
             ended: None,
@@ -254,6 +262,9 @@ impl<'a> InitLoop<'a> {
         let mut hands = self.starter;
         loop {
             self.reap();
+            if let Some(first) = &mut self.first_process {
+                first.advance();
+            }
             if self.ended.is_some() {
                 self.services.stop_all(None);
             }
@@ -309,6 +320,7 @@ impl<'a> InitLoop<'a> {
             if Some(pid) == self.command {
                 self.ended = Some(exit);
                 self.kill_at = None;
+                self.first_process = None;
             } else if let Some(number) = self.others.remove(&pid.as_raw_nonzero().get()) {
                 let ended = InitReport::CommandEnded(number, exit);
                 let _ = protocol::send_value(self.starter.control, &ended, &[]);
@@ -325,6 +337,11 @@ impl<'a> InitLoop<'a> {
             .next_deadline()
             .into_iter()
             .chain(self.kill_at)
+            .chain(
+                self.first_process
+                    .as_ref()
+                    .and_then(FirstProcess::next_look),
+            )
             .min();
         let timeout = due.map(|due| {
             let left = due.saturating_duration_since(Instant::now());
@@ -345,6 +362,9 @@ impl<'a> InitLoop<'a> {
         if let Some(executing) = &self.executing {
             fds.push(PollFd::new(executing, PollFlags::IN));
         }
+        // Last: it is looked at in the next turn.
+        let first = self.first_process.as_ref().and_then(FirstProcess::event_fd);
+        fds.extend(first.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let _ = poll(&mut fds, timeout.as_ref());
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);

@@ -11,6 +11,7 @@ const RUNTIMES: &[sconce_schema::Runtime] = &[sconce_schema::Runtime::Sconce];
 
 mod bench;
 mod death;
+mod ends;
 mod engines;
 mod exits;
 mod inodes;

@@ -1,0 +1,158 @@
+//! The first process of a container that an engine made, as init sees it beside the engine.
+//!
+//! The command shares its process ids with init, so its end does not end what it started. Where the
+//! engine is a reaper of orphans (crun), that comes to the engine, which goes on until the last of
+//! it is gone. A run ends with its command, so init ends the rest.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+/// How often something is looked at of which nothing tells.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// How long an engine has to say how the command ended, once that has. Then it is killed.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A container's first process, whose parent is the engine.
+pub(super) struct FirstProcess<'a> {
+    engine: Pid,
+    /// The engine writes the process's number there.
+    pid_file: &'a Path,
+    state: State,
+}
+
+enum State {
+    /// The engine has not made the container yet.
+    Expected,
+    Running(OwnedFd),
+    /// Since when.
+    Ended(Instant),
+    /// It cannot be watched: the run ends with the engine.
+    Unknown,
+}
+
+impl<'a> FirstProcess<'a> {
+    /// The process that the engine is going to start.
+    pub(super) fn new(engine: Pid, pid_file: &'a Path) -> Self {
+        Self {
+            engine,
+            pid_file,
+            state: State::Expected,
+        }
+    }
+
+    /// Looks whether it has begun or ended; where it has ended, kills what it left to the engine.
+    /// The engine must not have been reaped.
+    pub(super) fn advance(&mut self) {
+        if matches!(self.state, State::Expected)
+            && let Some(pid) = read_pid(self.pid_file)
+        {
+            self.state = match pidfd_open(pid, PidfdFlags::empty()) {
+                Ok(process) => State::Running(process),
+                // It had nothing to do for longer than a look.
+                Err(Errno::SRCH) => State::Ended(Instant::now()),
+                Err(_) => State::Unknown,
+            };
+        }
+        if let State::Running(process) = &self.state
+            && is_readable(process)
+        {
+            self.state = State::Ended(Instant::now());
+        }
+        if let State::Ended(since) = self.state {
+            for pid in children_of(self.engine) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+            if since.elapsed() >= END_TIMEOUT {
+                let _ = kill_process(self.engine, Signal::KILL);
+            }
+        }
+    }
+
+    /// Becomes readable when it has ended.
+    pub(super) fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.state {
+            State::Running(process) => Some(process.as_fd()),
+            _ => None,
+        }
+    }
+
+    /// When to look again whatever happens.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        match self.state {
+            State::Expected | State::Ended(_) => Some(Instant::now() + LOOK_EVERY),
+            State::Running(_) | State::Unknown => None,
+        }
+    }
+}
+
+fn read_pid(file: &Path) -> Option<Pid> {
+    let text = std::fs::read_to_string(file).ok()?;
+    Pid::from_raw(text.trim_ascii().parse().ok()?)
+}
+
+fn is_readable(fd: &OwnedFd) -> bool {
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&at_once)) == Ok(1)
+}
+
+/// The children of a process, whichever of its threads is their parent.
+fn children_of(parent: Pid) -> Vec<Pid> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
+    pids.filter(|pid| {
+        let stat = std::fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+        stat.is_ok_and(|stat| parent_in(&stat) == Some(parent))
+    })
+    .collect()
+}
+
+/// The parent in a `stat` file: the second field after the name (proc(5)), which may hold spaces,
+/// brackets and bytes that are no text.
+fn parent_in(stat: &[u8]) -> Option<Pid> {
+    let end = stat.iter().rposition(|byte| *byte == b')')?;
+    let fields = std::str::from_utf8(&stat[end + 1..]).ok()?;
+    let parent = fields.split_ascii_whitespace().nth(1)?;
+    Pid::from_raw(parent.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parents_are_read_whatever_a_process_is_called() {
+        for (stat, parent) in [
+            (&b"12 (sh) S 7 12 12 0 -1"[..], Pid::from_raw(7)),
+            (b"12 (a) R 9 (\xff) S 7 12 12", Pid::from_raw(7)),
+            (b"12 (kthreadd) S 0 0 0", None),
+            (b"12 (sh) S", None),
+            (b"12 (sh)", None),
+            (b"", None),
+        ] {
+            assert_eq!(parent_in(stat), parent, "{}", stat.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_file_without_a_number_names_no_process() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (text, pid) in [
+            ("", None),
+            ("x", None),
+            ("0", None),
+            ("7\n", Pid::from_raw(7)),
+        ] {
+            std::fs::write(file.path(), text).unwrap();
+            assert_eq!(read_pid(file.path()), pid, "{text}");
+        }
+    }
+}
