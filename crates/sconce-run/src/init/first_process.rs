@@ -18,15 +18,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long an engine has to say how the command ended, once that has. Then it is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A container's first process, whose parent is the engine.
-pub(super) struct FirstProcess<'a> {
+/// Watches a container's first process, whose parent is the engine.
+pub(super) struct FirstProcessWatch<'a> {
     engine: Pid,
     /// The engine writes the process's number there.
     pid_file: &'a Path,
-    state: State,
+    state: WatchState,
 }
 
-enum State {
+enum WatchState {
     /// The engine has not made the container yet.
     Expected,
     Running(OwnedFd),
@@ -36,35 +36,35 @@ enum State {
     Unknown,
 }
 
-impl<'a> FirstProcess<'a> {
-    /// The process that the engine is going to start.
+impl<'a> FirstProcessWatch<'a> {
+    /// Watches the process that the engine is going to start.
     pub(super) fn new(engine: Pid, pid_file: &'a Path) -> Self {
         Self {
             engine,
             pid_file,
-            state: State::Expected,
+            state: WatchState::Expected,
         }
     }
 
     /// Looks whether it has begun or ended; where it has ended, kills what it left to the engine.
     /// The engine must not have been reaped.
     pub(super) fn advance(&mut self) {
-        if matches!(self.state, State::Expected)
+        if matches!(self.state, WatchState::Expected)
             && let Some(pid) = read_pid(self.pid_file)
         {
             self.state = match pidfd_open(pid, PidfdFlags::empty()) {
-                Ok(process) => State::Running(process),
+                Ok(process) => WatchState::Running(process),
                 // It had nothing to do for longer than a look.
-                Err(Errno::SRCH) => State::Ended(Instant::now()),
-                Err(_) => State::Unknown,
+                Err(Errno::SRCH) => WatchState::Ended(Instant::now()),
+                Err(_) => WatchState::Unknown,
             };
         }
-        if let State::Running(process) = &self.state
+        if let WatchState::Running(process) = &self.state
             && is_readable(process)
         {
-            self.state = State::Ended(Instant::now());
+            self.state = WatchState::Ended(Instant::now());
         }
-        if let State::Ended(since) = self.state {
+        if let WatchState::Ended(since) = self.state {
             for pid in children_of(self.engine) {
                 let _ = kill_process(pid, Signal::KILL);
             }
@@ -77,7 +77,7 @@ impl<'a> FirstProcess<'a> {
     /// Becomes readable when it has ended.
     pub(super) fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.state {
-            State::Running(process) => Some(process.as_fd()),
+            WatchState::Running(process) => Some(process.as_fd()),
             _ => None,
         }
     }
@@ -85,8 +85,8 @@ impl<'a> FirstProcess<'a> {
     /// When to look again whatever happens.
     pub(super) fn next_look(&self) -> Option<Instant> {
         match self.state {
-            State::Expected | State::Ended(_) => Some(Instant::now() + LOOK_EVERY),
-            State::Running(_) | State::Unknown => None,
+            WatchState::Expected | WatchState::Ended(_) => Some(Instant::now() + LOOK_EVERY),
+            WatchState::Running(_) | WatchState::Unknown => None,
         }
     }
 }

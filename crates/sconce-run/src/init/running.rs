@@ -16,7 +16,7 @@ use super::command::{
     self, InheritedCgroupJoin, ProcessSpec, ProcessTask, StartNotification, StdioSetup,
 };
 use super::end::{self, KillScope};
-use super::first_process::FirstProcess;
+use super::first_process::FirstProcessWatch;
 use super::services::{ServiceActions, ServiceSupervisor, StartOutcome};
 use crate::plan::{InitConfig, InitService};
 use crate::protocol::{
@@ -185,7 +185,7 @@ pub(super) struct InitLoop<'a> {
     /// Absent where there are services alone.
     command: Option<Pid>,
     /// Where `command` is an engine that is the parent of the container's first process.
-    first_process: Option<FirstProcess<'a>>,
+    first_process: Option<FirstProcessWatch<'a>>,
     /// Tells whether the command was executed, where somebody waits for that.
     executing: Option<OwnedFd>,
     /// When the command is killed.
@@ -237,8 +237,8 @@ impl<'a> InitLoop<'a> {
         };
         let engine = plan.container.as_ref().and_then(|c| c.held.as_ref());
         let engine = engine.filter(|engine| engine.is_parent);
-        let first_process =
-            (command.zip(engine)).map(|(pid, engine)| FirstProcess::new(pid, &engine.pid_file));
+        let first_process = (command.zip(engine))
+            .map(|(pid, engine)| FirstProcessWatch::new(pid, &engine.pid_file));
         Ok(Self {
             starter,
             services: ServiceSupervisor::new(plan.services.clone(), plan.restarts, now),
@@ -340,7 +340,7 @@ impl<'a> InitLoop<'a> {
             .chain(
                 self.first_process
                     .as_ref()
-                    .and_then(FirstProcess::next_look),
+                    .and_then(FirstProcessWatch::next_look),
             )
             .min();
         let timeout = due.map(|due| {
@@ -363,7 +363,10 @@ impl<'a> InitLoop<'a> {
             fds.push(PollFd::new(executing, PollFlags::IN));
         }
         // Last: it is looked at in the next turn.
-        let first = self.first_process.as_ref().and_then(FirstProcess::event_fd);
+        let first = self
+            .first_process
+            .as_ref()
+            .and_then(FirstProcessWatch::event_fd);
         fds.extend(first.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let _ = poll(&mut fds, timeout.as_ref());
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();

@@ -14,7 +14,7 @@ use crate::bench::{Bench, Done, eventually};
 
 /// Waits for the end of a run that may not end; kills it then.
 fn finish(bench: &Bench, request: &RunRequest, mut child: Child) -> Done {
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(120);
     while child.try_wait().unwrap().is_none() {
         if std::time::Instant::now() > deadline {
             child.kill().unwrap();
