@@ -1,5 +1,10 @@
 //! Text that comes from outside, as it may be shown and kept.
 
+use std::error::Error;
+use std::fmt::Write as _;
+
+use crate::secrets;
+
 /// Whether a character of text from outside may not be shown as it is: control characters, which terminals obey; those
 /// that turn the direction of writing (Unicode TR 9), by which a text looks like another; those that nobody sees. It is
 /// the one rule for all that is shown; line ends and tabs are among them.
@@ -20,6 +25,31 @@ pub fn to_printable(text: &str, most: usize) -> String {
         shown.push('…');
     }
     shown
+}
+
+/// Returns an error with its causes, which its own text does not repeat: without secrets, and without what a terminal
+/// would obey.
+#[must_use]
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let _ = write!(text, ": {cause}");
+        source = cause.source();
+    }
+    tame(secrets::mask_text(&text))
+}
+
+/// Returns text without what a terminal would obey, line by line as it was: names of files and images are anyone's
+/// text.
+#[must_use]
+pub fn tame(text: String) -> String {
+    let tame = |c: char| match c {
+        '\n' | '\t' => c,
+        c if is_unprintable(c) => char::REPLACEMENT_CHARACTER,
+        c => c,
+    };
+    text.chars().map(tame).collect()
 }
 
 /// JSON with what [`is_unprintable`] escaped (`\u202e`): the same for who reads it, and nothing for a terminal to

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use sconce_base::input::UnusableInput;
 use sconce_base::secrets;
-use sconce_base::text::is_unprintable;
+pub(crate) use sconce_base::text::{tame, with_causes};
 use sconce_image::AssembleError;
 use sconce_schema::Hint;
 use sconce_store::StoreError;
@@ -60,27 +60,6 @@ impl Failure {
         }
         false
     }
-}
-
-/// An error with its causes, which its own text does not repeat.
-pub(crate) fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let _ = write!(text, ": {cause}");
-        source = cause.source();
-    }
-    tame(secrets::mask_text(&text))
-}
-
-/// Without what a terminal would obey: names of files and images are anyone's text.
-pub(crate) fn tame(text: String) -> String {
-    let tame = |c: char| match c {
-        '\n' | '\t' => c,
-        c if is_unprintable(c) => char::REPLACEMENT_CHARACTER,
-        c => c,
-    };
-    text.chars().map(tame).collect()
 }
 
 /// Failures of the program itself, beside those of the stages.
@@ -455,7 +434,7 @@ mod tests {
             path: "a\x1b]0;title\x07b\n\u{9b}c\u{202e}d\u{2066}e".into(),
         });
         let text = failure.render_text(&crate::style::OutputStyle { color: false });
-        let obeyed = |c: char| is_unprintable(c) && c != '\n';
+        let obeyed = |c: char| sconce_base::text::is_unprintable(c) && c != '\n';
         assert!(
             !text.chars().any(obeyed) && text.contains("title"),
             "{text:?}"

@@ -22,10 +22,6 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("commands/fit/server::Request", Golden("fit-request.json")),
     ("commands/memory/page::GpuPage", PAGE),
     ("commands/memory/page::Line", PAGE),
-    (
-        "commands/serve/routes::RunProgress",
-        Golden("serve-state.json"),
-    ),
     ("judge/scan::TreeScan", Golden("scan.json")),
     ("services/jupyter::JupyterEndpoint", JUPYTER),
     ("services/jupyter::JupyterKernels", JUPYTER),

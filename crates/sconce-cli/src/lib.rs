@@ -15,7 +15,6 @@ mod golden;
 #[cfg(test)]
 mod help_text;
 mod hosts;
-mod html;
 mod input;
 mod judge;
 mod kernels;
@@ -46,7 +45,6 @@ mod style;
 mod table;
 #[cfg(test)]
 mod told;
-mod view;
 mod virtual_gpu;
 mod watch;
 mod wish;
@@ -57,6 +55,7 @@ use std::process::ExitCode;
 use crate::file_action::FileAction;
 use args::CliCommand;
 use sconce_base::Env;
+use sconce_web::html;
 use worker::WorkerTask;
 
 /// The whole program.

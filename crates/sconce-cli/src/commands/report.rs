@@ -10,7 +10,7 @@ use crate::output;
 use crate::outputs::{self, OutputForm, VerbFiles, inputs};
 use crate::places::SconceDirs;
 use crate::style::OutputStyle;
-use crate::view;
+use sconce_web::view;
 
 pub(crate) fn report(args: &ReportArgs, global: &GlobalArgs) -> Result<u8> {
     let page = outputs::find_some(args.html.as_deref(), OutputForm::Text)?;

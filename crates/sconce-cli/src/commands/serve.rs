@@ -1,12 +1,6 @@
 //! `sconce serve`: the runs on record as a page that keeps itself up to date, and as metrics.
 
-mod cards;
-mod http;
-mod kept;
-mod live;
 mod push;
-mod routes;
-mod server;
 
 use std::fs::File;
 use std::io::Read as _;
@@ -20,13 +14,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::Args;
 use sconce_schema::exit;
+use sconce_web::server::{AccessPolicy, RecordCache, ServedGpus, ServerState, WebServer};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use self::cards::ServedGpus;
-use self::kept::RecordCache;
-use self::routes::ServerState;
-use self::server::{AccessPolicy, WebServer};
 use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
@@ -100,8 +91,8 @@ pub(crate) fn serve(args: &ServeArgs, global: &GlobalArgs) -> Result<u8> {
         .to_string_lossy()
         .into_owned();
     let site = ServerState {
-        kept: RecordCache::new(places.runs),
-        cards: ServedGpus::load_nvml(hostname),
+        records: RecordCache::new(places.runs),
+        gpus: ServedGpus::load_nvml(hostname),
         dcgm_names: args.dcgm_names,
     };
     let door = AccessPolicy::new(&token, address, &args.name, args.metrics_open);
@@ -109,10 +100,11 @@ pub(crate) fn serve(args: &ServeArgs, global: &GlobalArgs) -> Result<u8> {
     let listening = server.clone();
     thread::spawn(move || listening.accept_connections(&listener));
     let ahead = server.clone();
-    thread::spawn(move || ahead.site.kept.read_ahead());
+    thread::spawn(move || ahead.read_ahead());
     if let Some(collector) = collector {
         let (feeding, quiet) = (server.clone(), global.quiet);
-        thread::spawn(move || collector.send_until_shutdown(&feeding, quiet));
+        let tell = move |event| push::print_event(&event, quiet);
+        thread::spawn(move || collector.send_until_shutdown(&feeding, &tell));
     }
     // Behind `#` a browser keeps it to itself.
     let shown = match args.token_file {

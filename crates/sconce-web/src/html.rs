@@ -3,37 +3,39 @@
 
 use std::fmt::Write as _;
 
-/// What all pages look like.
-pub(crate) const STYLE: &str = include_str!("html/style.css");
+/// The style of all pages.
+pub const STYLE: &str = include_str!("html/style.css");
 const PAGE: &str = include_str!("html/page.html");
 
 /// Markup that is being written.
 #[derive(Debug, Default)]
-pub(crate) struct Html(String);
+pub struct Html(String);
 
 /// A part of a bar.
-pub(crate) struct BarSegment {
+pub struct BarSegment {
     /// The colour's class in the style.
-    pub(crate) colour: &'static str,
-    pub(crate) name: String,
-    pub(crate) bytes: u64,
+    pub colour: &'static str,
+    /// What it is called in the legend.
+    pub name: String,
+    /// How much of the whole it is.
+    pub bytes: u64,
 }
 
 impl Html {
-    /// Markup, which is part of this program: nothing that was read can be of this type.
-    pub(crate) fn push_markup(&mut self, markup: &'static str) -> &mut Self {
+    /// Adds markup, which is part of this program: nothing that was read can be of this type.
+    pub fn push_markup(&mut self, markup: &'static str) -> &mut Self {
         self.0.push_str(markup);
         self
     }
 
-    /// A text, as text.
-    pub(crate) fn push_text(&mut self, text: &str) -> &mut Self {
+    /// Adds a text, as text.
+    pub fn push_text(&mut self, text: &str) -> &mut Self {
         self.0.push_str(&escape_html(text));
         self
     }
 
-    /// A text in an element.
-    pub(crate) fn push_element(&mut self, tag: &'static str, text: &str) -> &mut Self {
+    /// Adds a text in an element.
+    pub fn push_element(&mut self, tag: &'static str, text: &str) -> &mut Self {
         self.push_markup("<")
             .push_markup(tag)
             .push_markup(">")
@@ -41,8 +43,8 @@ impl Html {
         self.push_markup("</").push_markup(tag).push_markup(">\n")
     }
 
-    /// Paragraphs of a list; none where there is nothing to say.
-    pub(crate) fn push_list(&mut self, items: &[String]) -> &mut Self {
+    /// Adds the paragraphs of a list; none where there is nothing to say.
+    pub fn push_list(&mut self, items: &[String]) -> &mut Self {
         if items.is_empty() {
             return self;
         }
@@ -53,8 +55,8 @@ impl Html {
         self.push_markup("</ul>\n")
     }
 
-    /// A table of figures. Columns whose heading begins with `#` are numbers; a row of one cell spans all.
-    pub(crate) fn push_table<const N: usize>(
+    /// Adds a table of figures. Columns whose heading begins with `#` are numbers; a row of one cell spans all.
+    pub fn push_table<const N: usize>(
         &mut self,
         heads: [&'static str; N],
         rows: &[[String; N]],
@@ -84,9 +86,9 @@ impl Html {
         self.push_markup("</tbody></table></div>\n")
     }
 
-    /// A bar of parts of a whole, which may be more than they are; where they are more than `end`, a line
+    /// Adds a bar of parts of a whole, which may be more than they are; where they are more than `end`, a line
     /// stands there. `said` is the bar in words.
-    pub(crate) fn push_bar(&mut self, parts: &[BarSegment], end: u64, said: &str) -> &mut Self {
+    pub fn push_bar(&mut self, parts: &[BarSegment], end: u64, said: &str) -> &mut Self {
         let whole = parts
             .iter()
             .fold(0, |sum: u64, part| sum.saturating_add(part.bytes));
@@ -108,8 +110,8 @@ impl Html {
         self.push_markup("</div>\n")
     }
 
-    /// The names of a bar's parts.
-    pub(crate) fn push_legend(&mut self, parts: &[BarSegment]) -> &mut Self {
+    /// Adds the names of a bar's parts.
+    pub fn push_legend(&mut self, parts: &[BarSegment]) -> &mut Self {
         self.push_markup("<ul class=\"legend\">");
         for part in parts.iter().filter(|part| part.bytes > 0) {
             self.push_markup("<li><i class=\"")
@@ -120,8 +122,8 @@ impl Html {
         self.push_markup("</ul>\n")
     }
 
-    /// The whole page.
-    pub(crate) fn render_page(&self, title: &str, about: &str) -> String {
+    /// Returns the whole page.
+    pub fn render_page(&self, title: &str, about: &str) -> String {
         fill_template(
             PAGE,
             &[
@@ -134,8 +136,8 @@ impl Html {
     }
 }
 
-/// A page with its blanks filled; what is filled in has no blanks itself.
-pub(crate) fn fill_template(page: &str, values: &[(&str, &str)]) -> String {
+/// Returns a page with its blanks filled; what is filled in has no blanks itself.
+pub fn fill_template(page: &str, values: &[(&str, &str)]) -> String {
     let mut parts = page.split("{{");
     let mut text = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -147,8 +149,8 @@ pub(crate) fn fill_template(page: &str, values: &[(&str, &str)]) -> String {
     text
 }
 
-/// A text that stands for itself, also in a quoted attribute.
-pub(crate) fn escape_html(text: &str) -> String {
+/// Returns a text that stands for itself, also in a quoted attribute.
+pub fn escape_html(text: &str) -> String {
     let unseen =
         |letter: char| sconce_base::text::is_unprintable(letter) && !matches!(letter, '\n' | '\t');
     let text = text.replace(unseen, "\u{fffd}");

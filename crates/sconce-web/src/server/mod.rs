@@ -1,4 +1,12 @@
-//! Connections: how many there may be, how long each may take, and who may ask.
+//! The server of `sconce serve`: the page, its figures and the metrics of what is on record.
+//!
+//! Here are the connections: how many there may be, how long each may take, and who may ask.
+
+mod events;
+mod http;
+mod record_cache;
+mod routes;
+mod served_gpus;
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -9,9 +17,11 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
 
-use super::http::{self, HttpRequest, HttpResponse, HttpStatus, LARGEST_HEAD};
-use super::live;
-use super::routes::{RouteResponse, ServerState};
+use self::http::{HttpRequest, HttpResponse, HttpStatus, LARGEST_HEAD};
+pub use self::record_cache::RecordCache;
+use self::routes::RouteResponse;
+pub use self::routes::ServerState;
+pub use self::served_gpus::ServedGpus;
 
 /// How many connections there may be at once; a stream is one.
 const MOST_CONNECTIONS: usize = 64;
@@ -24,16 +34,16 @@ const ANSWERING: Duration = Duration::from_secs(30);
 const CHUNK: usize = 64 << 10;
 
 /// A server under way.
-pub(super) struct WebServer {
-    pub(super) site: ServerState,
-    pub(super) door: AccessPolicy,
+pub struct WebServer {
+    pub(crate) site: ServerState,
+    door: AccessPolicy,
     connections: AtomicUsize,
     streams: AtomicUsize,
-    pub(super) ending: AtomicBool,
+    pub(crate) ending: AtomicBool,
 }
 
 /// Who may come in.
-pub(super) struct AccessPolicy {
+pub struct AccessPolicy {
     /// SHA-256 of the token: two of them are compared, so that the time tells nothing of the token.
     token: [u8; 32],
     listen: SocketAddr,
@@ -44,12 +54,10 @@ pub(super) struct AccessPolicy {
 }
 
 impl AccessPolicy {
-    pub(super) fn new(
-        token: &str,
-        listen: SocketAddr,
-        names: &[String],
-        metrics_open: bool,
-    ) -> Self {
+    /// Lets in who has the token, at this address: a request has to name it, `localhost` or one of `names`.
+    /// `metrics_open` lets anyone read `/metrics`.
+    #[must_use]
+    pub fn new(token: &str, listen: SocketAddr, names: &[String], metrics_open: bool) -> Self {
         Self {
             token: Sha256::digest(token).into(),
             listen,
@@ -109,7 +117,9 @@ impl AccessPolicy {
 }
 
 impl WebServer {
-    pub(super) fn new(site: ServerState, door: AccessPolicy) -> Self {
+    /// Makes a server of what it shows and who may see it.
+    #[must_use]
+    pub fn new(site: ServerState, door: AccessPolicy) -> Self {
         Self {
             site,
             door,
@@ -120,7 +130,7 @@ impl WebServer {
     }
 
     /// Takes connections until the program ends.
-    pub(super) fn accept_connections(self: &Arc<Self>, listener: &TcpListener) {
+    pub fn accept_connections(self: &Arc<Self>, listener: &TcpListener) {
         for connection in listener.incoming() {
             let Ok(connection) = connection else {
                 // Too many open files: those that are open will close.
@@ -145,8 +155,13 @@ impl WebServer {
         }
     }
 
-    /// Waits for answers under way, but not long.
-    pub(super) fn shut_down(&self, patience: Duration) {
+    /// Reads the newest runs ahead of whoever asks for them.
+    pub fn read_ahead(&self) {
+        self.site.records.read_ahead();
+    }
+
+    /// Waits for answers under way, but not longer than `patience`.
+    pub fn shut_down(&self, patience: Duration) {
         self.ending.store(true, Ordering::Relaxed);
         let end = Instant::now() + patience;
         while self.connections.load(Ordering::Relaxed) > 0 && Instant::now() < end {
@@ -174,7 +189,7 @@ impl WebServer {
             RouteResponse::Whole(response) => send(connection, &response, request.head_only),
             RouteResponse::Live => {
                 match ConnectionSlot::take(self, |server| &server.streams, MOST_STREAMS) {
-                    Some(_place) => live::stream_run_events(self, connection),
+                    Some(_place) => events::stream_run_events(self, connection),
                     None => {
                         let why = "Too many pages are open.";
                         send(
@@ -257,7 +272,7 @@ fn send(mut connection: &TcpStream, response: &HttpResponse, head_only: bool) ->
 }
 
 /// Writes all of it within [`ANSWERING`].
-pub(super) fn write_with_timeout(mut connection: &TcpStream, bytes: &[u8]) -> io::Result<()> {
+fn write_with_timeout(mut connection: &TcpStream, bytes: &[u8]) -> io::Result<()> {
     let end = Instant::now() + ANSWERING;
     for chunk in bytes.chunks(CHUNK) {
         let mut rest = chunk;

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::view::POINTS;
 use sconce_record::{RecordError, RunEntry, RunListing, RunState};
 use sconce_report::views::{RecordView, RunSeries, SeriesFold};
+
+use crate::view::POINTS;
 
 /// How many runs are kept.
 const MOST: usize = 6;
@@ -19,7 +20,7 @@ const RESTING: u32 = 10;
 const LEAST_REST: Duration = Duration::from_millis(900);
 
 /// What was read of a folder of runs.
-pub(super) struct RecordCache {
+pub struct RecordCache {
     folder: PathBuf,
     listing: Mutex<Option<(Instant, Arc<RunListing>)>>,
     runs: Mutex<BTreeMap<String, Slot>>,
@@ -43,7 +44,9 @@ struct CachedRun {
 type Stand = (Option<u64>, RunState);
 
 impl RecordCache {
-    pub(super) fn new(folder: PathBuf) -> Self {
+    /// Makes one for a folder of runs, of which nothing is read yet.
+    #[must_use]
+    pub fn new(folder: PathBuf) -> Self {
         Self {
             folder,
             listing: Mutex::default(),

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::http::{self, HttpStatus};
-use super::server::{WebServer, write_with_timeout};
+use super::{WebServer, write_with_timeout};
 
 /// How often it is looked whether something changed.
 const LOOK: Duration = Duration::from_secs(1);

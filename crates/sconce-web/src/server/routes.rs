@@ -2,16 +2,16 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use sconce_base::text::with_causes;
 use sconce_record::{RecordError, RunEntry, RunListing, RunState};
 use sconce_report::compare::Comparison;
 use sconce_report::views::{self, RecordView};
 use sconce_report::{json, metrics};
 use serde::Serialize;
 
-use super::cards::ServedGpus;
 use super::http::{self, HttpRequest, HttpResponse, HttpStatus};
-use super::kept::RecordCache;
-use crate::failure::with_causes;
+use super::record_cache::RecordCache;
+use super::served_gpus::ServedGpus;
 use crate::view;
 
 /// Points of a figure that one answer has at most.
@@ -19,10 +19,13 @@ const MOST_POINTS: u64 = 4096;
 const POINTS: u64 = 600;
 
 /// What the server shows.
-pub(super) struct ServerState {
-    pub(super) kept: RecordCache,
-    pub(super) cards: ServedGpus,
-    pub(super) dcgm_names: bool,
+pub struct ServerState {
+    /// The runs on record.
+    pub records: RecordCache,
+    /// The machine's GPUs.
+    pub gpus: ServedGpus,
+    /// Whether GPUs are told by the names of NVIDIA's dcgm-exporter too.
+    pub dcgm_names: bool,
 }
 
 /// An answer.
@@ -53,7 +56,7 @@ impl ServerState {
             ),
             ["api", "live"] => return RouteResponse::Live,
             ["api", "runs"] => or_failed(
-                self.kept
+                self.records
                     .list_runs()
                     .map(|listing| HttpResponse::ok(http::JSON, json::render_run_list(&listing))),
             ),
@@ -68,7 +71,7 @@ impl ServerState {
     /// Where every run stands, as JSON.
     pub(super) fn run_states_json(&self) -> String {
         // A folder that cannot be read has no runs; `/api/runs` says why.
-        let listing = self.kept.list_runs().ok();
+        let listing = self.records.list_runs().ok();
         let runs = listing.iter().flat_map(|listing| &listing.runs);
         let standing = runs.map(|run| RunProgress {
             id: &run.started.id,
@@ -80,14 +83,17 @@ impl ServerState {
     }
 
     fn run(&self, id: &str, shown: impl Fn(&RecordView) -> String) -> HttpResponse {
-        or_failed(self.kept.load_view(id).map(|view| match view {
+        or_failed(self.records.load_view(id).map(|view| match view {
             Some(view) => HttpResponse::ok(http::JSON, shown(&view)),
             None => no_run(),
         }))
     }
 
     fn compare(&self, before: &str, after: &str) -> HttpResponse {
-        let (before, after) = (self.kept.load_view(before), self.kept.load_view(after));
+        let (before, after) = (
+            self.records.load_view(before),
+            self.records.load_view(after),
+        );
         or_failed(before.and_then(|before| {
             Ok(match (before, after?) {
                 (Some(before), Some(after)) => {
@@ -100,7 +106,7 @@ impl ServerState {
     }
 
     fn series(&self, id: &str, request: &HttpRequest) -> HttpResponse {
-        or_failed(self.kept.load_view(id).and_then(|view| {
+        or_failed(self.records.load_view(id).and_then(|view| {
             let Some(view) = view else {
                 return Ok(no_run());
             };
@@ -119,7 +125,7 @@ impl ServerState {
             let text = if fine || whole {
                 views::render_series(&view.series, from_us, to_us, points)
             } else {
-                match self.kept.load_time_range(id, from_us, to_us, points)? {
+                match self.records.load_time_range(id, from_us, to_us, points)? {
                     Some(series) => views::render_series(&series, from_us, to_us, points),
                     None => return Ok(no_run()),
                 }
@@ -130,7 +136,7 @@ impl ServerState {
 
     /// Metrics of the runs that go on and of the machine's cards.
     fn metrics(&self) -> Result<String, RecordError> {
-        let (listing, cards) = (self.kept.list_runs()?, self.cards.read_samples());
+        let (listing, cards) = (self.records.list_runs()?, self.gpus.read_samples());
         Ok(metrics::render_prometheus(
             running(&listing),
             &cards,
@@ -139,11 +145,11 @@ impl ServerState {
     }
 
     /// The same as a request to an OpenTelemetry collector.
-    pub(super) fn otlp_metrics(&self) -> Result<String, RecordError> {
-        let (listing, cards) = (self.kept.list_runs()?, self.cards.read_samples());
+    pub(crate) fn otlp_metrics(&self) -> Result<String, RecordError> {
+        let (listing, cards) = (self.records.list_runs()?, self.gpus.read_samples());
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let source = metrics::OtlpResource {
-            hostname: self.cards.hostname(),
+            hostname: self.gpus.hostname(),
             unix_ms: now.unwrap_or_default().as_millis() as u64,
         };
         Ok(metrics::render_otlp(running(&listing), &cards, source))
@@ -177,6 +183,7 @@ mod tests {
             running: true,
             t_us: Some(1),
         };
-        crate::golden::assert_lines("serve-state.json", &[&standing]);
+        let line = serde_json::to_string(&standing).unwrap() + "\n";
+        crate::golden::goldens().assert_same("serve-state.json", line);
     }
 }

@@ -12,33 +12,33 @@ use sha2::{Digest as _, Sha256};
 
 use crate::html::{STYLE, escape_html, fill_template};
 
-/// How many points a figure has of a whole run.
-pub(crate) const POINTS: usize = 4096;
+/// The most points that a figure of a whole run has.
+pub const POINTS: usize = 4096;
 
 const PAGE: &str = include_str!("view/page.html");
 const CSS: &str = include_str!("view/page.css");
 /// The page's script.
-pub(crate) const SCRIPT: &str = concat!(
+pub const SCRIPT: &str = concat!(
     include_str!("view/words.js"),
     include_str!("view/plot.js"),
     include_str!("view/page.js")
 );
 
-/// The page as it is served: with nothing in it.
-pub(crate) fn render_served_page() -> String {
+/// Returns the page as it is served: with nothing in it.
+pub fn render_served_page() -> String {
     let head =
         "<link rel=\"stylesheet\" href=\"page.css\">\n<script src=\"page.js\" defer></script>";
     fill_template(PAGE, &[("TITLE", "Sconce"), ("HEAD", head), ("END", "")])
 }
 
-/// Its style.
-pub(crate) fn page_css() -> String {
+/// Returns the style of both.
+pub fn page_css() -> String {
     format!("{STYLE}{CSS}")
 }
 
-/// One file with a run in it: it opens without a network and without Sconce, and its policy lets it load
+/// Returns one file with a run in it: it opens without a network and without Sconce, and its policy lets it load
 /// nothing. `points` is how many each figure has.
-pub(crate) fn render_standalone_page(view: &RecordView, points: usize) -> String {
+pub fn render_standalone_page(view: &RecordView, points: usize) -> String {
     let series = views::render_series(&view.series, 0, view.series.wall_us.max(1), points);
     let data = format!(
         "{{\"run\":{},\"series\":{series}}}",

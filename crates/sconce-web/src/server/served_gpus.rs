@@ -1,4 +1,4 @@
-//! This machine's cards, read when somebody asks.
+//! This machine's GPUs, read when somebody asks.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use sconce_report::metrics::MachineGpuSample;
 /// Readings are not made more often than this, whoever asks.
 const REST: Duration = Duration::from_millis(500);
 
-/// The cards, where there are any.
-pub(super) struct ServedGpus {
+/// The GPUs, where there are any.
+pub struct ServedGpus {
     hostname: String,
     inner: Mutex<Option<Inner>>,
 }
@@ -23,7 +23,9 @@ struct Inner {
 }
 
 impl ServedGpus {
-    pub(super) fn load_nvml(hostname: String) -> Self {
+    /// Asks NVML for them; without it there are none. `hostname` is told with each sample.
+    #[must_use]
+    pub fn load_nvml(hostname: String) -> Self {
         let inner = NvmlMonitor::load().map(|gpus| Inner {
             driver: gpus.driver(),
             cards: gpus.cards(),
