@@ -73,7 +73,13 @@ impl Hint for LiveError {
         match self {
             Self::Ask { .. } | Self::Refused { .. } => exit::NO,
             Self::Since(..) => exit::USAGE,
-            _ => exit::BAD_INPUT,
+            Self::None(_)
+            | Self::Never
+            | Self::NotLive(_)
+            | Self::Several(_)
+            | Self::NoLog { .. }
+            | Self::NoService { .. }
+            | Self::NotKept(_) => exit::BAD_INPUT,
         }
     }
 }

@@ -215,7 +215,20 @@ impl Hint for FetchError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Setting { .. } | Self::BadUrl { .. } => exit::BAD_INPUT,
-            _ => exit::FETCH,
+            Self::Offline { .. }
+            | Self::Refused { .. }
+            | Self::NotFound { .. }
+            | Self::TooMany { .. }
+            | Self::Server { .. }
+            | Self::Status { .. }
+            | Self::Transport { .. }
+            | Self::BrokeOff { .. }
+            | Self::WrongRange { .. }
+            | Self::SizeChanged { .. }
+            | Self::Encoded { .. }
+            | Self::Redirect { .. }
+            | Self::TooLarge { .. }
+            | Self::File { .. } => exit::FETCH,
         }
     }
 }

@@ -244,7 +244,19 @@ impl Hint for LeaseRefusal {
             | Self::QueueFull { .. }
             | Self::GivenUp { .. } => exit::NO,
             Self::Service(_) | Self::Crowded => exit::STORE,
-            _ => exit::BAD_INPUT,
+            Self::NoCards
+            | Self::TooFew { .. }
+            | Self::NoSuchCard(_)
+            | Self::TooMany { .. }
+            | Self::TooLong { .. }
+            | Self::WeekOver { .. }
+            | Self::Maintenance { .. }
+            | Self::NoLease { .. }
+            | Self::NotYours { .. }
+            | Self::NoEnd { .. }
+            | Self::Stranger { .. }
+            | Self::NoProcess
+            | Self::Unreadable(_) => exit::BAD_INPUT,
         }
     }
 }

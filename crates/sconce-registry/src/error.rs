@@ -360,7 +360,19 @@ impl Hint for RegistryError {
             | Self::ChangedSource { .. }
             | Self::Document { .. } => exit::VERIFY,
             Self::Platform { .. } => exit::NO_SOLUTION,
-            _ => exit::FETCH,
+            Self::Offline { .. }
+            | Self::Refused { .. }
+            | Self::NotFound { .. }
+            | Self::TooMany { .. }
+            | Self::Status { .. }
+            | Self::Transport { .. }
+            | Self::BrokeOff { .. }
+            | Self::Redirect { .. }
+            | Self::Protocol { .. }
+            | Self::Token { .. }
+            | Self::TooLarge { .. }
+            | Self::Kind { .. }
+            | Self::Stopped => exit::FETCH,
         }
     }
 }

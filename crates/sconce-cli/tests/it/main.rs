@@ -6,6 +6,7 @@ mod direction;
 mod documents;
 mod environment;
 mod error_texts;
+mod exit_codes;
 mod fit;
 mod images;
 mod inputs;

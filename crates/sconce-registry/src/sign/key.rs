@@ -79,7 +79,13 @@ impl Hint for KeyError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Random => exit::BUG,
-            _ => exit::BAD_INPUT,
+            Self::Pem(_)
+            | Self::Malformed(_)
+            | Self::Method { .. }
+            | Self::Field { .. }
+            | Self::Cost { .. }
+            | Self::Password
+            | Self::Kind => exit::BAD_INPUT,
         }
     }
 }

@@ -54,8 +54,9 @@ impl<'a> FirstProcessWatch<'a> {
         {
             self.state = match pidfd_open(pid, PidfdFlags::empty()) {
                 Ok(process) => WatchState::Running(process),
-                // It had nothing to do for longer than a look.
-                Err(Errno::SRCH) => WatchState::Ended(Instant::now()),
+                // It had nothing to do for longer than a look. Its number may still be that of the
+                // group or session of what it left, which is no process (pidfd_open(2): EINVAL).
+                Err(Errno::SRCH | Errno::INVAL) => WatchState::Ended(Instant::now()),
                 Err(_) => WatchState::Unknown,
             };
         }
@@ -92,7 +93,10 @@ impl<'a> FirstProcessWatch<'a> {
 }
 
 fn read_pid(file: &Path) -> Option<Pid> {
-    let text = std::fs::read_to_string(file).ok()?;
+    read_pid_text(&std::fs::read_to_string(file).ok()?)
+}
+
+fn read_pid_text(text: &str) -> Option<Pid> {
     Pid::from_raw(text.trim_ascii().parse().ok()?)
 }
 
@@ -140,6 +144,33 @@ mod tests {
         ] {
             assert_eq!(parent_in(stat), parent, "{}", stat.escape_ascii());
         }
+    }
+
+    /// On a slow machine the engine has taken the process before its number is read.
+    #[test]
+    fn a_process_whose_number_is_a_session_still_has_ended() {
+        use std::os::unix::process::CommandExt;
+        use std::process::{Command, Stdio};
+
+        let mut engine = Command::new("sleep").arg("600").spawn().unwrap();
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "sleep 600 >&- 2>&- & echo $!"])
+            .stdout(Stdio::piped());
+        // A group of its own, as a container's first process has.
+        let first = command.process_group(0).spawn().unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), first.id().to_string()).unwrap();
+        let left = first.wait_with_output().unwrap().stdout;
+        let left = read_pid_text(std::str::from_utf8(&left).unwrap());
+
+        let mut watch = FirstProcessWatch::new(Pid::from_child(&engine), file.path());
+        watch.advance();
+        let has_ended = matches!(watch.state, WatchState::Ended(_));
+        kill_process(left.unwrap(), Signal::KILL).unwrap();
+        engine.kill().unwrap();
+        engine.wait().unwrap();
+        assert!(has_ended);
     }
 
     #[test]
