@@ -2,7 +2,8 @@
 //!
 //! The command shares its process ids with init, so its end does not end what it started. Where the
 //! engine is a reaper of orphans (crun), that comes to the engine, which goes on until the last of
-//! it is gone. A run ends with its command, so init ends the rest.
+//! it is gone. A run ends with its command, so init ends the rest. And an engine that ends before its
+//! container has not said how the command ended (podman, by a signal in its first moment: code 0).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 /// How often something is looked at of which nothing tells.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -18,9 +19,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long an engine has to say how the command ended, once that has. Then it is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Watches a container's first process, whose parent is the engine.
+/// Watches a container's first process.
 pub(super) struct FirstProcessWatch<'a> {
-    engine: Pid,
+    /// The process's parent, which goes on until all that comes to it has ended. `None` where the engine has
+    /// another program start it (podman), and ends by itself.
+    engine: Option<Pid>,
     /// The engine writes the process's number there.
     pid_file: &'a Path,
     state: WatchState,
@@ -37,18 +40,40 @@ enum WatchState {
 }
 
 impl<'a> FirstProcessWatch<'a> {
-    /// Watches the process that the engine is going to start.
-    pub(super) fn new(engine: Pid, pid_file: &'a Path) -> Self {
+    /// Watches the process that the engine is going to start; `is_parent` if it does so itself.
+    pub(super) fn new(engine: Pid, is_parent: bool, pid_file: &'a Path) -> Self {
         Self {
-            engine,
+            engine: is_parent.then_some(engine),
             pid_file,
             state: WatchState::Expected,
         }
     }
 
-    /// Looks whether it has begun or ended; where it has ended, kills what it left to the engine.
-    /// The engine must not have been reaped.
-    pub(super) fn advance(&mut self) {
+    /// Whether it has begun and not ended yet.
+    pub(super) fn is_running(&mut self) -> bool {
+        self.look();
+        matches!(self.state, WatchState::Running(_))
+    }
+
+    /// Signals it, where its engine cannot be relied on to pass signals on: podman drops them until it has seen
+    /// its container run. Tells whether it did.
+    pub(super) fn signal(&mut self, signal: i32) -> bool {
+        self.look();
+        match (&self.state, Signal::from_named_raw(signal)) {
+            (WatchState::Running(process), Some(signal)) if self.engine.is_none() => {
+                pidfd_send_signal(process, signal).is_ok()
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether it has begun, ended or not.
+    pub(super) fn has_begun(&mut self) -> bool {
+        self.look();
+        !matches!(self.state, WatchState::Expected)
+    }
+
+    fn look(&mut self) {
         if matches!(self.state, WatchState::Expected)
             && let Some(pid) = read_pid(self.pid_file)
         {
@@ -65,12 +90,21 @@ impl<'a> FirstProcessWatch<'a> {
         {
             self.state = WatchState::Ended(Instant::now());
         }
+    }
+
+    /// Looks whether it has begun or ended; where it has ended, kills what it left to the engine.
+    /// The engine must not have been reaped.
+    pub(super) fn advance(&mut self) {
+        let Some(engine) = self.engine else {
+            return;
+        };
+        self.look();
         if let WatchState::Ended(since) = self.state {
-            for pid in children_of(self.engine) {
+            for pid in children_of(engine) {
                 let _ = kill_process(pid, Signal::KILL);
             }
             if since.elapsed() >= END_TIMEOUT {
-                let _ = kill_process(self.engine, Signal::KILL);
+                let _ = kill_process(engine, Signal::KILL);
             }
         }
     }
@@ -86,6 +120,7 @@ impl<'a> FirstProcessWatch<'a> {
     /// When to look again whatever happens.
     pub(super) fn next_look(&self) -> Option<Instant> {
         match self.state {
+            _ if self.engine.is_none() => None,
             WatchState::Expected | WatchState::Ended(_) => Some(Instant::now() + LOOK_EVERY),
             WatchState::Running(_) | WatchState::Unknown => None,
         }
@@ -164,7 +199,7 @@ mod tests {
         let left = first.wait_with_output().unwrap().stdout;
         let left = read_pid_text(std::str::from_utf8(&left).unwrap());
 
-        let mut watch = FirstProcessWatch::new(Pid::from_child(&engine), file.path());
+        let mut watch = FirstProcessWatch::new(Pid::from_child(&engine), true, file.path());
         watch.advance();
         let has_ended = matches!(watch.state, WatchState::Ended(_));
         kill_process(left.unwrap(), Signal::KILL).unwrap();

@@ -184,10 +184,12 @@ pub(super) struct InitLoop<'a> {
     services: ServiceSupervisor,
     /// Absent where there are services alone.
     command: Option<Pid>,
-    /// Where `command` is an engine that is the parent of the container's first process.
+    /// Where `command` is an engine.
     first_process: Option<FirstProcessWatch<'a>>,
     /// Tells whether the command was executed, where somebody waits for that.
     executing: Option<OwnedFd>,
+    /// The last signal that the command was sent.
+    passed_signal: Option<i32>,
     /// When the command is killed.
     kill_at: Option<Instant>,
     /// How the command ended.
@@ -236,15 +238,15 @@ impl<'a> InitLoop<'a> {
             Some(command)
         };
         let engine = plan.container.as_ref().and_then(|c| c.held.as_ref());
-        let engine = engine.filter(|engine| engine.is_parent);
         let first_process = (command.zip(engine))
-            .map(|(pid, engine)| FirstProcessWatch::new(pid, &engine.pid_file));
+            .map(|(pid, engine)| FirstProcessWatch::new(pid, engine.is_parent, &engine.pid_file));
         Ok(Self {
             starter,
             services: ServiceSupervisor::new(plan.services.clone(), plan.restarts, now),
             command,
             first_process,
             executing,
+            passed_signal: None,
             kill_at: None,
             ended: None,
             others: BTreeMap::new(),
@@ -318,15 +320,30 @@ impl<'a> InitLoop<'a> {
         let mut hands = self.starter;
         while let Some((pid, exit)) = end::reap_child() {
             if Some(pid) == self.command {
-                self.ended = Some(exit);
+                self.ended = Some(self.command_end(exit));
                 self.kill_at = None;
-                self.first_process = None;
             } else if let Some(number) = self.others.remove(&pid.as_raw_nonzero().get()) {
                 let ended = InitReport::CommandEnded(number, exit);
                 let _ = protocol::send_value(self.starter.control, &ended, &[]);
             } else {
                 (self.services).handle_exit(pid, exit, Instant::now(), &mut hands);
             }
+        }
+    }
+
+    /// How the command ended, by its own end or its engine's. An engine that ends before the command
+    /// does, or asked to end before it began, has not said that: init ends the rest.
+    fn command_end(&mut self, exit: ExitStatus) -> ExitStatus {
+        let Some(mut first) = self.first_process.take() else {
+            return exit;
+        };
+        let asked_before = self.passed_signal.filter(|_| !first.has_begun());
+        match exit {
+            ExitStatus::Code(_) if first.is_running() => {
+                ExitStatus::Signal(self.passed_signal.unwrap_or(libc::SIGKILL))
+            }
+            ExitStatus::Code(_) => asked_before.map_or(exit, ExitStatus::Signal),
+            ExitStatus::Signal(_) => exit,
         }
     }
 
@@ -435,9 +452,14 @@ impl<'a> InitLoop<'a> {
     }
 
     /// Signals the command, as long as it has not ended.
-    fn signal(&self, signal: i32) {
+    fn signal(&mut self, signal: i32) {
         if let (Some(command), None) = (self.command, self.ended) {
-            end::send_signal(command, signal);
+            let first = self.first_process.as_mut();
+            let first = first.filter(|_| signal != libc::SIGKILL);
+            if !first.is_some_and(|first| first.signal(signal)) {
+                end::send_signal(command, signal);
+            }
+            self.passed_signal = Some(signal);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, unlockpt};
-use sconce_schema::{RunRequest, Runtime};
+use sconce_schema::RunRequest;
 
 use super::death::{cgroups_of, sleeping};
 use super::runtimes::each;
@@ -81,10 +81,6 @@ fn signals_end_a_run_with_processes_in_the_background() {
                 .unwrap()
                 .read_exact(&mut line)
                 .unwrap();
-            if bench.runtime == Runtime::Podman {
-                // What comes before it has seen its container run, it passes on to nobody.
-                std::thread::sleep(std::time::Duration::from_secs(2));
-            }
             kill_process(Pid::from_child(&child), signal).unwrap();
             let done = finish(bench, &request, child);
             assert_eq!(
@@ -166,6 +162,29 @@ fn a_reader_that_goes_away_is_told_alike_in_a_terminal() {
             !said.contains("level=warning"),
             "{:?}: {said}",
             bench.runtime
+        );
+    });
+}
+
+/// A scheduler may end a job as soon as it has begun.
+#[test]
+fn a_command_handles_a_signal_in_its_first_moment() {
+    each(|bench| {
+        let script = "trap 'echo bye; exit 9' TERM; echo up; while :; do sleep 0.1; done";
+        let request = bench.script(script);
+        let mut child = bench.start(&request);
+        let mut line = [0_u8; 3];
+        let output = child.stdout.as_mut().unwrap();
+        output.read_exact(&mut line).unwrap();
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        let done = finish(bench, &request, child);
+        assert_eq!(
+            (done.code, done.out.as_str()),
+            (9, "bye\n"),
+            "{:?} {:?}: {}",
+            bench.who,
+            bench.runtime,
+            done.err
         );
     });
 }
