@@ -165,7 +165,10 @@ pub fn write_folder(
 /// [`LayoutError`].
 pub fn check_folder(folder: &Path) -> Result<DirectoryDestination, LayoutError> {
     let found = DirectoryDestination::for_path(folder)?;
-    let has_others = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
+    // A build that a signal ended may have left the folders of a layout, and nothing in them.
+    let has_others = ["", "blobs", "blobs/sha256"]
+        .iter()
+        .any(|of_layout| holds_others(&folder.join(of_layout)));
     let is_layout = [INDEX, MARK].iter().any(|name| folder.join(name).exists());
     match has_others && !is_layout {
         true => Err(LayoutError::Occupied {
@@ -173,6 +176,17 @@ pub fn check_folder(folder: &Path) -> Result<DirectoryDestination, LayoutError> 
         }),
         false => Ok(found),
     }
+}
+
+/// Whether a folder holds something else than the folders of a layout.
+fn holds_others(folder: &Path) -> bool {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut others = entries.filter(|entry| {
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let name = entry.file_name();
+        !(is_folder && (name == "blobs" || name == "sha256"))
+    });
+    others.next().is_some()
 }
 
 /// Writes `image` as a layout in one tar archive; a file there has all of it or is as it was. `manifest.json` beside the

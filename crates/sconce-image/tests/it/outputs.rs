@@ -137,6 +137,16 @@ fn a_layout_is_written_into_its_folder() {
     ] {
         assert!(matches!(tried, Err(layout::LayoutError::Occupied { .. })));
     }
+    // What a build leaves that a signal ended, where a file system keeps a name for a file that is open.
+    let left = folder.path().join("left");
+    fs::create_dir_all(left.join("blobs/sha256")).unwrap();
+    layout::check_folder(&left).unwrap();
+    layout::write_folder(&image, None, &store, &left).unwrap();
+    let foreign = folder.path().join("foreign");
+    fs::create_dir_all(foreign.join("blobs/sha256")).unwrap();
+    fs::write(foreign.join("blobs/sha256/file"), "").unwrap();
+    let tried = layout::check_folder(&foreign);
+    assert!(matches!(tried, Err(layout::LayoutError::Occupied { .. })));
 }
 
 type Shipper<'a> = dyn Fn(&LocalImage) -> Result<(), layout::LayoutError> + 'a;

@@ -23,6 +23,7 @@ use crate::executor::{Execution, Executor, Job, RunEnd, RunEvent};
 use crate::logs::LogWriters;
 use crate::prepare;
 use crate::protocol::SupervisorRequest;
+use crate::sys::pipes;
 use crate::{RunObserver, RunOptions};
 
 /// Time between two looks whether the container has begun.
@@ -179,6 +180,15 @@ impl<'a> DockerExecution<'a> {
             said: "it went away while the run went on".to_owned(),
         };
         let state = self.docker.container_state(&self.name).map_err(gone)?;
+        // The client copies what the command writes, and ends by itself when nobody reads that any more. Then it is
+        // as if the command had got the signal of its own write.
+        if state.running && pipes::is_output_unread() {
+            return Ok(RunEnd {
+                exit: ExitStatus::Signal(libc::SIGPIPE),
+                out_of_memory: None,
+                used: None,
+            });
+        }
         if state.running {
             return Err(RunError::DockerClient);
         }

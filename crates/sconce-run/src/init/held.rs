@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, mount, mount_bind, mount_move, unmount};
@@ -20,6 +19,7 @@ use super::{rootfs, targets};
 use crate::capabilities;
 use crate::plan::{CgroupVisibility, ContainerConfig, DelegatedRuntime, InitConfig};
 use crate::protocol::{InitFailure, errno};
+use crate::sys::pipes;
 
 /// Where cgroup file systems are mounted (file-hierarchy(7)).
 const CGROUPS: &str = "/sys/fs/cgroup";
@@ -197,21 +197,10 @@ pub(super) fn command_end(engine: &DelegatedRuntime, exit: ExitStatus) -> ExitSt
     let streams = [stdin(), stdout(), stderr()];
     // Without a terminal it hands them over (`engine/podman.rs`), and the code is the command's.
     let copies = streams.iter().any(rustix::termios::isatty);
-    match by_podman && copies && [stdout(), stderr()].iter().any(has_no_reader) {
+    match by_podman && copies && pipes::is_output_unread() {
         true => ExitStatus::Code(128 + libc::SIGPIPE as u8),
         false => exit,
     }
-}
-
-/// Whether a stream is a pipe that nobody reads any more.
-fn has_no_reader(stream: &BorrowedFd<'_>) -> bool {
-    let at_once = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    let mut fds = [PollFd::new(stream, PollFlags::OUT)];
-    let is_pipe = fstat(stream).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_fifo());
-    is_pipe && poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().contains(PollFlags::ERR)
 }
 
 /// `msg` of the last line of a log in JSON.

@@ -8,6 +8,7 @@ pub(crate) mod follow;
 pub(crate) mod landlock;
 pub(crate) mod mount;
 pub(crate) mod numa;
+pub(crate) mod pipes;
 pub(crate) mod priority;
 pub(crate) mod seccomp;
 pub(crate) mod signals;
