@@ -131,7 +131,7 @@ pub fn write_folder(
         // One whose writing ended early has no index yet.
         Err(_)
             if folder.read(MARK, VERSION.len() as u64 + 1).is_err()
-                && !folder.is_empty().map_err(io_error("read", folder.path()))? =>
+                && holds_more(folder.path()) =>
         {
             return Err(occupied());
         }
@@ -165,12 +165,8 @@ pub fn write_folder(
 /// [`LayoutError`].
 pub fn check_folder(folder: &Path) -> Result<DirectoryDestination, LayoutError> {
     let found = DirectoryDestination::for_path(folder)?;
-    // A build that a signal ended may have left the folders of a layout, and nothing in them.
-    let has_others = ["", "blobs", "blobs/sha256"]
-        .iter()
-        .any(|of_layout| holds_others(&folder.join(of_layout)));
     let is_layout = [INDEX, MARK].iter().any(|name| folder.join(name).exists());
-    match has_others && !is_layout {
+    match holds_more(folder) && !is_layout {
         true => Err(LayoutError::Occupied {
             path: folder.to_owned(),
         }),
@@ -178,15 +174,17 @@ pub fn check_folder(folder: &Path) -> Result<DirectoryDestination, LayoutError> 
     }
 }
 
-/// Whether a folder holds something else than the folders of a layout.
-fn holds_others(folder: &Path) -> bool {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut others = entries.filter(|entry| {
-        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        let name = entry.file_name();
-        !(is_folder && (name == "blobs" || name == "sha256"))
-    });
-    others.next().is_some()
+/// Whether a folder holds more than the folders of a layout with nothing in them, which a build that a signal ended may
+/// have left.
+fn holds_more(folder: &Path) -> bool {
+    let may_hold = [("", "blobs"), ("blobs", "sha256"), ("blobs/sha256", "")];
+    may_hold.iter().any(|(parent, name)| {
+        let entries = fs::read_dir(folder.join(parent)).into_iter().flatten();
+        let is_other = |entry: fs::DirEntry| {
+            entry.file_name() != *name || !entry.file_type().is_ok_and(|kind| kind.is_dir())
+        };
+        entries.flatten().any(is_other)
+    })
 }
 
 /// Writes `image` as a layout in one tar archive; a file there has all of it or is as it was. `manifest.json` beside the
