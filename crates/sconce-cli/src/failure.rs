@@ -240,6 +240,12 @@ impl CliError {
     }
 }
 
+/// Whether a file is a program by its name, and so no spec.
+fn is_script(path: &std::path::Path) -> bool {
+    let extension = path.extension().and_then(|end| end.to_str());
+    matches!(extension, Some("py" | "sh"))
+}
+
 impl Hint for CliError {
     fn hint(&self) -> Option<String> {
         Some(match self {
@@ -268,6 +274,9 @@ impl Hint for CliError {
             Self::PackedOwnFolder { conflict, .. } => {
                 let elsewhere = conflict.own.relocation_hint();
                 format!("name the project's files and folders alone; or {elsewhere}")
+            }
+            Self::Spec { path, .. } if is_script(path) => {
+                "the command stands after `--`: `sconce run -- python train.py`".to_owned()
             }
             Self::Spec { source, .. } => return source.hint(),
             Self::Lock { source, .. } => return source.hint(),

@@ -54,6 +54,7 @@ use std::process::ExitCode;
 
 use crate::file_action::FileAction;
 use args::CliCommand;
+use clap::error::{ContextKind, ErrorKind};
 use sconce_base::Env;
 use sconce_web::html;
 use worker::WorkerTask;
@@ -173,5 +174,20 @@ fn refused(wrong: &clap::Error) -> ExitCode {
         false => masked,
     };
     output::print_error(text.trim_end());
+    if is_command_without_dashes(wrong) {
+        let hint = style::OutputStyle::for_stderr().hint("hint:");
+        output::print_error(&format!(
+            "{hint} the command stands after `--`: `sconce run -- python train.py`"
+        ));
+    }
     ExitCode::from(wrong.exit_code() as u8)
+}
+
+/// Whether a verb that takes a command after `--` was given words of one before it.
+fn is_command_without_dashes(wrong: &clap::Error) -> bool {
+    let said = |kind| wrong.get(kind).map(ToString::to_string);
+    let takes_command =
+        said(ContextKind::Usage).is_some_and(|usage| usage.contains("-- <COMMAND>"));
+    let word = said(ContextKind::InvalidArg).filter(|word| !word.starts_with('-'));
+    wrong.kind() == ErrorKind::UnknownArgument && takes_command && word.is_some()
 }

@@ -80,6 +80,27 @@ fn lock_check_answers() {
     );
 }
 
+/// What people type who know other programs.
+#[test]
+fn a_command_without_dashes_is_told_of_them() {
+    let home = Home::new("");
+    std::fs::write(home.path().join("project/train.py"), "import torch\n").expect("room");
+    for words in [
+        &["run", "python", "train.py"][..],
+        &["run", ".", "python", "train.py", "--lr", "1"],
+        &["fit", "python", "train.py"],
+        &["run", "train.py"],
+    ] {
+        let (code, _, said) = home.sconce(words);
+        assert!(said.contains("after `--`"), "{words:?}: {said}");
+        assert!(code == 2 || code == 3, "{words:?}: {code}");
+    }
+    for words in [&["run", "--no-such-flag"][..], &["lock", ".", "python"]] {
+        let (_, _, said) = home.sconce(words);
+        assert!(!said.contains("after `--`"), "{words:?}: {said}");
+    }
+}
+
 #[test]
 fn a_folder_without_a_spec_is_named() {
     let home = Home::new("");
