@@ -193,6 +193,7 @@ impl VerbFiles<'_> {
         }
         if let Some(folder) = self.folder {
             own_places::refuse_in_own_folders(folder)?;
+            own_places::refuse_project_names(folder)?;
         }
         if taken == 1 {
             let moved = rustix::stdio::dup2_stdout(rustix::stdio::stderr());

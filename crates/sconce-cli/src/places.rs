@@ -81,8 +81,12 @@ impl SconceDirs {
     /// The same where the configuration may be broken, which counts as none then: for what needs no more of it than
     /// where the folders are.
     pub(crate) fn find_despite_config(store: Option<&Path>, env: &Env) -> Result<Self> {
-        let config = Config::read(&config_folder(env)?.join("config.toml"));
-        Self::with_config(store, env, config.unwrap_or_default())
+        let path = config_folder(env)?.join("config.toml");
+        let config = Config::read(&path).unwrap_or_else(|_| Config {
+            store: read_store(&path),
+            ..Config::default()
+        });
+        Self::with_config(store, env, config)
     }
 
     fn with_config(store: Option<&Path>, env: &Env, config: Config) -> Result<Self> {
@@ -137,6 +141,17 @@ impl Config {
             .into()),
         }
     }
+}
+
+/// The store of a configuration of which nothing else may be right.
+fn read_store(path: &Path) -> Option<PathBuf> {
+    #[derive(Deserialize)]
+    struct StoreKey {
+        store: PathBuf,
+    }
+    let text = crate::input::read_text(path).ok()?;
+    let key: StoreKey = toml::from_str(&text).ok()?;
+    Some(key.store)
 }
 
 /// A folder of the XDG base directory specification: `variable`, or `fallback` in the home.

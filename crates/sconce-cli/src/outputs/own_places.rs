@@ -5,15 +5,19 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use sconce_base::Env;
+use sconce_base::input::read_regular;
 use sconce_base::output::{DirectoryDestination, NewFile, OutputDestination};
-use sconce_schema::lock::{Lock, LockError};
+use sconce_schema::Bytes;
 use sconce_schema::spec::{FILE_NAME, Spec};
+use serde::Deserialize;
 
 use super::OutputsError;
 use crate::failure::Result;
-use crate::input;
 use crate::own_folders::{self, OwnFolderConflict, OwnFolderRelation, ProtectedDirectory};
 use crate::places::SconceDirs;
+
+/// A larger file is no spec and no lock.
+const MAX_PROJECT_FILE: Bytes = Bytes(16 << 20);
 
 /// The store that was named and the variables by which the folders are found. It is one for a process, so that no
 /// verb can leave it out.
@@ -85,6 +89,21 @@ pub(crate) fn refuse_project_files(output: &OutputDestination) -> Result<()> {
     }
 }
 
+/// The same for a folder that is made.
+///
+/// # Errors
+/// [`OutputsError::IsProjectFile`].
+pub(crate) fn refuse_project_names(folder: &DirectoryDestination) -> Result<()> {
+    let path = folder.real_path();
+    match has_project_name(path) {
+        true => Err(OutputsError::IsProjectFile {
+            path: path.to_owned(),
+        }
+        .into()),
+        false => Ok(()),
+    }
+}
+
 /// Where an output lies that is named by a path.
 fn real_path(output: &OutputDestination) -> Option<PathBuf> {
     match output.descriptor_number() {
@@ -93,11 +112,31 @@ fn real_path(output: &OutputDestination) -> Option<PathBuf> {
     }
 }
 
+/// In one of the folders of the caller's, whichever store was named, or in any store.
 fn find_conflict(real: &Path) -> Option<OwnFolderConflict> {
     let (store, env) = NAMED.get()?;
+    let usual = store.is_some().then_some(None);
+    let stores = [Some(store.as_deref()), usual];
     // Without a home there are none.
-    let places = SconceDirs::find_despite_config(store.as_deref(), env).ok()?;
-    own_folders::find_conflict(real, &places)
+    let places = stores
+        .into_iter()
+        .flatten()
+        .filter_map(|store| SconceDirs::find_despite_config(store, env).ok());
+    let own = places.filter_map(|places| own_folders::find_conflict(real, &places));
+    own.min_by_key(|conflict| conflict.relation as u8)
+        .or_else(|| find_store_above(real))
+}
+
+/// A store of whomever, which is known by what lies in it.
+fn find_store_above(real: &Path) -> Option<OwnFolderConflict> {
+    let is_store =
+        |folder: &&Path| folder.join("version").is_file() && folder.join("items").is_dir();
+    let folder = real.ancestors().skip(1).find(is_store)?;
+    Some(OwnFolderConflict {
+        own: ProtectedDirectory::Store,
+        folder: folder.to_owned(),
+        relation: OwnFolderRelation::Inside,
+    })
 }
 
 fn in_own_folder(path: &Path, conflict: OwnFolderConflict) -> crate::failure::Failure {
@@ -112,18 +151,29 @@ fn has_project_name(path: &Path) -> bool {
     path.ends_with(FILE_NAME) || path.ends_with(Path::new(FILE_NAME).with_extension("lock"))
 }
 
-/// Whether a spec or a lock is there under a name of its own.
+/// Whether a spec or a lock is there, whatever it is called and however one gets to it.
 fn is_spec_or_lock(path: &Path) -> bool {
-    let text = || input::read_text(path).ok();
-    let extension = path.extension().and_then(|end| end.to_str());
-    match extension {
-        Some("toml") => text().is_some_and(|text| {
-            // An empty one has nothing to lose.
-            !text.trim().is_empty() && Spec::parse(&text).is_ok()
-        }),
-        Some("lock") => {
-            text().is_some_and(|text| !matches!(Lock::parse(&text), Err(LockError::Malformed(_))))
-        }
-        _ => false,
+    let bytes = read_regular(path, MAX_PROJECT_FILE).ok();
+    let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+    text.is_some_and(|text| is_spec(&text) || is_lock(&text))
+}
+
+/// One that says nothing has nothing to lose.
+fn is_spec(text: &str) -> bool {
+    Spec::parse(text).is_ok_and(|spec| spec != Spec::default())
+}
+
+/// By what Sconce's locks have of whatever format, and other tools' have not.
+fn is_lock(text: &str) -> bool {
+    #[derive(Deserialize)]
+    #[expect(
+        dead_code,
+        reason = "what is there is looked for, and not what it says"
+    )]
+    struct LockKeys {
+        version: u32,
+        inputs: String,
+        versions: toml::Table,
     }
+    toml::from_str::<LockKeys>(text).is_ok()
 }

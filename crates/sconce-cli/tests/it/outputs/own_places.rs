@@ -176,6 +176,41 @@ fn nothing_in_sconces_own_folders_is_an_output_by_a_mount() {
     }
 }
 
+/// Of a newer format.
+const LOCK: &str = "version = 99\ninputs = \"9f86d0\"\n[versions]\npython = \"3.20\"\n[new]\n";
+
+/// The store in force is not the only one.
+#[test]
+fn no_output_takes_the_place_of_what_any_store_holds() {
+    let home = home();
+    // It needs no configuration, and so none that can be read.
+    let write = |store: &[&str], path: &str| {
+        let words = ["doctor", "-q", "--facts", path];
+        let words = store.iter().chain(&words).map(|word| (*word).to_owned());
+        home.sconce(&words.collect::<Vec<_>>())
+    };
+    for folder in ["second/items", "st2/items"] {
+        fs::create_dir_all(home.path(folder)).unwrap();
+    }
+    fs::write(home.path("second/version"), "1\n").unwrap();
+    let config = home.path(".config/sconce/config.toml");
+    fs::create_dir_all(config.parent().unwrap()).unwrap();
+    for (config_text, store, path) in [
+        ("", &["--store", "other"][..], ".local/share/sconce/version"),
+        ("", &[], "second/version"),
+        ("", &[], "second/items/new"),
+        ("store = \"st2\"\nno-such-key = 1\n", &[], "st2/version"),
+    ] {
+        let text = config_text.replace("st2", home.path("st2").to_str().unwrap());
+        fs::write(&config, text).unwrap();
+        let before = fs::read(home.path(path)).ok();
+        let done = write(store, path);
+        assert_eq!(done.code, 2, "{path}: {done:?}");
+        assert!(done.err.contains("the store"), "{path}: {done:?}");
+        assert_eq!(fs::read(home.path(path)).ok(), before, "{path}");
+    }
+}
+
 #[test]
 fn no_output_takes_the_place_of_a_projects_spec_or_lock() {
     let home = home();
@@ -183,10 +218,17 @@ fn no_output_takes_the_place_of_a_projects_spec_or_lock() {
     fs::create_dir(home.path("bare")).unwrap();
     for (name, text) in [
         ("other/sconce.toml", "[python]\npackages = [\"torch\"]\n"),
-        ("other/sconce.lock", "version = 99\n"),
-        ("other/train.toml", "[python]\npackages = [\"torch\"]\n"),
-        ("other/train.lock", "version = 99\n"),
+        ("other/sconce.lock", LOCK),
+        ("other/noext", "[run]\ncommand = [\"true\"]\n"),
         // Of nobody who counts.
+        (
+            "other/Cargo.lock",
+            "version = 4\n\n[[package]]\nname = \"serde\"\n",
+        ),
+        ("other/pixi.lock", "version: 6\nenvironments: {}\n"),
+        ("other/comment.toml", "# nothing\n"),
+        ("other/train.toml", "[python]\npackages = [\"torch\"]\n"),
+        ("other/train.lock", LOCK),
         ("other/uv.lock", "[[package]]\nname = \"torch\"\n"),
         ("other/tool.toml", "[tool.other]\n"),
     ] {
@@ -204,6 +246,7 @@ fn no_output_takes_the_place_of_a_projects_spec_or_lock() {
             "other/sconce.lock",
             "other/train.toml",
             "other/train.lock",
+            "other/noext",
             "link",
             "bare/sconce.lock",
             "bare/sconce.toml",
@@ -218,7 +261,14 @@ fn no_output_takes_the_place_of_a_projects_spec_or_lock() {
             assert_eq!(fs::read(home.path(path)).ok(), before, "{what}");
         }
     }
-    for path in ["other/uv.lock", "other/tool.toml", "other/facts.json"] {
+    for path in [
+        "other/uv.lock",
+        "other/Cargo.lock",
+        "other/pixi.lock",
+        "other/comment.toml",
+        "other/tool.toml",
+        "other/facts.json",
+    ] {
         let words = ["export", "-q", "last", "--to", "json", path];
         let done = home.sconce(&words.map(str::to_owned));
         assert_eq!(done.code, 0, "{path}: {done:?}");
