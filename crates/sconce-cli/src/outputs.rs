@@ -46,6 +46,8 @@ pub(crate) enum OutputsError {
     },
     #[error("{} is where a project has its spec or its lock", path.display())]
     IsProjectFile { path: PathBuf },
+    #[error("{} is a private key", path.display())]
+    IsPrivateKey { path: PathBuf },
     #[error("{} leads out of the project's folder", path.display())]
     OutOfProject { path: PathBuf },
     #[error("{} is no name that two files can be called by", path.display())]
@@ -79,6 +81,9 @@ impl Hint for OutputsError {
             Self::IsProjectFile { .. } => {
                 "name another file: `sconce init` and `sconce lock` write these".to_owned()
             }
+            Self::IsPrivateKey { .. } => {
+                "name another file; nothing replaces a key, and nobody else has it".to_owned()
+            }
             Self::OutOfProject { .. } => {
                 "a run may have made this link; look where it leads, remove it, and do it once more"
                     .to_owned()
@@ -97,6 +102,7 @@ impl Hint for OutputsError {
             | Self::NoStem { .. }
             | Self::InOwnFolder { .. }
             | Self::IsProjectFile { .. }
+            | Self::IsPrivateKey { .. }
             | Self::IsInput { .. } => exit::USAGE,
         }
     }

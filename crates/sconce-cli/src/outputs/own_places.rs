@@ -70,17 +70,23 @@ pub(crate) fn refuse_new_file(file: &NewFile, except: Option<ProtectedDirectory>
     }
 }
 
-/// Refuses an output where a project has its spec or its lock, any project. Those of a usual name are not written
+/// Refuses an output where somebody has a private key, or a project its spec or its lock, any project. Those of a usual name are not written
 /// where they are not there either: the next `run` would read it.
 ///
 /// # Errors
-/// [`OutputsError::IsProjectFile`].
+/// [`OutputsError::IsPrivateKey`], [`OutputsError::IsProjectFile`].
 pub(crate) fn refuse_project_files(output: &OutputDestination) -> Result<()> {
     let Some(real) = real_path(output) else {
         return Ok(());
     };
+    let text = read_text_file(&real);
+    if text.as_deref().is_some_and(is_private_key) {
+        let path = output.path().to_owned();
+        return Err(OutputsError::IsPrivateKey { path }.into());
+    }
+    let is_spec_or_lock = text.is_some_and(|text| is_spec(&text) || is_lock(&text));
     // A spec's or a lock's name may be a link to what has another.
-    match has_project_name(output.path()) || has_project_name(&real) || is_spec_or_lock(&real) {
+    match has_project_name(output.path()) || has_project_name(&real) || is_spec_or_lock {
         true => Err(OutputsError::IsProjectFile {
             path: output.path().to_owned(),
         }
@@ -151,11 +157,16 @@ fn has_project_name(path: &Path) -> bool {
     path.ends_with(FILE_NAME) || path.ends_with(Path::new(FILE_NAME).with_extension("lock"))
 }
 
-/// Whether a spec or a lock is there, whatever it is called and however one gets to it.
-fn is_spec_or_lock(path: &Path) -> bool {
-    let bytes = read_regular(path, MAX_PROJECT_FILE).ok();
-    let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
-    text.is_some_and(|text| is_spec(&text) || is_lock(&text))
+/// What a file says that is to be replaced, whatever it is called and however one gets to it.
+fn read_text_file(path: &Path) -> Option<String> {
+    let bytes = read_regular(path, MAX_PROJECT_FILE).ok()?;
+    String::from_utf8(bytes).ok()
+}
+
+/// By the label of its encapsulation (RFC 7468, sections 10 and 11; OpenSSH and cosign have labels of their own).
+fn is_private_key(text: &str) -> bool {
+    let label = text.lines().next().unwrap_or_default();
+    label.starts_with("-----BEGIN ") && label.trim_end().ends_with("PRIVATE KEY-----")
 }
 
 /// One that says nothing has nothing to lose.

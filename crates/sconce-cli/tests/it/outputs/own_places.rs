@@ -273,6 +273,15 @@ fn no_output_takes_the_place_of_a_projects_spec_or_lock() {
         let done = home.sconce(&words.map(str::to_owned));
         assert_eq!(done.code, 0, "{path}: {done:?}");
     }
+    fs::write(
+        home.path("id"),
+        "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n",
+    )
+    .unwrap();
+    let words = ["export", "-q", "last", "--to", "json", "id"];
+    let done = home.sconce(&words.map(str::to_owned));
+    assert_eq!(done.code, 2, "{done:?}");
+    assert!(done.err.contains("private key"), "{done:?}");
     // Whoever opened a descriptor chose the file.
     let done = home.shell(r#""$sconce" export last --to json - >>.local/state/sconce/log"#);
     assert_eq!(done.code, 0, "{done:?}");
