@@ -101,6 +101,7 @@ pub(crate) fn export(args: &ExportArgs, global: &GlobalArgs) -> Result<u8> {
             // It may be a link.
             outputs::refuse_inputs(&output, &inputs)?;
             outputs::own_places::refuse_own_folders(&output)?;
+            outputs::own_places::refuse_project_files(&output)?;
             (output, Some(folder))
         }
     };

@@ -133,15 +133,22 @@ fn find_conflict(real: &Path) -> Option<OwnFolderConflict> {
         .or_else(|| find_store_above(real))
 }
 
-/// A store of whomever, which is known by what lies in it.
+/// A store of whomever, which is known by what lies in it: the number of its format, its items and their locks.
 fn find_store_above(real: &Path) -> Option<OwnFolderConflict> {
-    let is_store =
-        |folder: &&Path| folder.join("version").is_file() && folder.join("items").is_dir();
-    let folder = real.ancestors().skip(1).find(is_store)?;
+    let folder = real.ancestors().find(|folder| {
+        let has_folders = ["items", "locks"]
+            .iter()
+            .all(|name| folder.join(name).is_dir());
+        let version = || read_text_file(&folder.join("version"));
+        has_folders && version().is_some_and(|text| text.trim().parse::<u32>().is_ok())
+    })?;
     Some(OwnFolderConflict {
         own: ProtectedDirectory::Store,
         folder: folder.to_owned(),
-        relation: OwnFolderRelation::Inside,
+        relation: match folder == real {
+            true => OwnFolderRelation::Same,
+            false => OwnFolderRelation::Inside,
+        },
     })
 }
 
@@ -163,15 +170,17 @@ fn read_text_file(path: &Path) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// By the label of its encapsulation (RFC 7468, sections 10 and 11; OpenSSH and cosign have labels of their own).
+/// By the label of its encapsulation (RFC 7468, sections 10 and 11; OpenSSH, cosign and PGP
+/// have labels of their own).
 fn is_private_key(text: &str) -> bool {
     let label = text.lines().next().unwrap_or_default();
-    label.starts_with("-----BEGIN ") && label.trim_end().ends_with("PRIVATE KEY-----")
+    label.starts_with("-----BEGIN ") && label.contains("PRIVATE KEY")
 }
 
-/// One that says nothing has nothing to lose.
+/// Whatever else is TOML has other tables; one without any has nothing to lose.
 fn is_spec(text: &str) -> bool {
-    Spec::parse(text).is_ok_and(|spec| spec != Spec::default())
+    let tables = toml::from_str::<toml::Table>(text).unwrap_or_default();
+    tables.values().any(toml::Value::is_table) && Spec::parse(text).is_ok()
 }
 
 /// By what Sconce's locks have of whatever format, and other tools' have not.

@@ -189,9 +189,18 @@ fn no_output_takes_the_place_of_what_any_store_holds() {
         let words = store.iter().chain(&words).map(|word| (*word).to_owned());
         home.sconce(&words.collect::<Vec<_>>())
     };
-    for folder in ["second/items", "st2/items"] {
+    for folder in [
+        "second/items",
+        "second/locks",
+        "st2/items",
+        "no-store/items",
+    ] {
         fs::create_dir_all(home.path(folder)).unwrap();
     }
+    fs::write(home.path("no-store/version"), "1.2.3\n").unwrap();
+    // It ends with 1 where there is no GPU.
+    let done = write(&[], "no-store/facts.json");
+    assert!(home.path("no-store/facts.json").exists(), "{done:?}");
     fs::write(home.path("second/version"), "1\n").unwrap();
     let config = home.path(".config/sconce/config.toml");
     fs::create_dir_all(config.parent().unwrap()).unwrap();
@@ -227,6 +236,7 @@ fn no_output_takes_the_place_of_a_projects_spec_or_lock() {
         ),
         ("other/pixi.lock", "version: 6\nenvironments: {}\n"),
         ("other/comment.toml", "# nothing\n"),
+        ("other/name.toml", "name = \"x\"\n"),
         ("other/train.toml", "[python]\npackages = [\"torch\"]\n"),
         ("other/train.lock", LOCK),
         ("other/uv.lock", "[[package]]\nname = \"torch\"\n"),
@@ -266,6 +276,7 @@ fn no_output_takes_the_place_of_a_projects_spec_or_lock() {
         "other/Cargo.lock",
         "other/pixi.lock",
         "other/comment.toml",
+        "other/name.toml",
         "other/tool.toml",
         "other/facts.json",
     ] {
