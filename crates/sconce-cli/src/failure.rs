@@ -240,6 +240,10 @@ impl CliError {
     }
 }
 
+/// The hint for who names a command where a spec is read.
+pub(crate) const AFTER_DASHES: &str =
+    "the command stands after `--`, as in `sconce run -- python train.py`";
+
 /// Whether a file is a program by its name, and so no spec.
 fn is_script(path: &std::path::Path) -> bool {
     let extension = path.extension().and_then(|end| end.to_str());
@@ -275,9 +279,7 @@ impl Hint for CliError {
                 let elsewhere = conflict.own.relocation_hint();
                 format!("name the project's files and folders alone; or {elsewhere}")
             }
-            Self::Spec { path, .. } if is_script(path) => {
-                "the command stands after `--`: `sconce run -- python train.py`".to_owned()
-            }
+            Self::Spec { path, .. } if is_script(path) => AFTER_DASHES.to_owned(),
             Self::Spec { source, .. } => return source.hint(),
             Self::Lock { source, .. } => return source.hint(),
             Self::Policy { source, .. } => return source.hint(),

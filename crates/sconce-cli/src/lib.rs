@@ -176,9 +176,7 @@ fn refused(wrong: &clap::Error) -> ExitCode {
     output::print_error(text.trim_end());
     if is_command_without_dashes(wrong) {
         let hint = style::OutputStyle::for_stderr().hint("hint:");
-        output::print_error(&format!(
-            "{hint} the command stands after `--`: `sconce run -- python train.py`"
-        ));
+        output::print_error(&format!("{hint} {}", failure::AFTER_DASHES));
     }
     ExitCode::from(wrong.exit_code() as u8)
 }

@@ -1,4 +1,5 @@
-//! What a run may not write, and no output replaces: the folders that it and other runs are made of, and that say what they did.
+//! What a run may not write, and no output replaces: the folders that it and other runs are made of, and that say
+//! what they did.
 
 mod mounts;
 mod ways;

@@ -1,5 +1,5 @@
-//! What no output takes the place of, whoever wrote it: what lies in Sconce's own folders, and the specs and locks of
-//! projects. A descriptor is written to wherever it leads: whoever opened it chose the file.
+//! What no output takes the place of, whoever wrote it: what lies in Sconce's own folders, the specs and locks of
+//! projects, and private keys. A descriptor is written to wherever it leads: whoever opened it chose the file.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -70,8 +70,8 @@ pub(crate) fn refuse_new_file(file: &NewFile, except: Option<ProtectedDirectory>
     }
 }
 
-/// Refuses an output where somebody has a private key, or a project its spec or its lock, any project. Those of a usual name are not written
-/// where they are not there either: the next `run` would read it.
+/// Refuses an output where somebody has a private key, or a project its spec or its lock, any project. Those of a
+/// usual name are not written where they are not there either: the next `run` would read it.
 ///
 /// # Errors
 /// [`OutputsError::IsPrivateKey`], [`OutputsError::IsProjectFile`].
