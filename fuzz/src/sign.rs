@@ -6,7 +6,7 @@ use sconce_image::diff::diff_packages;
 use sconce_image::sbom;
 use sconce_oci::{Digest, to_json};
 use sconce_registry::sign::{
-    Claim, KeyFile, MOST_MEMORY, PublicKey, Signature, SigningKey, attach_signature,
+    Claim, KeyFile, MAX_MEMORY_BYTES, PublicKey, Signature, SigningKey, attach_signature,
     parse_signatures, sign_claim, verify_any_signature,
 };
 use sconce_schema::{Hint as _, Lock};
@@ -33,7 +33,7 @@ pub(crate) fn key(data: &[u8]) {
     }
     match KeyFile::parse(data) {
         Ok(file) => {
-            assert!(file.memory_bytes() <= MOST_MEMORY);
+            assert!(file.memory_bytes() <= MAX_MEMORY_BYTES);
             // What cosign writes takes too long to be tried thousands of times.
             if file.memory_bytes() <= 1 << 18 {
                 assert!(
@@ -81,7 +81,7 @@ pub(crate) fn signatures(data: &[u8]) {
     };
     if let Ok(made) = attach_signature(&image, Some(manifest), &added) {
         let after = parse_signatures(&made.manifest).expect("our own manifest reads");
-        let fits = payload.len() <= sconce_registry::sign::LARGEST_PAYLOAD;
+        let fits = payload.len() <= sconce_registry::sign::MAX_PAYLOAD_BYTES;
         assert_eq!(after.len(), found.len() + usize::from(fits));
     }
     let each = found.iter().map(|one| (one, payload));

@@ -25,11 +25,11 @@ pub fn fixed_time() -> std::time::SystemTime {
 }
 
 /// Memory that one writer takes, and the size from which a file is large.
-const BUFFER: usize = 1 << 20;
+const BUFFER_BYTES: usize = 1 << 20;
 /// What [`DirectReader::read_chunk_at`] gives at most, in bytes.
-pub const PIECE: u64 = BUFFER as u64;
+pub const CHUNK_BYTES: u64 = BUFFER_BYTES as u64;
 /// Large enough for every disk's block.
-const ALIGN: usize = 4096;
+const ALIGN_BYTES: usize = 4096;
 
 /// Writes one file after the other.
 #[derive(Debug)]
@@ -56,13 +56,13 @@ impl Default for DirectWriter {
     }
 }
 
-/// Memory of [`BUFFER`] bytes that is aligned for the disk, from the offset on that is told.
+/// Memory of [`BUFFER_BYTES`] bytes that is aligned for the disk, from the offset on that is told.
 fn aligned() -> (Vec<u8>, usize) {
-    let memory = vec![0; BUFFER + ALIGN];
-    let base = memory.as_ptr().align_offset(ALIGN);
+    let memory = vec![0; BUFFER_BYTES + ALIGN_BYTES];
+    let base = memory.as_ptr().align_offset(ALIGN_BYTES);
     // An offset that cannot be computed leaves the buffer unaligned; the first direct read or
     // write is then refused and all others are buffered.
-    let base = if base <= ALIGN { base } else { 0 };
+    let base = if base <= ALIGN_BYTES { base } else { 0 };
     (memory, base)
 }
 
@@ -103,7 +103,7 @@ impl DirectReader {
         size: u64,
         mut each: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> io::Result<Result<(), E>> {
-        let wanted = self.direct && size >= BUFFER as u64;
+        let wanted = self.direct && size >= BUFFER_BYTES as u64;
         let mut file = match open(path, direct(wanted)) {
             Err(e) if wanted && refused(&e) => {
                 self.direct = false;
@@ -112,7 +112,7 @@ impl DirectReader {
             other => other,
         }?;
         loop {
-            match file.read(&mut self.memory[self.base..self.base + BUFFER]) {
+            match file.read(&mut self.memory[self.base..self.base + BUFFER_BYTES]) {
                 Ok(0) => return Ok(Ok(())),
                 Ok(n) => {
                     if let Err(error) = each(&self.memory[self.base..self.base + n]) {
@@ -133,8 +133,8 @@ impl DirectReader {
 }
 
 impl DirectReader {
-    /// The `bytes` of the file from `offset` on, at most [`PIECE`] of them, if the file still has
-    /// `size` bytes. Of a large file, offsets that are multiples of [`PIECE`] are read past the
+    /// The `bytes` of the file from `offset` on, at most [`CHUNK_BYTES`] of them, if the file still has
+    /// `size` bytes. Of a large file, offsets that are multiples of [`CHUNK_BYTES`] are read past the
     /// page cache.
     ///
     /// # Errors
@@ -146,8 +146,8 @@ impl DirectReader {
         offset: u64,
         bytes: usize,
     ) -> io::Result<Option<&[u8]>> {
-        let bytes = bytes.min(BUFFER);
-        let mut wanted = self.direct && size >= BUFFER as u64 && offset.is_multiple_of(PIECE);
+        let bytes = bytes.min(BUFFER_BYTES);
+        let mut wanted = self.direct && size >= BUFFER_BYTES as u64 && offset.is_multiple_of(CHUNK_BYTES);
         let file = match open(path, direct(wanted)) {
             Err(e) if wanted && refused(&e) => {
                 (self.direct, wanted) = (false, false);
@@ -162,7 +162,7 @@ impl DirectReader {
         while read < bytes {
             // The disk gives whole blocks only; what lies behind the piece is not looked at.
             let end = if wanted {
-                bytes.next_multiple_of(ALIGN)
+                bytes.next_multiple_of(ALIGN_BYTES)
             } else {
                 bytes
             };
@@ -251,9 +251,9 @@ impl DirectWriter {
 
     /// Sees to it that [`DirectWriter::unfilled_buffer`] is not empty.
     pub fn make_room(&mut self) -> io::Result<()> {
-        if self.filled == BUFFER {
-            self.put(BUFFER)?;
-            self.flushed += BUFFER as u64;
+        if self.filled == BUFFER_BYTES {
+            self.put(BUFFER_BYTES)?;
+            self.flushed += BUFFER_BYTES as u64;
             self.filled = 0;
         }
         Ok(())
@@ -261,7 +261,7 @@ impl DirectWriter {
 
     /// Room for the next bytes.
     pub fn unfilled_buffer(&mut self) -> &mut [u8] {
-        &mut self.memory[self.base + self.filled..self.base + BUFFER]
+        &mut self.memory[self.base + self.filled..self.base + BUFFER_BYTES]
     }
 
     /// The first `n` bytes of the room are filled.
@@ -276,7 +276,7 @@ impl DirectWriter {
 
     /// What the buffer holds, if it is full.
     pub fn full_buffer(&self) -> Option<&[u8]> {
-        (self.filled == BUFFER).then(|| &self.memory[self.base..self.base + BUFFER])
+        (self.filled == BUFFER_BYTES).then(|| &self.memory[self.base..self.base + BUFFER_BYTES])
     }
 
     /// Completes the file and gives its size in bytes.
@@ -296,7 +296,7 @@ impl DirectWriter {
             return Ok(size);
         }
         if self.filled > 0 {
-            let padded = self.filled.next_multiple_of(ALIGN);
+            let padded = self.filled.next_multiple_of(ALIGN_BYTES);
             self.memory[self.base + self.filled..self.base + padded].fill(0);
             self.put(padded)?;
         }
@@ -310,7 +310,7 @@ impl DirectWriter {
         Ok(size)
     }
 
-    /// Writes the first `n` bytes of the buffer; `n` is a multiple of [`ALIGN`].
+    /// Writes the first `n` bytes of the buffer; `n` is a multiple of [`ALIGN_BYTES`].
     fn put(&mut self, n: usize) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
@@ -397,7 +397,7 @@ mod tests {
     fn a_piece_is_what_the_file_has_there() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
-        let whole = PIECE as usize;
+        let whole = CHUNK_BYTES as usize;
         let bytes: Vec<u8> = (0..2 * whole + 12_345).map(|n| (n % 251) as u8).collect();
         std::fs::write(&path, &bytes).unwrap();
         let size = bytes.len() as u64;
@@ -419,7 +419,7 @@ mod tests {
             );
         }
         // Past the end, and of another size than was said.
-        let past = reader.read_chunk_at(&path, size, 2 * PIECE, whole).unwrap();
+        let past = reader.read_chunk_at(&path, size, 2 * CHUNK_BYTES, whole).unwrap();
         assert!(past.is_none());
         for other in [size - 1, size + 1] {
             assert!(reader.read_chunk_at(&path, other, 0, 10).unwrap().is_none());

@@ -16,8 +16,8 @@ use sconce_schema::training::{GpuOutOfMemory, RatedThroughput};
 use crate::private::RunTempDir;
 
 /// PyTorch's snapshots in one record, and how large each may be, bytes.
-const SNAPSHOTS: usize = 4;
-const LARGEST: u64 = 64 << 20;
+const MAX_SNAPSHOTS: usize = 4;
+const MAX_SNAPSHOT_BYTES: u64 = 64 << 20;
 
 /// Whether and how a run is accounted from inside.
 #[derive(Debug, Clone, Default, Args)]
@@ -124,8 +124,8 @@ impl AccountingReader {
     }
 
     fn keep(&mut self, oom: &mut GpuOutOfMemory, snapshot: File, record: &Path) {
-        if self.kept >= SNAPSHOTS {
-            oom.no_snapshot = Some(format!("the record has {SNAPSHOTS} already"));
+        if self.kept >= MAX_SNAPSHOTS {
+            oom.no_snapshot = Some(format!("the record has {MAX_SNAPSHOTS} already"));
             return;
         }
         self.kept += 1;
@@ -133,7 +133,7 @@ impl AccountingReader {
         match copied(snapshot, &record.join(&name)) {
             Ok(true) => oom.snapshot = Some(name),
             Ok(false) => {
-                oom.no_snapshot = Some(format!("it has more than {} MiB", LARGEST >> 20));
+                oom.no_snapshot = Some(format!("it has more than {} MiB", MAX_SNAPSHOT_BYTES >> 20));
             }
             Err(error) => oom.no_snapshot = Some(error.to_string()),
         }
@@ -159,7 +159,7 @@ fn peak(gpus: &[GpuSummary], uuid: &str) -> Option<RatedThroughput> {
 fn copied(from: File, to: &Path) -> io::Result<bool> {
     let mut options = File::options();
     let mut made = options.write(true).create_new(true).mode(0o600).open(to)?;
-    let whole = io::copy(&mut from.take(LARGEST + 1), &mut made).map(|bytes| bytes <= LARGEST);
+    let whole = io::copy(&mut from.take(MAX_SNAPSHOT_BYTES + 1), &mut made).map(|bytes| bytes <= MAX_SNAPSHOT_BYTES);
     // Of one that is not whole nothing stays, on a full disk least of all.
     if !matches!(whole, Ok(true)) {
         fs::remove_file(to)?;
@@ -233,7 +233,7 @@ mod tests {
             account.keep(&mut oom, File::open(&source).unwrap(), folder.path());
             (oom.snapshot, oom.no_snapshot)
         };
-        let (snapshot, why) = keep(LARGEST + 1);
+        let (snapshot, why) = keep(MAX_SNAPSHOT_BYTES + 1);
         assert_eq!(snapshot, None);
         assert_eq!(why.unwrap(), "it has more than 64 MiB");
         assert!(!folder.path().join("oom-1.pickle").exists());

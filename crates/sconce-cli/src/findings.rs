@@ -9,9 +9,9 @@ use sconce_schema::finding::{Certainty, Evidence, Fix, FixAction, Severity};
 use crate::page::TextLayout;
 
 /// Longer texts are cut: they hold bytes of libraries and logs.
-const WIDEST: usize = 400;
+const MAX_TEXT_CHARS: usize = 400;
 /// Evidence that is shown of one finding; the rest is counted.
-const MOST_EVIDENCE: usize = 4;
+const MAX_LISTED_EVIDENCE: usize = 4;
 
 /// Where the sentence of a finding begins, and where what is said of it begins.
 const SENTENCE: usize = 7;
@@ -43,10 +43,10 @@ fn block(finding: &Finding, page: &TextLayout) -> String {
     let mut line = |name: &str, said: &str| {
         let _ = writeln!(text, "         {}  {said}", style.dim(&format!("{name:5}")));
     };
-    for evidence in finding.evidence.iter().take(MOST_EVIDENCE) {
+    for evidence in finding.evidence.iter().take(MAX_LISTED_EVIDENCE) {
         line("seen", &page.wrap_text(&seen(evidence), DETAIL, DETAIL));
     }
-    let left = finding.evidence.len().saturating_sub(MOST_EVIDENCE);
+    let left = finding.evidence.len().saturating_sub(MAX_LISTED_EVIDENCE);
     if left > 0 {
         line("", &format!("and {left} more: --json shows them"));
     }
@@ -157,7 +157,7 @@ pub(crate) fn format_severity_counts(findings: &[Finding]) -> String {
 }
 
 fn shown(text: &str) -> String {
-    to_printable(text, WIDEST)
+    to_printable(text, MAX_TEXT_CHARS)
 }
 
 #[cfg(test)]

@@ -19,9 +19,9 @@ use crate::output;
 use crate::worker::{self, DriverLibrary, WorkerTask};
 
 /// What NVIDIA's libraries may take. A card that sleeps answers within seconds, a broken one never.
-const DRIVER_LIMIT: Duration = Duration::from_secs(20);
+const DRIVER_TIMEOUT: Duration = Duration::from_secs(20);
 /// A fleet's facts. One machine's are some ten KiB.
-const MOST_FACTS_BYTES: u64 = 64 << 20;
+const MAX_FACTS_BYTES: u64 = 64 << 20;
 
 /// Machines other than this one.
 #[derive(Debug, Default, Args)]
@@ -81,7 +81,7 @@ pub(crate) fn read_local_facts(store: Option<&Path>, env: &Env) -> HostFacts {
         input: WorkerTask::QueryDriver(library)
             .to_line()
             .unwrap_or_default(),
-        limit: DRIVER_LIMIT,
+        limit: DRIVER_TIMEOUT,
     };
     let ask = FactsOptions {
         // What is no text changes nothing here.
@@ -102,15 +102,15 @@ fn saved(path: &Path) -> Result<Vec<HostFacts>> {
     let mut text = Vec::new();
     let source = input::open_stream(path, output::tell_fifo_wait).map_err(&file)?;
     source
-        .take(MOST_FACTS_BYTES + 1)
+        .take(MAX_FACTS_BYTES + 1)
         .read_to_end(&mut text)
         .map_err(&file)?;
     let wrong = |source| CliError::Facts {
         path: path.to_owned(),
         source,
     };
-    if text.len() as u64 > MOST_FACTS_BYTES {
-        let limit = Bytes(MOST_FACTS_BYTES);
+    if text.len() as u64 > MAX_FACTS_BYTES {
+        let limit = Bytes(MAX_FACTS_BYTES);
         return Err(wrong(serde_json::Error::custom(format!(
             "it is larger than {limit}"
         )))

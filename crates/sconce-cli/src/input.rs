@@ -11,14 +11,14 @@ pub(crate) type WaitMessage = fn(&Path);
 
 /// More than any spec, lock, list of packages, key or configuration has: a lock of a thousand wheels
 /// has less than 1 MiB.
-const MOST: Bytes = Bytes::from_mib(64);
+const MAX_INPUT_SIZE: Bytes = Bytes::from_mib(64);
 
 /// The bytes of a regular file.
 ///
 /// # Errors
-/// It cannot be read, is another thing than a regular file, or is larger than [`MOST`].
+/// It cannot be read, is another thing than a regular file, or is larger than [`MAX_INPUT_SIZE`].
 pub(crate) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
-    input::read_regular(path, MOST)
+    input::read_regular(path, MAX_INPUT_SIZE)
 }
 
 /// The text of a regular file.
@@ -33,9 +33,9 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
 /// are read once.
 ///
 /// # Errors
-/// Those of [`open_stream`], and [`MOST`] bytes are not all.
+/// Those of [`open_stream`], and [`MAX_INPUT_SIZE`] bytes are not all.
 pub(crate) fn read_stream_bytes(path: &Path, tell_wait: WaitMessage) -> io::Result<Vec<u8>> {
-    input::read_up_to(open_stream(path, tell_wait)?, MOST)
+    input::read_up_to(open_stream(path, tell_wait)?, MAX_INPUT_SIZE)
 }
 
 /// The text of [`read_stream_bytes`].

@@ -36,7 +36,7 @@ use crate::private::file_error;
 use crate::style::OutputStyle;
 
 /// Where it is inside.
-const INSIDE: &str = "/var/cache/sconce";
+const CONTAINER_DIR: &str = "/var/cache/sconce";
 /// What says where kernels are kept (torch/_inductor/runtime/cache_dir_utils.py, triton/knobs.py,
 /// torch/utils/cpp_extension.py), and the folder of each.
 const VARIABLES: [(&str, &str); 3] = [
@@ -46,9 +46,9 @@ const VARIABLES: [(&str, &str); 3] = [
 ];
 const EXTENSIONS: &str = "extensions";
 /// The file by which processes that build one extension wait for each other.
-const BATON: &str = "lock";
+const LOCK_FILE: &str = "lock";
 /// All folders of a user together, unless their configuration says otherwise.
-pub(crate) const USUAL_SIZE: Bytes = Bytes::from_gib(2);
+pub(crate) const DEFAULT_CACHE_SIZE: Bytes = Bytes::from_gib(2);
 /// uid and gid of [`ContainerUser::Plain`].
 const PLAIN: u32 = 1000;
 
@@ -230,7 +230,7 @@ impl KernelCacheGuard {
             is_shared && !request.env.contains_key(*name)
         });
         let told: Vec<(String, String)> = free
-            .map(|(name, folder)| ((*name).to_owned(), format!("{INSIDE}/{folder}")))
+            .map(|(name, folder)| ((*name).to_owned(), format!("{CONTAINER_DIR}/{folder}")))
             .collect();
         if told.is_empty() {
             return;
@@ -238,7 +238,7 @@ impl KernelCacheGuard {
         request.env.extend(told);
         request.mounts.push(Mount {
             source: self.folder.clone(),
-            target: INSIDE.into(),
+            target: CONTAINER_DIR.into(),
             read_only: false,
         });
     }
@@ -328,10 +328,10 @@ fn remove_batons(folder: &Path) {
         let Ok(kind) = extensions.open_subdir(&name) else {
             continue;
         };
-        let _ = kind.remove_file(BATON.as_ref());
+        let _ = kind.remove_file(LOCK_FILE.as_ref());
         for name in names(&kind) {
             let extension = kind.open_subdir(&name);
-            let _ = extension.and_then(|extension| extension.remove_file(BATON.as_ref()));
+            let _ = extension.and_then(|extension| extension.remove_file(LOCK_FILE.as_ref()));
         }
     }
 }

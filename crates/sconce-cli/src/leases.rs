@@ -23,10 +23,10 @@ pub(crate) const FOLDER: &str = "/var/lib/sconce/leases";
 /// The owner's rules.
 pub(crate) const POLICY: &str = "/etc/sconce/policy.toml";
 /// Time between two looks of whoever waits.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LEASE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// For so long whoever waits bears a service that does not answer: its place is kept as long as
 /// the command lives, and an update of the service is no reason to lose it.
-const DOWN_FOR: Duration = Duration::from_secs(600);
+const SERVICE_DOWN_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A way to the leases.
 pub(crate) enum LeaseClient {
@@ -96,8 +96,8 @@ impl LeaseClient {
         let mut answered = Instant::now();
         loop {
             let overview = match self.send_request(&LeaseRequest::Look) {
-                Err(LeaseError::Service { .. }) if answered.elapsed() < DOWN_FOR => {
-                    std::thread::sleep(LOOK_EVERY);
+                Err(LeaseError::Service { .. }) if answered.elapsed() < SERVICE_DOWN_TIMEOUT => {
+                    std::thread::sleep(LEASE_POLL_INTERVAL);
                     continue;
                 }
                 answer => overview_of(answer?)?,
@@ -118,7 +118,7 @@ impl LeaseClient {
                 told(own);
                 last = Some(now);
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(LEASE_POLL_INTERVAL);
         }
     }
 }

@@ -85,7 +85,7 @@ pub(crate) fn place_near_gpus(
 
 /// Folders of programs that nobody but root can change. A PATH that root has from somebody else's
 /// environment may name others, and what is found there would run as root.
-const TRUSTED: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
+const TRUSTED_PROGRAM_DIRS: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
 /// The programs that give a network of its own a way out, for a run that needs one, the better
 /// first.
@@ -99,7 +99,7 @@ pub(crate) fn ways_out(network: NetworkMode, env: &Env) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Where a program is that a run needs: root's in [`TRUSTED`] alone, others' on PATH.
+/// Where a program is that a run needs: root's in [`TRUSTED_PROGRAM_DIRS`] alone, others' on PATH.
 pub(crate) fn find_helper_program(name: &str, env: &Env) -> Option<PathBuf> {
     let root = rustix::process::geteuid().is_root();
     let found = folders(root, env).into_iter();
@@ -110,7 +110,7 @@ pub(crate) fn find_helper_program(name: &str, env: &Env) -> Option<PathBuf> {
 
 fn folders(root: bool, env: &Env) -> Vec<PathBuf> {
     let mut folders = match root {
-        true => TRUSTED.map(PathBuf::from).to_vec(),
+        true => TRUSTED_PROGRAM_DIRS.map(PathBuf::from).to_vec(),
         false => env.search_path(),
     };
     folders.retain(|folder| folder.is_absolute());
@@ -126,6 +126,6 @@ mod tests {
         let path = Env::from_variables([("PATH", "/home/anna/bin:.:/usr/local/bin:")]);
         let own = ["/home/anna/bin", "/usr/local/bin"].map(PathBuf::from);
         assert_eq!(folders(false, &path), own);
-        assert_eq!(folders(true, &path), TRUSTED.map(PathBuf::from));
+        assert_eq!(folders(true, &path), TRUSTED_PROGRAM_DIRS.map(PathBuf::from));
     }
 }

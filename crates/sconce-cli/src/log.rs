@@ -32,7 +32,7 @@ const TARGETS: [&str; 8] = [
 ];
 
 /// The most that is shown of a message or a field, characters.
-const LONGEST_VALUE: usize = 2000;
+const MAX_VALUE_CHARS: usize = 2000;
 
 /// Why [`VARIABLE`] cannot be followed.
 #[derive(Debug, thiserror::Error)]
@@ -172,7 +172,7 @@ impl Visit for EventText {
 /// One line without secrets, and without what a terminal would obey: names of files, packages and servers
 /// are anyone's text.
 fn printable(text: &str) -> String {
-    text::to_printable(&secrets::mask_text(text), LONGEST_VALUE)
+    text::to_printable(&secrets::mask_text(text), MAX_VALUE_CHARS)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use crate::style::OutputStyle;
 
 /// Lines narrower than this are left to the terminal.
-const NARROWEST: usize = 24;
+const MIN_TEXT_COLUMNS: usize = 24;
 
 /// Where text goes.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +46,7 @@ impl TextLayout {
     /// A text that begins in column `begin` (from 0), the lines after the first in column `indent`.
     /// A word that is wider than a line stays whole: paths and commands are copied.
     pub(crate) fn wrap_text(&self, text: &str, begin: usize, indent: usize) -> String {
-        let columns = self.columns.filter(|wide| *wide >= indent + NARROWEST);
+        let columns = self.columns.filter(|wide| *wide >= indent + MIN_TEXT_COLUMNS);
         let Some(columns) = columns else {
             return text.to_owned();
         };

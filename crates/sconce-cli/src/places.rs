@@ -104,7 +104,7 @@ impl SconceDirs {
         let (runs, leases) = (state.join("runs"), state.join(leases));
         let kernels = KernelCache {
             root: folder("XDG_CACHE_HOME", ".cache", env)?.join("sconce/kernels"),
-            most: config.kernel_cache.unwrap_or(kernels::USUAL_SIZE),
+            most: config.kernel_cache.unwrap_or(kernels::DEFAULT_CACHE_SIZE),
         };
         let (config_shown, store_shown) = (config_folder.display(), store.display());
         debug!(store = %store_shown, state = %state.display(), config = %config_shown, "folders");

@@ -23,7 +23,7 @@ use crate::private::RunTempDir;
 use crate::ranks::RankWorld;
 
 /// Where a container sees the probe.
-const INSIDE: &str = "/run/sconce/python";
+const CONTAINER_DIR: &str = "/run/sconce/python";
 /// Where a container sees the folder that the probe writes to.
 const SEEN_INSIDE: &str = "/run/sconce/fit";
 /// The same for what it accounts.
@@ -192,7 +192,7 @@ impl Probe {
         in_memory: bool,
         outer: impl Fn(&str) -> Option<String>,
     ) -> Result<()> {
-        let at = seen_as(request, &self.modules, INSIDE, true);
+        let at = seen_as(request, &self.modules, CONTAINER_DIR, true);
         let behind = request.env.get("PYTHONPATH").cloned();
         let behind = behind.or_else(|| outer("PYTHONPATH"));
         let path = match behind.filter(|path| !path.is_empty()) {

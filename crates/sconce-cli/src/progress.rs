@@ -14,9 +14,9 @@ use crate::style::OutputStyle;
 use line::Download;
 
 /// Time between two drawings of the live line.
-const DRAW_EVERY: Duration = Duration::from_millis(100);
+const DRAW_INTERVAL: Duration = Duration::from_millis(100);
 /// A stage that was shorter and fetched nothing is not worth a line that stays.
-const WORTH_A_LINE: Duration = Duration::from_millis(50);
+const MIN_LINE_DURATION: Duration = Duration::from_millis(50);
 
 /// The live line, for those who write to the terminal and know of no progress. Weak, so that its end
 /// stays its owner's.
@@ -95,7 +95,7 @@ impl TerminalProgress {
         let seconds = line::format_seconds(took);
         let figures = match stage.items.len() {
             // A log has the time of each line.
-            0 if self.mode == ProgressMode::Plain || took < WORTH_A_LINE => return,
+            0 if self.mode == ProgressMode::Plain || took < MIN_LINE_DURATION => return,
             0 => seconds,
             count => {
                 let rate = stage.bytes as f64 / took.as_secs_f64().max(0.001);
@@ -167,7 +167,7 @@ impl TerminalProgress {
         if let Ok(style) = ProgressStyle::with_template("{line}") {
             bar.set_style(style.with_key("line", draw));
         }
-        bar.enable_steady_tick(DRAW_EVERY);
+        bar.enable_steady_tick(DRAW_INTERVAL);
         *held(&LIVE_LINE) = Some(bar.downgrade());
         bar
     }

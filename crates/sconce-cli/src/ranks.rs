@@ -10,9 +10,9 @@ use sconce_schema::request::RunRequest;
 use crate::failure::{CliError, Result};
 
 /// Cards of one machine where one kind of card was named: what most machines for training have.
-const CARDS_OF_A_MACHINE: u32 = 8;
+const DEFAULT_CARDS_PER_MACHINE: u32 = 8;
 /// Where torchrun meets by default, for machines that have no port to give.
-const PORT: u16 = 29500;
+const DEFAULT_PORT: u16 = 29500;
 const MASTER_PORT: &str = "MASTER_PORT";
 
 #[derive(Debug, Args, Clone, Default)]
@@ -53,7 +53,7 @@ impl RankWorld {
         }
         let cards = match u32::try_from(cards) {
             Ok(cards) if cards > 1 => cards,
-            _ => CARDS_OF_A_MACHINE,
+            _ => DEFAULT_CARDS_PER_MACHINE,
         };
         Ok(Some(Self {
             ranks,
@@ -105,7 +105,7 @@ impl RankWorld {
 fn port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let address = listener.and_then(|listener| listener.local_addr());
-    address.map_or(PORT, |address| address.port())
+    address.map_or(DEFAULT_PORT, |address| address.port())
 }
 
 /// The program of a command that starts ranks itself, of those that are known.

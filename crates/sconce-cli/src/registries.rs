@@ -22,12 +22,12 @@ use crate::output;
 use crate::places::{self, SconceDirs};
 
 /// How long a credential helper may take; one may ask its user.
-const HELPER_LIMIT: Duration = Duration::from_secs(60);
+const HELPER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The variable that cosign reads a key's password from.
 const PASSWORD: &str = "COSIGN_PASSWORD";
 
 /// The tag that moves.
-const LATEST: &str = "latest";
+const LATEST_TAG: &str = "latest";
 
 /// A client with this user's settings.
 ///
@@ -45,7 +45,7 @@ pub(crate) fn build_registry_client(places: &SconceDirs, global: &GlobalArgs) ->
     }
     let helpers = HelperPrograms {
         folders: global.env.search_path(),
-        limit: HELPER_LIMIT,
+        limit: HELPER_TIMEOUT,
     };
     let mirror = |mirror: &places::RegistryMirror| Mirror {
         of: mirror.of.clone(),
@@ -88,7 +88,7 @@ pub(crate) fn parse_destination(
     places: &SconceDirs,
 ) -> Result<Reference> {
     let named = parse_reference(text, places)?;
-    if named.tag() == Some(LATEST) && !latest {
+    if named.tag() == Some(LATEST_TAG) && !latest {
         return Err(CliError::Latest.into());
     }
     match named.tag() {
@@ -100,7 +100,7 @@ pub(crate) fn parse_destination(
 /// Whether local names may be given.
 pub(crate) fn check_local(names: &[String], latest: bool) -> Result<()> {
     names.iter().try_for_each(|name| local::check_name(name))?;
-    let is_latest = |name: &String| name.rsplit_once(':').is_some_and(|(_, tag)| tag == LATEST);
+    let is_latest = |name: &String| name.rsplit_once(':').is_some_and(|(_, tag)| tag == LATEST_TAG);
     match names.iter().any(is_latest) && !latest {
         true => Err(CliError::Latest.into()),
         false => Ok(()),

@@ -6,7 +6,7 @@ use sconce_store::{ItemGuard, StoreError};
 use crate::failure::Result;
 
 /// How often an environment is brought again of which something has left the store before it was held.
-const TRIES: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 
 /// What `bring` gives, and the right of its trees to stay as long as that is held. What another process
 /// removed in between, as `prune` does, is brought again.
@@ -21,7 +21,7 @@ pub(crate) fn with_item_guards<T>(
             Ok((brought, held))
         });
         match held {
-            Err(failure) if failure.is_gone() && tries < TRIES => tries += 1,
+            Err(failure) if failure.is_gone() && tries < MAX_ATTEMPTS => tries += 1,
             held => return held,
         }
     }
@@ -108,7 +108,7 @@ mod tests {
             },
             |layers| layers,
         );
-        assert_eq!(brought, TRIES);
+        assert_eq!(brought, MAX_ATTEMPTS);
         let error = gone.err().map(|failure| failure.exit_code());
         assert_eq!(error, Some(sconce_schema::exit::STORE));
         let hint = StoreError::Gone { path: "x".into() }.hint();

@@ -6,9 +6,9 @@ use crate::style::OutputStyle;
 
 const GAP: &str = "  ";
 /// A longer cell is cut: it is no name and no version.
-const WIDEST: usize = 60;
+const MAX_CELL_CHARS: usize = 60;
 /// A column of which less is left on a terminal is left out: half of a time says nothing.
-const NARROWEST: usize = "2026-11-22 11:37".len();
+const MIN_COLUMN_WIDTH: usize = "2026-11-22 11:37".len();
 
 /// The rows below their heads, one line each. Cells may hold text from anywhere: what a terminal
 /// would obey is not shown.
@@ -17,7 +17,7 @@ pub(crate) fn format_table<const N: usize>(
     rows: &[[String; N]],
     style: &OutputStyle,
 ) -> String {
-    laid(heads, tame(rows, WIDEST), N, None, style)
+    laid(heads, tame(rows, MAX_CELL_CHARS), N, None, style)
 }
 
 /// As [`format_table`], of names in the first column and figures in all others, which stand at the right.
@@ -26,7 +26,7 @@ pub(crate) fn table_of_figures<const N: usize>(
     rows: &[[String; N]],
     style: &OutputStyle,
 ) -> String {
-    laid(heads, tame(rows, WIDEST), 1, None, style)
+    laid(heads, tame(rows, MAX_CELL_CHARS), 1, None, style)
 }
 
 /// The same of rows whose first cell names them and is never cut. What does not fit on a terminal of
@@ -93,7 +93,7 @@ fn fit(widths: &mut [usize], columns: usize) {
         let over = all.saturating_sub(GAP.len() + columns);
         if over > 0 {
             let left = widths[at].saturating_sub(over);
-            widths[at] = if left < NARROWEST { 0 } else { left };
+            widths[at] = if left < MIN_COLUMN_WIDTH { 0 } else { left };
         }
     }
 }

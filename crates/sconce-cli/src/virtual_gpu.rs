@@ -27,7 +27,7 @@ const STANDS_FOR: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
 /// The file that describes the cards.
 const CARDS: &str = "cards";
 /// Where a container sees the folder.
-const INSIDE: &str = "/run/sconce/virtual-gpu";
+const CONTAINER_DIR: &str = "/run/sconce/virtual-gpu";
 /// The cards that a run is to see, and a folder with what makes it see them, for as long as this is.
 #[derive(Debug)]
 pub(crate) struct VirtualGpus {
@@ -127,10 +127,10 @@ impl VirtualGpus {
             RunRoot::Image(_) => {
                 request.mounts.push(Mount {
                     source: self.folder.clone(),
-                    target: PathBuf::from(INSIDE),
+                    target: PathBuf::from(CONTAINER_DIR),
                     read_only: true,
                 });
-                PathBuf::from(INSIDE)
+                PathBuf::from(CONTAINER_DIR)
             }
         };
         let library = at.join(NAME).display().to_string();

@@ -6,7 +6,7 @@
 use sconce_schema::finding::{Evidence, Finding, Severity};
 
 /// Evidence of one finding.
-const MOST_EVIDENCE: usize = 24;
+const MAX_EVIDENCE: usize = 24;
 
 /// Folds findings into those that explain them, which take over their evidence, the greater weight
 /// and the greater certainty; the mends are the cause's. The order stays.
@@ -133,7 +133,7 @@ fn take_over(cause: &mut Finding, other: Finding, said: MessageSource) {
         cause.error_text = other.error_text;
     }
     for evidence in other.evidence {
-        if cause.evidence.len() < MOST_EVIDENCE && !cause.evidence.contains(&evidence) {
+        if cause.evidence.len() < MAX_EVIDENCE && !cause.evidence.contains(&evidence) {
             cause.evidence.push(evidence);
         }
     }

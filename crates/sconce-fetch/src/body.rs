@@ -10,7 +10,7 @@ use super::url::redact_url;
 use super::{FetchError, Source};
 
 /// Getting this much further earns a fresh set of retries.
-const WORTH_A_RETRY: u64 = 1 << 20;
+const RETRY_RESET_BYTES: u64 = 1 << 20;
 
 /// The bytes under a URL. Reads mend broken connections by themselves; an error is final.
 pub struct FetchBody {
@@ -102,7 +102,7 @@ impl FetchBody {
     /// Connects again after a break in the middle.
     fn mend(&mut self, cause: Option<io::Error>) -> Result<(), FetchError> {
         self.source = Box::new(io::empty());
-        if self.at - self.since >= WORTH_A_RETRY {
+        if self.at - self.since >= RETRY_RESET_BYTES {
             self.tries = 0;
         }
         if self.tries == 0 {

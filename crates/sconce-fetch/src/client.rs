@@ -13,7 +13,7 @@ use super::url::{file_path, join_url, redact_url, split_user};
 use super::{FetchConfig, FetchError, Source};
 
 /// A redirect chain longer than this is a loop.
-const MOST_REDIRECTS: usize = 10;
+const MAX_REDIRECTS: usize = 10;
 
 /// The agents and what they were made from.
 pub(super) struct FetchClient {
@@ -150,7 +150,7 @@ impl FetchClient {
             url: redact_url(url),
             why,
         };
-        for _ in 0..MOST_REDIRECTS {
+        for _ in 0..MAX_REDIRECTS {
             let uri: Uri = at.parse().map_err(|_| bad("it is not a URL"))?;
             let host = uri.host().ok_or_else(|| bad("it names no host"))?;
             let agent = self

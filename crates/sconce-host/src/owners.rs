@@ -15,7 +15,7 @@ pub struct ProcessOwner {
 }
 
 /// How far parents are followed; no tree is deeper, and a recorded one may be a circle.
-const DEEPEST: usize = 64;
+const MAX_ANCESTORS: usize = 64;
 
 /// Whose the process is; `None` when it is gone or may not be seen.
 #[must_use]
@@ -33,7 +33,7 @@ pub fn list_ancestors(roots: &Roots, pid: u32) -> Vec<u32> {
         (owner.parent != 0).then_some(owner.parent)
     };
     std::iter::successors(parent(&pid), parent)
-        .take(DEEPEST)
+        .take(MAX_ANCESTORS)
         .collect()
 }
 

@@ -5,11 +5,11 @@ use std::io::Read;
 use std::path::Path;
 
 /// No file of facts is larger; what follows is not read.
-const MOST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The text of a small file; `None` when it cannot be read. Bytes that are not UTF-8 are replaced.
 pub(crate) fn read_text(path: &Path) -> Option<String> {
-    text_up_to(path, MOST)
+    text_up_to(path, MAX_FILE_BYTES)
 }
 
 /// The first `most` bytes of a file as text.

@@ -18,7 +18,7 @@ const KIND: &str = "about";
 /// Where they lie in an image.
 const FOLDER: &str = "usr/share/sconce";
 /// More of a package's metadata is not read, bytes. The fields stand before the description.
-const LONGEST: u64 = 1 << 20;
+const MAX_METADATA_BYTES: u64 = 1 << 20;
 
 /// What the wheels of `environment` say of themselves. A wheel whose metadata cannot be read has no
 /// facts: they are nice to have.
@@ -48,7 +48,7 @@ fn metadata(site: &Path) -> Option<String> {
         .find(|path| path.extension().is_some_and(|end| end == "dist-info"))?;
     let mut bytes = Vec::new();
     let file = fs::File::open(info.join("METADATA")).ok()?;
-    file.take(LONGEST).read_to_end(&mut bytes).ok()?;
+    file.take(MAX_METADATA_BYTES).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -22,7 +22,7 @@ const FORMAT: u32 = 1;
 
 /// Static libraries of at most this many bytes stay. They are what `-lpthread` and `-ldl` find since
 /// these are part of the C library, and its `libc_nonshared.a`.
-const PLACEHOLDER: u64 = 16 << 10;
+const MAX_PLACEHOLDER_BYTES: u64 = 16 << 10;
 /// Static libraries that dynamically linked programs have parts of, whatever their size.
 const LINKED_ALWAYS: [&str; 3] = ["libgcc.a", "libgcc_eh.a", "libstdc++fs.a"];
 /// Programs of binutils and gcc that no build of an extension calls: linkers that are not the usual
@@ -125,7 +125,7 @@ fn unneeded(path: &Path, size_bytes: u64, multiarch: &str) -> bool {
             kernel != own
         }
         _ if path.extension().is_some_and(|end| end == "a") => {
-            size_bytes > PLACEHOLDER && !LINKED_ALWAYS.contains(&&*name)
+            size_bytes > MAX_PLACEHOLDER_BYTES && !LINKED_ALWAYS.contains(&&*name)
         }
         _ => false,
     }

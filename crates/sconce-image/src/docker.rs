@@ -22,8 +22,8 @@ use sconce_oci as oci;
 use sconce_oci::Digest;
 
 /// Bytes of a layer that are handed on at a time, and how many such pieces wait at most.
-const PIECE: usize = 1 << 20;
-const WAITING: usize = 16;
+const CHUNK_BYTES: usize = 1 << 20;
+const MAX_QUEUED_CHUNKS: usize = 16;
 
 /// An entry of `manifest.json`.
 #[derive(Serialize)]
@@ -150,12 +150,12 @@ fn copy(
     to: &mut impl Write,
     told: impl Fn(u64),
 ) -> Result<u64, Side> {
-    let (send, receive) = sync_channel::<Vec<u8>>(WAITING);
+    let (send, receive) = sync_channel::<Vec<u8>>(MAX_QUEUED_CHUNKS);
     thread::scope(|scope| {
         let reader = scope.spawn(move || {
             loop {
-                let mut piece = Vec::with_capacity(PIECE);
-                from.by_ref().take(PIECE as u64).read_to_end(&mut piece)?;
+                let mut piece = Vec::with_capacity(CHUNK_BYTES);
+                from.by_ref().take(CHUNK_BYTES as u64).read_to_end(&mut piece)?;
                 // A writer that failed hears nothing any more.
                 if piece.is_empty() || send.send(piece).is_err() {
                     return Ok(());

@@ -24,7 +24,7 @@ const REF_NAME: &str = "org.opencontainers.image.ref.name";
 
 /// The list of images in a layout, and more bytes than any has.
 const INDEX: &str = "index.json";
-const MOST_INDEX: u64 = 64 << 20;
+const MAX_INDEX_BYTES: u64 = 64 << 20;
 
 /// Bytes that are copied at a time.
 const PIECE: usize = 1 << 20;
@@ -126,7 +126,7 @@ pub fn write_folder(
         path: folder.to_owned(),
     };
     let folder = OutputDirectory::open_or_create(folder)?;
-    let mut index = match folder.read(INDEX, MOST_INDEX) {
+    let mut index = match folder.read(INDEX, MAX_INDEX_BYTES) {
         Ok(bytes) => ImageIndex::from_json(&bytes).map_err(|_| occupied())?,
         // One whose writing ended early has no index yet.
         Err(_)

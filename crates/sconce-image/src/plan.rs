@@ -16,15 +16,15 @@ use crate::compiler;
 use crate::slim::SlimRules;
 
 /// Layers of an image unless something else is asked for.
-pub const USUAL_LAYERS: usize = 60;
+pub const DEFAULT_LAYERS: usize = 60;
 /// The most that overlayfs and Docker's storage take.
-pub const MOST_LAYERS: usize = 127;
+pub const MAX_LAYERS: usize = 127;
 /// Fewer cannot hold apart what the plan keeps apart.
-pub const FEWEST_LAYERS: usize = 6;
+pub const MIN_LAYERS: usize = 6;
 /// A wheel of this many bytes or more is a layer of its own.
-const LARGE: u64 = 10 << 20;
+const LARGE_WHEEL_BYTES: u64 = 10 << 20;
 /// How many layers small wheels are spread over.
-const GROUPS: u8 = 8;
+const SMALL_WHEEL_LAYERS: u8 = 8;
 
 /// Small packages that torch itself needs, or that nearly everything needs: their releases are few,
 /// and they change when torch does.
@@ -108,7 +108,7 @@ pub struct LayerPlanOptions {
 impl Default for LayerPlanOptions {
     fn default() -> Self {
         Self {
-            most_layers: USUAL_LAYERS,
+            most_layers: DEFAULT_LAYERS,
             bytecode: true,
         }
     }
@@ -134,7 +134,7 @@ impl LayerPlan {
         let compiler = of_compiler(lock);
         let room = options
             .most_layers
-            .clamp(FEWEST_LAYERS, MOST_LAYERS)
+            .clamp(MIN_LAYERS, MAX_LAYERS)
             .saturating_sub(4 + usize::from(compiler.is_some()));
         if own.len() + groups.len() > room && groups.len() > 1 {
             let all = groups.into_values().flatten().collect();
@@ -213,7 +213,7 @@ impl LayerContent {
 fn is_large(wheel: &Wheel) -> bool {
     wheel.name.starts_with("nvidia-")
         || matches!(wheel.name.as_str(), "torch" | "triton")
-        || wheel.size.is_some_and(|size| size >= LARGE)
+        || wheel.size.is_some_and(|size| size >= LARGE_WHEEL_BYTES)
 }
 
 /// The order of large wheels: CUDA's change least, then Triton and torch, then everything else.
@@ -228,7 +228,7 @@ fn rank(name: &str) -> u8 {
 
 /// The group of a small wheel.
 fn group(name: &str) -> u8 {
-    sha2::Sha256::digest(name.as_bytes())[0] % GROUPS
+    sha2::Sha256::digest(name.as_bytes())[0] % SMALL_WHEEL_LAYERS
 }
 
 /// Whether a Debian package is part of the interpreter.
@@ -466,7 +466,7 @@ mod tests {
             let wheels: Vec<(&str, u64)> = wheels.iter().map(|(n, s)| (n.as_str(), *s)).collect();
             let lock = lock(&wheels);
             let plan = LayerPlan::for_lock(&lock, LayerPlanOptions { most_layers, bytecode });
-            prop_assert!(plan.layers.len() <= most_layers.clamp(FEWEST_LAYERS, MOST_LAYERS));
+            prop_assert!(plan.layers.len() <= most_layers.clamp(MIN_LAYERS, MAX_LAYERS));
             let mut seen: Vec<usize> = plan.layers.iter()
                 .filter(|l| !matches!(l.content, LayerContent::Bytecode(_)))
                 .flat_map(|l| l.content.wheel_indices().to_vec())

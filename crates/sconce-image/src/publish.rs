@@ -15,7 +15,7 @@ use crate::sbom::{self, PackageMetadata, SbomSubject};
 use sconce_oci as oci;
 use sconce_oci::{Descriptor, Digest, ImageManifest, Platform, media};
 use sconce_registry::sign::{
-    self, AttachmentError, Claim, ClaimError, KeyError, LARGEST_PAYLOAD, PublicKey, SigningKey,
+    self, AttachmentError, Claim, ClaimError, KeyError, MAX_PAYLOAD_BYTES, PublicKey, SigningKey,
     UnverifiedSignature, VerificationFailure,
 };
 use sconce_registry::{
@@ -313,7 +313,7 @@ pub fn verify(
     let mut signed: Vec<(UnverifiedSignature, Vec<u8>)> = Vec::new();
     for one in listed {
         let mut payload = Vec::new();
-        if one.layer.size <= LARGEST_PAYLOAD as u64 {
+        if one.layer.size <= MAX_PAYLOAD_BYTES as u64 {
             registry.fetch_blob(&at, &one.layer, &mut payload, progress)?;
         }
         signed.push((one, payload));

@@ -12,11 +12,11 @@ use super::specifier::{compare_versions, parse_numbers};
 use sconce_base::text::redact_url_credentials;
 
 /// No file that a person reads has more to say.
-const MOST_NOTES: usize = 400;
+const MAX_NOTES: usize = 400;
 /// The most requirements and variables each.
-const MOST: usize = 5000;
+const MAX_REQUIREMENTS_OR_VARIABLES: usize = 5000;
 /// The most Debian packages.
-const MOST_SYSTEM: usize = 1000;
+const MAX_SYSTEM_PACKAGES: usize = 1000;
 
 pub(super) const EXTRA_INDEX: &str = "a package comes from the first index that has it, and these \
      are asked before the machine's own";
@@ -62,7 +62,7 @@ impl Draft {
     }
 
     fn note(&mut self, note: ImportNote) {
-        if self.notes.len() < MOST_NOTES {
+        if self.notes.len() < MAX_NOTES {
             self.notes.push(note);
         } else {
             self.unsaid += 1;
@@ -116,7 +116,7 @@ impl Draft {
             if self.names.contains(&new.name) || !here.insert(new.text.clone()) {
                 continue;
             }
-            if self.requirements.len() >= MOST {
+            if self.requirements.len() >= MAX_REQUIREMENTS_OR_VARIABLES {
                 self.left_out(line, &new.text, TOO_MANY);
             } else {
                 names.push(new.name.clone());
@@ -137,7 +137,7 @@ impl Draft {
         let packages = &mut self.spec.system.packages;
         if name.len() < 2 || !name.bytes().all(plain) {
             self.left_out(line, name, "not the name of a Debian package");
-        } else if packages.len() >= MOST_SYSTEM {
+        } else if packages.len() >= MAX_SYSTEM_PACKAGES {
             self.left_out(line, name, TOO_MANY);
         } else if !packages.iter().any(|known| known == name) {
             packages.push(name.to_owned());
@@ -153,7 +153,7 @@ impl Draft {
             self.left_out(line, name, "not a variable's name");
         } else if is_secret(name) {
             self.left_out(line, name, SECRET);
-        } else if env.len() >= MOST {
+        } else if env.len() >= MAX_REQUIREMENTS_OR_VARIABLES {
             self.left_out(line, name, TOO_MANY);
         } else {
             env.insert(name.to_owned(), value.to_owned());

@@ -4,13 +4,13 @@ use super::release::BaseRelease;
 use super::specifier::{evaluate_specifiers, parse_numbers};
 
 /// Markers deeper than this are not decided.
-const DEEPEST: usize = 32;
+const MAX_DEPTH: usize = 32;
 /// Nor are longer ones.
-const LONGEST: usize = 10_000;
+const MAX_MARKER_BYTES: usize = 10_000;
 
 /// Whether the marker holds there; `None` where that cannot be told. No extra is asked for.
 pub(super) fn evaluate_marker(marker: &str, release: &BaseRelease) -> Option<bool> {
-    if marker.len() > LONGEST {
+    if marker.len() > MAX_MARKER_BYTES {
         return None;
     }
     let mut parser = Parser {
@@ -108,7 +108,7 @@ impl<'a> Parser<'a> {
 
     fn term(&mut self, depth: usize) -> Result<Option<bool>, MalformedMarker> {
         if self.take(&Token::Open) {
-            if depth >= DEEPEST {
+            if depth >= MAX_DEPTH {
                 return Err(MalformedMarker);
             }
             let value = self.any(depth + 1)?;

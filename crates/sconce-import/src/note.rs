@@ -42,22 +42,22 @@ impl ImportNote {
 }
 
 /// The longest [`ImportNote::what`], in characters.
-const LONGEST: usize = 100;
+const MAX_NOTE_CHARS: usize = 100;
 
 /// One line that a terminal obeys nothing in, and that shows no password.
 pub(super) fn redacted_line(text: &str) -> String {
     // Four times: what is cut away for its spaces or credentials still leaves enough.
-    let some: String = text.chars().take(4 * LONGEST).collect();
+    let some: String = text.chars().take(4 * MAX_NOTE_CHARS).collect();
     let plain: String = redact_url_credentials(&some)
         .chars()
         .map(|c| if is_plain(c) { c } else { ' ' })
         .collect();
     let words: Vec<&str> = plain.split_whitespace().collect();
     let line = words.join(" ");
-    if line.chars().count() <= LONGEST && text.chars().nth(4 * LONGEST).is_none() {
+    if line.chars().count() <= MAX_NOTE_CHARS && text.chars().nth(4 * MAX_NOTE_CHARS).is_none() {
         return line;
     }
-    let cut: String = line.chars().take(LONGEST - 1).collect();
+    let cut: String = line.chars().take(MAX_NOTE_CHARS - 1).collect();
     format!("{cut}…")
 }
 
@@ -112,7 +112,7 @@ mod tests {
             redacted_line("git+https://me:secret@git.example.org/x"),
             "git+https://git.example.org/x"
         );
-        assert_eq!(redacted_line(&"x".repeat(10_000)).chars().count(), LONGEST);
+        assert_eq!(redacted_line(&"x".repeat(10_000)).chars().count(), MAX_NOTE_CHARS);
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
         fn nothing_that_a_terminal_obeys(text in "(?s).{0,600}") {
             let shown = redacted_line(&text);
             prop_assert!(shown.chars().all(is_plain));
-            prop_assert!(shown.chars().count() <= LONGEST);
+            prop_assert!(shown.chars().count() <= MAX_NOTE_CHARS);
         }
     }
 }

@@ -4,7 +4,7 @@
 use toml::{Table, Value};
 
 use super::draft::Draft;
-use super::pyproject::{MOST_GROUPS, key_lines, line_of};
+use super::pyproject::{MAX_GROUPS, key_lines, line_of};
 use super::requirement::{self, PROJECT, SOURCES};
 use super::specifier::parse_numbers;
 
@@ -20,7 +20,7 @@ pub(super) fn convert_into(table: &Table, text: &str, draft: &mut Draft) {
         PROJECT,
     );
     let groups = table.get("group").and_then(Value::as_table);
-    for name in groups.into_iter().flat_map(Table::keys).take(MOST_GROUPS) {
+    for name in groups.into_iter().flat_map(Table::keys).take(MAX_GROUPS) {
         let line = line_of(text, &format!("[tool.poetry.group.{name}"));
         let why =
             "it is not asked for: what of it is needed has to be named in `[python] packages`";

@@ -9,7 +9,7 @@ use super::requirement::{self, PROJECT};
 use super::{ImportError, ImportedSpec, poetry};
 
 /// More extras and groups are not named one by one.
-pub(super) const MOST_GROUPS: usize = 100;
+pub(super) const MAX_GROUPS: usize = 100;
 
 /// Reads TOML, or says where it is none.
 pub(super) fn toml_table(text: &str) -> Result<Table, ImportError> {
@@ -193,7 +193,7 @@ fn extras(root: &Table, text: &str, draft: &mut Draft) {
             .and_then(Value::as_table)
             .into_iter()
             .flat_map(Table::keys)
-            .take(MOST_GROUPS)
+            .take(MAX_GROUPS)
         {
             let why = "it is not asked for: what of it is needed has to be named in `[python] packages`, instead of `pyproject`";
             draft.left_out(line_of(text, key), &format!("{what} `{name}`"), why);

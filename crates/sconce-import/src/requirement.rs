@@ -33,12 +33,12 @@ pub(super) const LOGIN: &str =
     "the login in its address is left out, as the spec is shared: put it into ~/.netrc";
 
 /// The longest requirement.
-const LONGEST: usize = 2000;
+const MAX_REQUIREMENT_BYTES: usize = 2000;
 
 /// Reads a requirement without comment and options.
 pub(super) fn parse(text: &str) -> Result<Requirement, UnsupportedReason> {
     let text = text.trim();
-    if text.len() > LONGEST || text.chars().any(char::is_control) {
+    if text.len() > MAX_REQUIREMENT_BYTES || text.chars().any(char::is_control) {
         return Err(NOT_ONE);
     }
     if text.contains("${") {

@@ -5,9 +5,9 @@ use super::requirement::{self, PROJECT, Requirement};
 use super::{ImportedSpec, SiblingFiles, inside};
 
 /// Files that a requirements file may include, all together.
-const MOST_FILES: usize = 50;
+const MAX_FILES: usize = 50;
 /// Lines that are read, all together.
-const MOST_LINES: usize = 20_000;
+const MAX_LINES: usize = 20_000;
 
 /// A requirements file with all that it includes, as far as it matters for a lock.
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ impl RequirementsScan {
         self.files += 1;
         for (number, line) in logical_lines(text) {
             self.lines += 1;
-            if self.lines > MOST_LINES {
+            if self.lines > MAX_LINES {
                 let why = "more lines than are read".to_owned();
                 self.refused.push((None, path.to_owned(), why));
                 return;
@@ -137,7 +137,7 @@ impl RequirementsScan {
             self.unseen.push((place, shown.to_owned()));
             return;
         };
-        let found = (depth < 8 && self.files < MOST_FILES)
+        let found = (depth < 8 && self.files < MAX_FILES)
             .then(|| beside(&target))
             .flatten();
         match found {

@@ -21,7 +21,7 @@ pub(super) enum YamlValue {
 }
 
 /// Deeper than any file that is read.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 impl YamlNode {
     pub(super) fn as_text(&self) -> Option<&str> {
@@ -98,7 +98,7 @@ impl<'a> Reader<'a> {
         if self.values > self.max_values {
             return Err(unread("a file with so many values"));
         }
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err(unread("anything nested so deeply"));
         }
         let value = match event {
@@ -140,10 +140,10 @@ mod tests {
 
     use super::*;
 
-    const MOST: usize = 1000;
+    const MAX_VALUES: usize = 1000;
 
     fn parse(text: &str) -> Result<Option<YamlNode>, ImportError> {
-        super::parse(text, MOST)
+        super::parse(text, MAX_VALUES)
     }
 
     #[test]
@@ -177,7 +177,7 @@ mod tests {
         for deep in ["[", "{a: ", "- ", "? "] {
             assert!(parse(&deep.repeat(20_000)).is_err(), "{deep}");
         }
-        let wide = "- a\n".repeat(MOST + 1);
+        let wide = "- a\n".repeat(MAX_VALUES + 1);
         assert!(matches!(parse(&wide), Err(ImportError::Unread { .. })));
         assert!(matches!(parse("a: [1"), Err(ImportError::Yaml { .. })));
     }

@@ -11,13 +11,13 @@ use super::types::{LeaseRequest, LeaseUser};
 use super::{LeaseRefusal, Policy};
 
 /// Room for one entry of the user database; a longer one is not read.
-const ROOM: usize = 64 << 10;
+const ENTRY_BUFFER_BYTES: usize = 64 << 10;
 /// A user with more groups is taken to be in these first ones.
-const MOST_GROUPS: usize = 1024;
+const MAX_GROUPS: usize = 1024;
 /// For so long a person is not looked up again.
-const KEPT: Duration = Duration::from_secs(60);
+const PERSON_CACHE_PERIOD: Duration = Duration::from_secs(60);
 /// No more are kept: a user has thousands of user ids.
-const MOST_KEPT: usize = 4096;
+const MAX_CACHED_PEOPLE: usize = 4096;
 
 /// The person with that user id. Whom the machine does not know has the number for a name, and no
 /// groups.
@@ -64,7 +64,7 @@ pub fn is_group(name: &str) -> bool {
     let Ok(name) = CString::new(name) else {
         return false;
     };
-    let mut buffer = vec![0 as c_char; ROOM];
+    let mut buffer = vec![0 as c_char; ENTRY_BUFFER_BYTES];
     let mut found = ptr::null_mut();
     // SAFETY: group is a struct of numbers and pointers, for which zeros are a value.
     let mut record: libc::group = unsafe { std::mem::zeroed() };
@@ -109,14 +109,14 @@ impl AccountCache {
     pub fn find(&self, uid: u32) -> Option<LeaseUser> {
         let known = |people: &BTreeMap<u32, (Instant, Option<LeaseUser>)>| {
             let (since, person) = people.get(&uid)?;
-            (since.elapsed() < KEPT).then(|| person.clone())
+            (since.elapsed() < PERSON_CACHE_PERIOD).then(|| person.clone())
         };
         let found = known(&self.known.lock().unwrap_or_else(PoisonError::into_inner));
         found.unwrap_or_else(|| {
             let owner = || account(Some(self.charged_uid(uid)).filter(|owner| *owner != uid)?);
             let person = account(uid).or_else(owner);
             let mut people = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            if people.len() >= MOST_KEPT {
+            if people.len() >= MAX_CACHED_PEOPLE {
                 people.clear();
             }
             people.insert(uid, (Instant::now(), person.clone()));
@@ -163,7 +163,7 @@ enum AccountKey<'a> {
 
 #[expect(unsafe_code, reason = "rustix does not ask the name service")]
 fn entry(key: &AccountKey<'_>) -> Option<(CString, u32, libc::gid_t)> {
-    let mut buffer = vec![0 as c_char; ROOM];
+    let mut buffer = vec![0 as c_char; ENTRY_BUFFER_BYTES];
     let mut found = ptr::null_mut();
     // SAFETY: passwd is a struct of numbers and pointers, for which zeros are a value.
     let mut record: libc::passwd = unsafe { std::mem::zeroed() };
@@ -186,17 +186,17 @@ fn entry(key: &AccountKey<'_>) -> Option<(CString, u32, libc::gid_t)> {
 
 #[expect(unsafe_code, reason = "rustix does not ask the name service")]
 fn group_ids(name: &CStr, gid: libc::gid_t) -> Vec<libc::gid_t> {
-    let mut groups = vec![0; MOST_GROUPS];
-    let mut count = libc::c_int::try_from(MOST_GROUPS).unwrap_or(0);
+    let mut groups = vec![0; MAX_GROUPS];
+    let mut count = libc::c_int::try_from(MAX_GROUPS).unwrap_or(0);
     // SAFETY: `name` ends with a zero, `groups` has room for `count`, which is written.
     let _ = unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &raw mut count) };
-    groups.truncate(usize::try_from(count).unwrap_or(0).min(MOST_GROUPS));
+    groups.truncate(usize::try_from(count).unwrap_or(0).min(MAX_GROUPS));
     groups
 }
 
 #[expect(unsafe_code, reason = "rustix does not ask the name service")]
 fn group_name(gid: libc::gid_t) -> Option<String> {
-    let mut buffer = vec![0 as c_char; ROOM];
+    let mut buffer = vec![0 as c_char; ENTRY_BUFFER_BYTES];
     let mut found = ptr::null_mut();
     // SAFETY: group is a struct of numbers and pointers, for which zeros are a value.
     let mut record: libc::group = unsafe { std::mem::zeroed() };

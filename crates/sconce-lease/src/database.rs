@@ -19,7 +19,7 @@ use super::{
 };
 
 /// A log that grew by more than this over its first line is compacted.
-const GROWTH: u64 = 64 << 10;
+const COMPACT_GROWTH_BYTES: u64 = 64 << 10;
 
 /// The leases of a machine, in a folder.
 #[derive(Debug)]
@@ -179,7 +179,7 @@ impl Database {
         written.map_err(self.at("write", "leases.log"))?;
         open.known.length += line.len() as u64;
         let LockedLog { log, known, _lock } = open;
-        if known.length - known.first > GROWTH + 2 * known.first {
+        if known.length - known.first > COMPACT_GROWTH_BYTES + 2 * known.first {
             // The decision stands already; a log that stays long is no reason to take it back.
             if let Ok(compacted) = self.write_first(&known.state) {
                 self.known = Some(compacted);

@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::types::ProcessRef;
 
 /// No more are kept, so that the descriptors of the connections are left.
-const MOST: usize = 256;
+const MAX_HANDLES: usize = 256;
 
 /// Handles by number and start of the process; clones share them.
 #[derive(Debug, Clone, Default)]
@@ -40,11 +40,11 @@ impl Handles {
     /// process's once the handle is there.
     pub(super) fn insert_if_alive(&self, process: &ProcessRef, still: impl FnOnce() -> bool) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST {
+        if known.len() >= MAX_HANDLES {
             known.retain(|_, handle| !has_ended(handle));
         }
         let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
-        if known.len() < MOST
+        if known.len() < MAX_HANDLES
             && let Some(pid) = pid
             && let Ok(handle) = pidfd_open(pid, PidfdFlags::empty())
             && still()

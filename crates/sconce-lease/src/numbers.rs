@@ -11,18 +11,18 @@ pub(super) struct BoundedNumber<T>(pub(super) T);
 
 /// A type with a least and a greatest number.
 pub(super) trait NumberBounds: TryFrom<i64> {
-    const LEAST: i64;
-    const MOST: i64;
+    const MIN_VALUE: i64;
+    const MAX_VALUE: i64;
 }
 
 impl NumberBounds for u32 {
-    const LEAST: i64 = 0;
-    const MOST: i64 = u32::MAX as i64;
+    const MIN_VALUE: i64 = 0;
+    const MAX_VALUE: i64 = u32::MAX as i64;
 }
 
 impl NumberBounds for i32 {
-    const LEAST: i64 = i32::MIN as i64;
-    const MOST: i64 = i32::MAX as i64;
+    const MIN_VALUE: i64 = i32::MIN as i64;
+    const MAX_VALUE: i64 = i32::MAX as i64;
 }
 
 struct Whole<T>(PhantomData<T>);
@@ -31,7 +31,7 @@ impl<T: NumberBounds> Visitor<'_> for Whole<T> {
     type Value = BoundedNumber<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a whole number from {} to {}", T::LEAST, T::MOST)
+        write!(f, "a whole number from {} to {}", T::MIN_VALUE, T::MAX_VALUE)
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<Self::Value, E> {

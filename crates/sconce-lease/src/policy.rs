@@ -86,7 +86,7 @@ pub struct LeaseLimits {
 
 /// Requests of one user that may wait, where no rule says how many: a sweep of runs, and no more
 /// than can be planned at every look.
-const QUEUE: u32 = 64;
+const DEFAULT_QUEUE_LIMIT: u32 = 64;
 
 /// The rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -422,7 +422,7 @@ impl Policy {
             longest_ms: of!(longest_ms),
             idle_ms: of!(idle_ms),
             priority: of!(priority).unwrap_or(0),
-            queue: of!(queue).unwrap_or(QUEUE),
+            queue: of!(queue).unwrap_or(DEFAULT_QUEUE_LIMIT),
         }
     }
 }

@@ -18,15 +18,15 @@ use super::types::{LeaseRequest, LeaseResponse};
 use super::{LeaseError, LeaseRefusal};
 
 /// No answer is longer, bytes.
-const MOST: u64 = 4 << 20;
+const MAX_RESPONSE_BYTES: u64 = 4 << 20;
 /// A request is short; what is longer is nobody's.
-const MOST_ASKED: u64 = 64 << 10;
+const MAX_REQUEST_BYTES: u64 = 64 << 10;
 /// For so long the asking side waits for an answer, and for a place.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time until a user who has no place left asks again.
-const AGAIN_AFTER: Duration = Duration::from_millis(50);
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Time in which the machine may find what it has no more of: descriptors, memory, threads.
-const BREATH: Duration = Duration::from_millis(100);
+const RESOURCE_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Version of what is said.
 const FORMAT: u32 = 1;
 
@@ -89,7 +89,7 @@ pub fn serve(listener: &UnixListener, serving: &LeaseServiceOptions<'_>) -> io::
                 Err(error) => match then(&error) {
                     AcceptFailure::Next => continue,
                     AcceptFailure::Pause => {
-                        std::thread::sleep(BREATH);
+                        std::thread::sleep(RESOURCE_RETRY_DELAY);
                         continue;
                     }
                     AcceptFailure::End => return Err(error),
@@ -102,7 +102,7 @@ pub fn serve(listener: &UnixListener, serving: &LeaseServiceOptions<'_>) -> io::
                     // nothing.
                     turn_away(&stream);
                     if then(&error) == AcceptFailure::Pause {
-                        std::thread::sleep(BREATH);
+                        std::thread::sleep(RESOURCE_RETRY_DELAY);
                     }
                     continue;
                 }
@@ -118,7 +118,7 @@ pub fn serve(listener: &UnixListener, serving: &LeaseServiceOptions<'_>) -> io::
                 drop(place);
             });
             if one.is_err() {
-                std::thread::sleep(BREATH);
+                std::thread::sleep(RESOURCE_RETRY_DELAY);
             }
         }
         Ok(())
@@ -144,7 +144,7 @@ fn one(stream: &UnixStream, peer: &Peer, serving: &LeaseServiceOptions<'_>) -> i
         until: Instant::now() + patience,
     };
     let mut line = Vec::new();
-    BufReader::new(timed().take(MOST_ASKED)).read_until(b'\n', &mut line)?;
+    BufReader::new(timed().take(MAX_REQUEST_BYTES)).read_until(b'\n', &mut line)?;
     let said = match read(&line) {
         Ok(ask) => (serving.answer)(peer, &ask).unwrap_or_else(|error| {
             let mut text = error.to_string();
@@ -174,7 +174,7 @@ fn read(line: &[u8]) -> Result<LeaseRequest, LeaseRefusal> {
 /// # Errors
 /// When it does not answer.
 pub fn send_request(socket: &Path, ask: &LeaseRequest) -> Result<LeaseResponse, LeaseError> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + RESPONSE_TIMEOUT;
     loop {
         let said = talk(socket, ask).map_err(|source| LeaseError::Service {
             socket: socket.to_owned(),
@@ -183,14 +183,14 @@ pub fn send_request(socket: &Path, ask: &LeaseRequest) -> Result<LeaseResponse, 
         if said != LeaseResponse::Refused(LeaseRefusal::Crowded) || Instant::now() >= until {
             return Ok(said);
         }
-        std::thread::sleep(AGAIN_AFTER);
+        std::thread::sleep(RETRY_DELAY);
     }
 }
 
 fn talk(socket: &Path, ask: &LeaseRequest) -> io::Result<LeaseResponse> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
+    stream.set_write_timeout(Some(RESPONSE_TIMEOUT))?;
     let asked = RequestEnvelope {
         format: FORMAT,
         ask: ask.clone(),
@@ -203,7 +203,7 @@ fn talk(socket: &Path, ask: &LeaseRequest) -> io::Result<LeaseResponse> {
         written => written?,
     }
     let mut line = Vec::new();
-    BufReader::new((&stream).take(MOST)).read_until(b'\n', &mut line)?;
+    BufReader::new((&stream).take(MAX_RESPONSE_BYTES)).read_until(b'\n', &mut line)?;
     if line.is_empty() {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }

@@ -13,9 +13,9 @@ use super::{ClockReading, Policy};
 const BLOCK_MS: Millis = 6 * 3600 * 1000;
 const WEEK_BLOCKS: u64 = 28;
 /// Leases that ended, kept to be told of.
-const LAST: usize = 8;
+const MAX_ENDED_LEASES: usize = 8;
 /// Places that were given up, kept so that who waited is told: one user's whole queue.
-const GIVEN_UP: usize = 64;
+const MAX_ABANDONED_REQUESTS: usize = 64;
 
 /// Who holds what, who waits, and who used how much.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,7 +92,7 @@ impl LeaseState {
                 self.waiting.retain(|waiting| waiting.id != *id);
                 if let Some(by) = by.clone() {
                     self.given_up.push(AbandonedRequest { id: *id, by });
-                    let over = self.given_up.len().saturating_sub(GIVEN_UP);
+                    let over = self.given_up.len().saturating_sub(MAX_ABANDONED_REQUESTS);
                     self.given_up.drain(..over);
                 }
             }
@@ -176,7 +176,7 @@ impl LeaseState {
         self.used
             .retain(|_, used| used.decayed > 0 || !used.blocks.is_empty());
         self.last.push((lease, at_ms, why));
-        if self.last.len() > LAST {
+        if self.last.len() > MAX_ENDED_LEASES {
             self.last.remove(0);
         }
     }

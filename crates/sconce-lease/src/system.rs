@@ -57,7 +57,7 @@ pub struct LocalSystem {
 impl LocalSystem {
     fn start_ticks(&self, pid: u32) -> io::Result<Option<u64>> {
         let path = self.roots.proc.join(pid.to_string()).join("stat");
-        let mut line = [0; STAT];
+        let mut line = [0; STAT_LINE_BYTES];
         let length = File::open(path)?.read(&mut line)?;
         // A process may give itself a name that is no text.
         Ok(start_ticks(&String::from_utf8_lossy(&line[..length])))
@@ -66,7 +66,7 @@ impl LocalSystem {
 
 /// Bytes of a line of proc_pid_stat(5), the kernel's file that is read most: of each holder and of
 /// each who waits, for each who asks. Up to field 22 there are fewer, and one read has them all.
-const STAT: usize = 1024;
+const STAT_LINE_BYTES: usize = 1024;
 
 /// Field 22 of proc_pid_stat(5), and `None` for a process that is dead and only not yet waited for.
 /// The name in field 2 may hold anything, spaces and brackets included.

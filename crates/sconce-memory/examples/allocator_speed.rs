@@ -93,9 +93,9 @@ fn main() {
             ("two streams", &|a: &mut Allocator| training(a, true)),
         ] {
             let settings =
-                AllocatorSettings::parse(conf, TorchVersion::NEWEST).expect("they are settings");
+                AllocatorSettings::parse(conf, TorchVersion::MAX_KNOWN).expect("they are settings");
             let device = SimulatedGpu::new(192 << 30).expect("it is a card");
-            let mut allocator = Allocator::new(settings, device, TorchVersion::NEWEST);
+            let mut allocator = Allocator::new(settings, device, TorchVersion::MAX_KNOWN);
             allocator.complete_at_once(true);
             let begun = Instant::now();
             let calls = run(&mut allocator);

@@ -29,7 +29,7 @@ fn main() {
         ("search", vec![], true),
     ] {
         let question = WhatIfQuery {
-            version: Some(sconce_memory::allocator::TorchVersion::NEWEST),
+            version: Some(sconce_memory::allocator::TorchVersion::MAX_KNOWN),
             confs: confs.into_iter().map(str::to_owned).collect(),
             search,
             ..WhatIfQuery::default()

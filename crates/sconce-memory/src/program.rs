@@ -18,11 +18,11 @@ pub use answer::{CallResult, LineResult};
 pub use op::{AllocatorCall, PoolName};
 
 /// A line longer than this, in bytes, is refused.
-pub const LONGEST_LINE: usize = 64 << 10;
+pub const MAX_LINE_BYTES: usize = 64 << 10;
 /// More streams than this are refused; a process has some hundred at most.
-pub const MOST_STREAMS: usize = 4096;
+pub const MAX_STREAMS: usize = 4096;
 /// More private pools than this at a time are refused.
-pub const MOST_POOLS: usize = 4096;
+pub const MAX_POOLS: usize = 4096;
 
 /// A program that cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ pub enum LineError {
         reason: String,
     },
     /// Too long to be one.
-    #[error("longer than {LONGEST_LINE} bytes")]
+    #[error("longer than {MAX_LINE_BYTES} bytes")]
     TooLong,
     /// Nothing was allocated under that number.
     #[error("there is no block {id}")]
@@ -59,10 +59,10 @@ pub enum LineError {
         id: u64,
     },
     /// More streams than a program may have.
-    #[error("more than {MOST_STREAMS} streams")]
+    #[error("more than {MAX_STREAMS} streams")]
     Streams,
     /// More private pools than a program may have.
-    #[error("more than {MOST_POOLS} private pools")]
+    #[error("more than {MAX_POOLS} private pools")]
     Pools,
     /// What the allocator does not do.
     #[error(transparent)]
@@ -135,7 +135,7 @@ impl Runner {
             line: self.line,
             source,
         };
-        if text.len() > LONGEST_LINE {
+        if text.len() > MAX_LINE_BYTES {
             return Err(fail(LineError::TooLong));
         }
         if text.iter().all(u8::is_ascii_whitespace) {
@@ -242,7 +242,7 @@ impl Runner {
     }
 
     fn known_stream(&mut self, stream: u64) -> Result<(), LineError> {
-        if self.streams.len() < MOST_STREAMS {
+        if self.streams.len() < MAX_STREAMS {
             self.streams.insert(stream);
         }
         match self.streams.contains(&stream) {
@@ -252,7 +252,7 @@ impl Runner {
     }
 
     fn known_pool(&mut self, pool: PoolId) -> Result<(), LineError> {
-        if self.pools.len() < MOST_POOLS {
+        if self.pools.len() < MAX_POOLS {
             self.pools.insert(pool);
         }
         match self.pools.contains(&pool) {

@@ -21,13 +21,13 @@ use serde::de::DeserializeOwned;
 
 /// The largest manifest, index or configuration that is read. Registries must take manifests of
 /// 4 MiB (distribution specification, "Pushing Manifests").
-pub const LARGEST_DOCUMENT: usize = 4 << 20;
+pub const MAX_DOCUMENT_BYTES: usize = 4 << 20;
 
 /// Why bytes are not the OCI document that was expected.
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
-    /// More than [`LARGEST_DOCUMENT`].
-    #[error("it has {bytes} bytes; {LARGEST_DOCUMENT} are the most")]
+    /// More than [`MAX_DOCUMENT_BYTES`].
+    #[error("it has {bytes} bytes; {MAX_DOCUMENT_BYTES} are the most")]
     TooLarge {
         /// Its size.
         bytes: usize,
@@ -48,7 +48,7 @@ pub enum DocumentError {
 /// # Errors
 /// [`DocumentError`].
 pub fn parse_document<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DocumentError> {
-    if bytes.len() > LARGEST_DOCUMENT {
+    if bytes.len() > MAX_DOCUMENT_BYTES {
         return Err(DocumentError::TooLarge { bytes: bytes.len() });
     }
     Ok(serde_json::from_slice(bytes)?)

@@ -73,10 +73,10 @@ pub enum RecordError {
 
 impl Hint for RecordError {
     fn hint(&self) -> Option<String> {
-        const SHOWN: usize = 5;
+        const MAX_LISTED_IDS: usize = 5;
         let names = |ids: &[String]| {
-            let more = if ids.len() > SHOWN { ", …" } else { "" };
-            let shown = &ids[..ids.len().min(SHOWN)];
+            let more = if ids.len() > MAX_LISTED_IDS { ", …" } else { "" };
+            let shown = &ids[..ids.len().min(MAX_LISTED_IDS)];
             format!("`{}`{more}", shown.join("`, `"))
         };
         match self {

@@ -8,10 +8,10 @@
 /// `unix_ms` is milliseconds since 1970; the lower 24 bits of `random` count.
 #[must_use]
 pub fn new_id(name: &str, unix_ms: u64, random: u32) -> String {
-    const LONGEST: usize = 19;
+    const MAX_NAME_BYTES: usize = 19;
     let mut short = String::new();
     for c in name.chars() {
-        if short.len() == LONGEST {
+        if short.len() == MAX_NAME_BYTES {
             break;
         }
         if c.is_ascii_alphanumeric() {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use sconce_schema::event::{ProcessSample, Sample};
 
 /// As many are kept of one file. Writer and reader leave out the same ones.
-const MOST: usize = 1 << 16;
+const MAX_NAMES: usize = 1 << 16;
 
 /// The processes that one file of a record has named so far.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ impl ProcessNames {
     }
 
     fn keep(&mut self, process: &ProcessSample) {
-        if self.0.len() < MOST || self.0.contains_key(&process.pid) {
+        if self.0.len() < MAX_NAMES || self.0.contains_key(&process.pid) {
             self.0.insert(process.pid, process.clone());
         }
     }

@@ -17,16 +17,16 @@ use crate::RecordError;
 use crate::read::{DamageKind, DamagedLine, RecordReader};
 
 /// A file that has grown to this many bytes is closed.
-pub(crate) const CLOSE_AT: u64 = 4 << 20;
-/// Of a part no more than this many bytes are unpacked: an honest one has [`CLOSE_AT`] and a line.
-const LARGEST: u64 = 2 * CLOSE_AT;
+pub(crate) const ROTATE_AT_BYTES: u64 = 4 << 20;
+/// Of a part no more than this many bytes are unpacked: an honest one has [`ROTATE_AT_BYTES`] and a line.
+const MAX_PART_BYTES: u64 = 2 * ROTATE_AT_BYTES;
 /// No honest part needs a larger window to unpack (a power of two).
-const WINDOW_LOG: u32 = 23;
+const MAX_WINDOW_LOG: u32 = 23;
 const LEVEL: i32 = 3;
 /// As many parts are unpacked and read ahead: each takes some ten times its size in memory.
-const UNDER_WAY: usize = 4;
+const MAX_PREFETCHED_PARTS: usize = 4;
 /// No honest record has more parts: at 4 MiB each, these are 256 GiB.
-const MOST_PARTS: usize = 1 << 16;
+const MAX_PARTS: usize = 1 << 16;
 
 /// What a reader gets of a line.
 pub(crate) type ReadResult = Result<RecordLine, DamagedLine>;
@@ -82,8 +82,8 @@ impl ClosedSegments {
         for entry in fs::read_dir(folder)? {
             let found = entry?.file_name().to_str().and_then(number);
             there.extend(found.filter(|number| (1..before).contains(number)));
-            if there.len() > MOST_PARTS {
-                return Err(io::Error::other(format!("more than {MOST_PARTS} parts")));
+            if there.len() > MAX_PARTS {
+                return Err(io::Error::other(format!("more than {MAX_PARTS} parts")));
             }
         }
         there.sort_unstable();
@@ -110,13 +110,13 @@ impl ClosedSegments {
         self.without_processes = true;
     }
 
-    /// Keeps as many parts under way as there are cores, and no more than [`UNDER_WAY`].
+    /// Keeps as many parts under way as there are cores, and no more than [`MAX_PREFETCHED_PARTS`].
     fn begin(&mut self) {
         if self.waiting.is_empty() {
             return;
         }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        while self.reading.len() < cores.min(UNDER_WAY) {
+        while self.reading.len() < cores.min(MAX_PREFETCHED_PARTS) {
             let (number, work): (u32, Box<dyn FnOnce() -> Vec<ReadResult> + Send>) =
                 match self.waiting.pop_front() {
                     None => return,
@@ -205,16 +205,16 @@ struct Text {
 fn unpack(path: &Path) -> io::Result<Text> {
     let mut packed = Vec::new();
     open_regular_file(path)?
-        .take(LARGEST)
+        .take(MAX_PART_BYTES)
         .read_to_end(&mut packed)?;
     // At once, into the room that an honest part needs; what is not honest is read as far as it goes.
-    if let Ok(bytes) = zstd::bulk::decompress(&packed, LARGEST as usize) {
+    if let Ok(bytes) = zstd::bulk::decompress(&packed, MAX_PART_BYTES as usize) {
         return Ok(Text { bytes, end: None });
     }
     let mut decoder = zstd::Decoder::with_buffer(packed.as_slice())?;
-    decoder.window_log_max(WINDOW_LOG)?;
+    decoder.window_log_max(MAX_WINDOW_LOG)?;
     // One byte more than may be read: when it is there, there is more.
-    let (mut bytes, mut limited) = (Vec::new(), decoder.take(LARGEST + 1));
+    let (mut bytes, mut limited) = (Vec::new(), decoder.take(MAX_PART_BYTES + 1));
     let end = match limited.read_to_end(&mut bytes) {
         Err(error) => Some(DamageKind::Unreadable(error.to_string())),
         Ok(_) if limited.limit() == 0 => Some(DamageKind::TooLarge),

@@ -17,7 +17,7 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 
 /// As many digits make no number that is too large.
-const MOST_DIGITS: usize = 19;
+const MAX_DIGITS: usize = 19;
 
 /// The line that `text` begins with, where it is one that a writer wrote, and what comes after it: its end
 /// is found by reading it. What processes did can be left out; a text that says it in no way of a writer's
@@ -89,7 +89,7 @@ impl<'de> Reader<'de> {
         while let Some(digit) = (self.rest.get(at)).map(|byte| byte.wrapping_sub(b'0'))
             && digit < 10
         {
-            if at == MOST_DIGITS {
+            if at == MAX_DIGITS {
                 return Err(Unusual);
             }
             value = value * 10 + u64::from(digit);

@@ -18,12 +18,12 @@ use crate::{FILE, RecordError};
 
 /// A longer line is not read: the largest honest one, a sample of 16 cards with a thousand
 /// processes each, has less than half of it.
-pub(crate) const LONGEST_LINE: usize = 1 << 20;
+pub(crate) const MAX_LINE_BYTES: usize = 1 << 20;
 /// Of a file no more than this many bytes are read. One of format 2 is closed at 4 MiB; one of format 1
 /// was never closed, and a week of it has less. A file with a hole can have an end that nobody lives to see.
-const LARGEST_FILE: u64 = 4 << 30;
+const MAX_FILE_BYTES: u64 = 4 << 30;
 /// As many damages are told one by one; the others are counted.
-const MOST_DAMAGES: u64 = 1024;
+const MAX_DAMAGES: u64 = 1024;
 
 /// A record: how the run began, and then, as an iterator, everything after it in the order it
 /// was written.
@@ -63,7 +63,7 @@ pub enum DamageKind {
     #[error("not an event: {0}")]
     Malformed(String),
     /// Longer than any event.
-    #[error("longer than {LONGEST_LINE} bytes")]
+    #[error("longer than {MAX_LINE_BYTES} bytes")]
     TooLong,
     /// The beginning of a run, where one has begun.
     #[error("a second `started`")]
@@ -143,7 +143,7 @@ pub(crate) fn read_file(path: &Path) -> Result<RecordReader<BufReader<File>>, Re
 /// the two, its lock was let go although the run goes on: then the one in its place is opened.
 fn open(path: &Path) -> io::Result<(File, Option<bool>)> {
     /// A writer closes a file every few minutes.
-    const TRIES: usize = 8;
+    const MAX_RETRIES: usize = 8;
     let mut tries = 0;
     loop {
         let file = open_regular_file(path)?;
@@ -153,7 +153,7 @@ fn open(path: &Path) -> io::Result<(File, Option<bool>)> {
             let (ours, now) = (file.metadata()?, path.metadata()?);
             Ok((ours.dev(), ours.ino()) == (now.dev(), now.ino()))
         };
-        if held != Some(false) || tries == TRIES || same()? {
+        if held != Some(false) || tries == MAX_RETRIES || same()? {
             return Ok((file, held));
         }
     }
@@ -185,7 +185,7 @@ impl<R: BufRead> RecordReader<R> {
             from,
             number: 0,
             buffer: Vec::new(),
-            left: LARGEST_FILE,
+            left: MAX_FILE_BYTES,
             failed: false,
         };
         let not_a_record = |why: String| RecordError::NotARecord {
@@ -305,7 +305,7 @@ impl RecordReader<&[u8]> {
         let (mut line, rest) = quick::parse_line(text, self.processes())?;
         let rest = rest.strip_prefix(b"\n")?;
         let length = text.len() - rest.len();
-        if length > LONGEST_LINE || matches!(line.event, RecordEvent::Started(_)) {
+        if length > MAX_LINE_BYTES || matches!(line.event, RecordEvent::Started(_)) {
             return None;
         }
         self.lines.from = rest;
@@ -323,18 +323,18 @@ impl<R: BufRead> Iterator for RecordReader<R> {
         loop {
             match self.line() {
                 Some(Err(damage)) => {
-                    let told = self.damages < MOST_DAMAGES;
+                    let told = self.damages < MAX_DAMAGES;
                     self.damages = self.damages.saturating_add(damage.count());
                     if told {
                         return Some(Err(damage));
                     }
                 }
-                None if self.damages > MOST_DAMAGES && !self.counted_out => {
+                None if self.damages > MAX_DAMAGES && !self.counted_out => {
                     self.counted_out = true;
                     return Some(Err(DamagedLine {
                         part: None,
                         line: 0,
-                        kind: DamageKind::More(self.damages - MOST_DAMAGES),
+                        kind: DamageKind::More(self.damages - MAX_DAMAGES),
                     }));
                 }
                 line => return line,
@@ -363,8 +363,8 @@ fn without_line(error: &serde_json::Error) -> String {
 
 /// What is told of a line has no more than this of the line itself.
 fn shortened(text: &str) -> String {
-    const LONGEST: usize = 200;
-    match text.char_indices().nth(LONGEST) {
+    const MAX_EXCERPT_CHARS: usize = 200;
+    match text.char_indices().nth(MAX_EXCERPT_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
@@ -392,17 +392,17 @@ impl<R: BufRead> Lines<R> {
             }
             if self.left == 0 {
                 self.failed = true;
-                let text = format!("larger than {LARGEST_FILE} bytes");
+                let text = format!("larger than {MAX_FILE_BYTES} bytes");
                 return Some(Err(io::Error::new(io::ErrorKind::FileTooLarge, text)));
             }
             self.number += 1;
             self.buffer.clear();
-            let mut limited = (&mut self.from).take(self.left.min(LONGEST_LINE as u64));
+            let mut limited = (&mut self.from).take(self.left.min(MAX_LINE_BYTES as u64));
             let read = limited.read_until(b'\n', &mut self.buffer);
             self.left -= *read.as_ref().unwrap_or(&0) as u64;
             let result = match read {
                 Ok(0) => return None,
-                Ok(LONGEST_LINE) if !self.buffer.ends_with(b"\n") => self.skip().map(|()| false),
+                Ok(MAX_LINE_BYTES) if !self.buffer.ends_with(b"\n") => self.skip().map(|()| false),
                 Ok(_) if self.buffer.trim_ascii().is_empty() => continue,
                 result => result.map(|_| true),
             };

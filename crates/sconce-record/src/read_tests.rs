@@ -119,7 +119,7 @@ fn a_torn_last_line_is_not_there() {
 #[test]
 fn damage_is_named_and_the_rest_is_read() {
     let sample = r#"{"t_us":1,"event":"sample"}"#;
-    let long = "x".repeat(LONGEST_LINE + 1);
+    let long = "x".repeat(MAX_LINE_BYTES + 1);
     let text = format!(
         "{STARTED}\n\n{sample}\n{{\"t_us\":\n{STARTED}\n{long}\n{}\n{sample}\n",
         r#"{"t_us":-1,"event":"sample"}"#
@@ -149,7 +149,7 @@ fn damages_beyond_a_bound_are_counted_and_no_text_of_them_is_long() {
     let (good, bad): (Vec<_>, Vec<_>) = open(text.as_bytes()).unwrap().partition(Result::is_ok);
     assert_eq!(good.len(), 1);
     let bad: Vec<DamagedLine> = bad.into_iter().map(Result::unwrap_err).collect();
-    assert_eq!(bad.len() as u64, MOST_DAMAGES + 1);
+    assert_eq!(bad.len() as u64, MAX_DAMAGES + 1);
     assert_eq!(bad.iter().map(DamagedLine::count).sum::<u64>(), 3000);
     assert!(bad.iter().all(|damage| damage.to_string().len() < 400));
     let last = bad.last().unwrap().to_string();

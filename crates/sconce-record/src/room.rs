@@ -11,9 +11,9 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
 /// Kept behind the last line, bytes: more than a reading of 16 cards.
-pub(crate) const KEPT: u64 = 64 << 10;
+pub(crate) const RESERVED_BYTES: u64 = 64 << 10;
 /// What is asked for at a time beside that, so that most lines ask for nothing.
-const STEP: u64 = 192 << 10;
+const GROWTH_STEP_BYTES: u64 = 192 << 10;
 
 /// How far a file's blocks reach.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub(crate) struct ReservedTail {
 }
 
 impl ReservedTail {
-    /// Sees to it that a file of `size` bytes has [`KEPT`] behind it.
+    /// Sees to it that a file of `size` bytes has [`RESERVED_BYTES`] behind it.
     ///
     /// # Errors
     /// That the disk, or the user's share of it, is full.
@@ -39,12 +39,12 @@ impl ReservedTail {
         size: u64,
         mut ask: impl FnMut(u64, u64) -> rustix::io::Result<()>,
     ) -> io::Result<()> {
-        let needed = size + KEPT;
+        let needed = size + RESERVED_BYTES;
         if self.unknown || needed <= self.until {
             return Ok(());
         }
         // Where there is not much, just what is needed.
-        for until in [needed + STEP, needed] {
+        for until in [needed + GROWTH_STEP_BYTES, needed] {
             match ask(self.until, until - self.until) {
                 Ok(()) => {
                     self.until = until;
@@ -77,7 +77,7 @@ mod tests {
     fn room_is_asked_for_in_steps_and_then_for_what_is_needed() {
         let mut room = ReservedTail::default();
         let mut asked = Vec::new();
-        let mut left = KEPT + STEP + 100;
+        let mut left = RESERVED_BYTES + GROWTH_STEP_BYTES + 100;
         let mut keep = |size| {
             room.keep_by(size, |from, length| {
                 asked.push((from, length));
@@ -85,19 +85,19 @@ mod tests {
                 Ok(())
             })
         };
-        for size in [0, 1, STEP, STEP + 100] {
+        for size in [0, 1, GROWTH_STEP_BYTES, GROWTH_STEP_BYTES + 100] {
             keep(size).unwrap();
         }
-        let full = keep(STEP + 101).unwrap_err();
+        let full = keep(GROWTH_STEP_BYTES + 101).unwrap_err();
         assert_eq!(full.kind(), io::ErrorKind::StorageFull);
-        let (all, end) = (KEPT + STEP, KEPT + STEP + 100);
+        let (all, end) = (RESERVED_BYTES + GROWTH_STEP_BYTES, RESERVED_BYTES + GROWTH_STEP_BYTES + 100);
         assert_eq!(
             asked,
             [
                 (0, all),
-                (all, STEP + 100),
+                (all, GROWTH_STEP_BYTES + 100),
                 (all, 100),
-                (end, STEP + 1),
+                (end, GROWTH_STEP_BYTES + 1),
                 (end, 1)
             ]
         );

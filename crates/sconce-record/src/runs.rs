@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use sconce_base::tree::open_regular_file;
 use sconce_schema::event::{RecordEvent, RecordLine, RunStarted};
 
-use crate::read::{LONGEST_LINE, read_file};
+use crate::read::{MAX_LINE_BYTES, read_file};
 use crate::write::io_error;
 use crate::{FILE, RecordError};
 
@@ -179,7 +179,7 @@ pub fn read_run_entry(path: &Path) -> Result<RunEntry, RecordError> {
 fn last_line(path: &Path) -> io::Result<Option<RecordLine>> {
     let mut file = open_regular_file(path)?;
     let size = file.metadata()?.len();
-    for reach in [16 << 10, 2 * LONGEST_LINE as u64] {
+    for reach in [16 << 10, 2 * MAX_LINE_BYTES as u64] {
         let from = size.saturating_sub(reach);
         file.seek(SeekFrom::Start(from))?;
         let mut end = Vec::new();

@@ -73,7 +73,7 @@ impl RecordWriter {
             path,
             started,
             part: 1,
-            close_at: parts::CLOSE_AT,
+            close_at: parts::ROTATE_AT_BYTES,
             names: ProcessNames::default(),
             room: ReservedTail::default(),
             lost: 0,
@@ -124,14 +124,14 @@ impl RecordWriter {
     /// every line once: until the new file has its name, its forerunner is what counts.
     fn close(&mut self, t_us: u64, event: &RecordEvent) -> Result<(), RecordError> {
         // Whatever comes of it, it is not tried again before the file has grown by half.
-        self.close_at = self.log.bytes_written() + parts::CLOSE_AT / 2;
+        self.close_at = self.log.bytes_written() + parts::ROTATE_AT_BYTES / 2;
         self.keep_part()?;
         let mut names = ProcessNames::default();
         let first = line(t_us, event, None, &mut names).map_err(io_error("write", &self.path))?;
         // The lock of the old file is let go when the new one has taken its place.
         self.log = begin(&self.path, &self.started, self.part + 1, Some(&first))?;
         self.part += 1;
-        self.close_at = parts::CLOSE_AT;
+        self.close_at = parts::ROTATE_AT_BYTES;
         self.names = names;
         self.room = ReservedTail::default();
         self.keep_room();

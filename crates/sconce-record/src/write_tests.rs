@@ -114,7 +114,7 @@ fn a_full_disk_is_an_error_once() {
         path: PathBuf::from("/dev/full"),
         started: Box::new(started()),
         part: 1,
-        close_at: parts::CLOSE_AT,
+        close_at: parts::ROTATE_AT_BYTES,
         names: ProcessNames::default(),
         room: ReservedTail::default(),
         lost: 0,
@@ -186,7 +186,7 @@ fn a_part_that_cannot_be_made_loses_no_line() {
     writer.close_at = 1;
     writer.write_event(3, &sample(3)).unwrap();
     assert_eq!((writer.part, writer.lost_event_count()), (1, 0));
-    assert!(writer.close_at > parts::CLOSE_AT / 2, "not at each line");
+    assert!(writer.close_at > parts::ROTATE_AT_BYTES / 2, "not at each line");
     assert_eq!(all(&folder), (expected(4), vec![]));
 }
 
@@ -272,7 +272,7 @@ fn room_for_the_end_is_kept_and_given_back() {
     let mut writer = written(dir.path(), 3, u64::MAX);
     let blocks = |writer: &RecordWriter| writer.path().metadata().unwrap().blocks() * 512;
     let (size, during) = (writer.path().metadata().unwrap().len(), blocks(&writer));
-    assert!(during >= size + crate::room::KEPT, "{during}");
+    assert!(during >= size + crate::room::RESERVED_BYTES, "{during}");
     let ended = sconce_schema::event::RunEnded {
         exit: sconce_schema::event::ExitStatus::Code(0),
         last: Box::default(),
@@ -281,7 +281,7 @@ fn room_for_the_end_is_kept_and_given_back() {
         lost: None,
     };
     writer.write_event(4, &RecordEvent::Ended(ended)).unwrap();
-    assert!(blocks(&writer) < crate::room::KEPT);
+    assert!(blocks(&writer) < crate::room::RESERVED_BYTES);
     let (lines, damaged) = all(&dir.path().join("a"));
     assert!(damaged.is_empty() && lines.len() == 4);
 }

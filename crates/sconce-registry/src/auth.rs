@@ -23,19 +23,19 @@ use super::logins::{Login, LoginSources};
 use super::wire::{HttpTransport, RequestBody, RequestTimeouts};
 
 /// The largest answer of a token server that is read, bytes.
-const LARGEST_ANSWER: u64 = 256 << 10;
+const MAX_ANSWER_BYTES: u64 = 256 << 10;
 /// The longest token that is sent, bytes.
-const LONGEST_TOKEN: usize = 32 << 10;
+const MAX_TOKEN_BYTES: usize = 32 << 10;
 /// The longest realm and service, bytes.
-const LONGEST_PARAMETER: usize = 2048;
+const MAX_PARAMETER_BYTES: usize = 2048;
 /// A token lives this long where the server does not say (distribution's token specification).
-const DEFAULT_LIFE: u64 = 60;
+const DEFAULT_LIFETIME_S: u64 = 60;
 /// The longest life that is believed, seconds.
-const LONGEST_LIFE: u64 = 3600;
+const MAX_LIFETIME_S: u64 = 3600;
 /// A token is renewed when it has no longer than this to live.
-const MARGIN: Duration = Duration::from_secs(10);
+const RENEWAL_MARGIN: Duration = Duration::from_secs(10);
 /// The most scopes that are asked for at once.
-const MOST_SCOPES: usize = 8;
+const MAX_SCOPES: usize = 8;
 
 /// How a registry wants to be told who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl RegistryAuth {
                 // Held while a token is fetched: four threads need one token, not four.
                 let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(token) = tokens.get(&key)
-                    && token.until > Instant::now() + MARGIN
+                    && token.until > Instant::now() + RENEWAL_MARGIN
                 {
                     return Ok(Some(bearer(token)));
                 }
@@ -131,7 +131,7 @@ impl RegistryAuth {
             .filter_map(|line| line.to_str().ok())
             .flat_map(parse_challenges)
             .collect();
-        let short = |text: &&str| !text.is_empty() && text.len() <= LONGEST_PARAMETER;
+        let short = |text: &&str| !text.is_empty() && text.len() <= MAX_PARAMETER_BYTES;
         let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
         for challenge in asked.iter().filter(|c| c.scheme == "bearer") {
             let Some(realm) = challenge.get("realm").filter(short) else {
@@ -140,7 +140,7 @@ impl RegistryAuth {
             for scope in challenge.get("scope").unwrap_or_default().split(' ') {
                 // `repository:NAME:pull` is covered by `repository:NAME:pull,push`.
                 let covered = scopes.iter().any(|own| own.starts_with(scope));
-                if short(&scope) && !covered && scopes.len() < MOST_SCOPES {
+                if short(&scope) && !covered && scopes.len() < MAX_SCOPES {
                     scopes.push(scope.to_owned());
                 }
             }
@@ -243,7 +243,7 @@ impl RegistryAuth {
                 )?
             };
             match reply.status {
-                200 => token(realm, &reply.into_bytes(LARGEST_ANSWER)?),
+                200 => token(realm, &reply.into_bytes(MAX_ANSWER_BYTES)?),
                 // A login goes where the registry said, and no further.
                 300..=399 => Err(RegistryError::Redirect {
                     url: redact_url(realm),
@@ -306,13 +306,13 @@ fn token(realm: &str, body: &[u8]) -> Result<Token, RegistryError> {
         .find(|text| !text.is_empty())
         .ok_or_else(|| bad("its answer holds none"))?;
     // Anything else would end the header and begin another.
-    if text.len() > LONGEST_TOKEN || !text.bytes().all(|b| b.is_ascii_graphic()) {
+    if text.len() > MAX_TOKEN_BYTES || !text.bytes().all(|b| b.is_ascii_graphic()) {
         return Err(bad("it is one that no header can hold"));
     }
     let life = answer.expires_in.and_then(|life| life.as_u64());
     let life = Duration::from_secs(
-        life.unwrap_or(DEFAULT_LIFE)
-            .clamp(DEFAULT_LIFE, LONGEST_LIFE),
+        life.unwrap_or(DEFAULT_LIFETIME_S)
+            .clamp(DEFAULT_LIFETIME_S, MAX_LIFETIME_S),
     );
     Ok(Token {
         text,
@@ -362,7 +362,7 @@ mod tests {
                 read(&format!(r#"{{"token":"x","expires_in":{odd}}}"#)).is_ok() || odd == "1e400"
             );
         }
-        let long = format!(r#"{{"token":"{}"}}"#, "x".repeat(LONGEST_TOKEN + 1));
+        let long = format!(r#"{{"token":"{}"}}"#, "x".repeat(MAX_TOKEN_BYTES + 1));
         for wrong in [
             "",
             "{}",

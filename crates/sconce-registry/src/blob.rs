@@ -17,9 +17,9 @@ use super::wire::RequestBody;
 use sconce_oci::{Descriptor, Digest};
 
 /// Getting this much further earns a fresh set of retries.
-const WORTH_A_RETRY: u64 = 1 << 20;
+const RETRY_RESET_BYTES: u64 = 1 << 20;
 /// How much is read at once, bytes.
-const CHUNK: usize = 256 << 10;
+const CHUNK_BYTES: usize = 256 << 10;
 
 /// Where the bytes go.
 trait Out {
@@ -145,7 +145,7 @@ fn is_there(
         source,
     };
     let mut file = File::open(path).map_err(failed)?;
-    let (mut hash, mut chunk) = (sha2::Sha256::new(), vec![0; CHUNK]);
+    let (mut hash, mut chunk) = (sha2::Sha256::new(), vec![0; CHUNK_BYTES]);
     loop {
         meter.advance_to(0)?;
         match file.read(&mut chunk).map_err(failed)? {
@@ -231,7 +231,7 @@ fn stream(
 ) -> Result<String, RegistryError> {
     let url = place.resource_url(&format!("blobs/{}", what.digest));
     let (mut tries, mut since) = (0, state.at);
-    let mut chunk = vec![0; CHUNK];
+    let mut chunk = vec![0; CHUNK_BYTES];
     while state.at < what.size {
         let error = match open(client, place, &url, what, state.at) {
             Ok(mut source) => {
@@ -249,7 +249,7 @@ fn stream(
             Err(e) if e.may_pass() => e,
             Err(e) => return Err(e),
         };
-        if state.at >= since.saturating_add(WORTH_A_RETRY) {
+        if state.at >= since.saturating_add(RETRY_RESET_BYTES) {
             (tries, since) = (0, state.at);
         }
         tries += 1;

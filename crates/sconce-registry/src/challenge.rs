@@ -2,11 +2,11 @@
 //! distribution's token authentication).
 
 /// The most challenges that are read from one answer.
-const MOST_CHALLENGES: usize = 16;
+const MAX_CHALLENGES: usize = 16;
 /// The most parameters that are read from one challenge.
-const MOST_PARAMETERS: usize = 16;
+const MAX_PARAMETERS: usize = 16;
 /// The longest header that is read, in bytes.
-const LONGEST: usize = 16 << 10;
+const MAX_HEADER_BYTES: usize = 16 << 10;
 
 /// One way to say who one is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Challenge {
 #[must_use]
 pub fn parse_challenges(header: &str) -> Vec<Challenge> {
     let mut found: Vec<Challenge> = Vec::new();
-    let Some(header) = header.get(..header.len().min(LONGEST)) else {
+    let Some(header) = header.get(..header.len().min(MAX_HEADER_BYTES)) else {
         return found; // The cut falls into a character, and no header has such.
     };
     let mut rest = header;
@@ -44,11 +44,11 @@ pub fn parse_challenges(header: &str) -> Vec<Challenge> {
             let Some(last) = found.last_mut() else {
                 return found; // A parameter of nothing.
             };
-            if last.parameters.len() < MOST_PARAMETERS {
+            if last.parameters.len() < MAX_PARAMETERS {
                 last.parameters.push((name.to_ascii_lowercase(), value));
             }
             rest = after;
-        } else if found.len() < MOST_CHALLENGES && !after.starts_with('=') {
+        } else if found.len() < MAX_CHALLENGES && !after.starts_with('=') {
             found.push(Challenge {
                 scheme: name.to_ascii_lowercase(),
                 parameters: Vec::new(),
@@ -155,10 +155,10 @@ mod tests {
 
     #[test]
     fn there_is_an_end_to_it() {
-        assert_eq!(parse_challenges(&"a, ".repeat(5000)).len(), MOST_CHALLENGES);
+        assert_eq!(parse_challenges(&"a, ".repeat(5000)).len(), MAX_CHALLENGES);
         let many = format!("Bearer {}", "a=b,".repeat(3000));
-        assert_eq!(parse_challenges(&many)[0].parameters.len(), MOST_PARAMETERS);
-        assert!(parse_challenges(&"é".repeat(LONGEST)).is_empty());
+        assert_eq!(parse_challenges(&many)[0].parameters.len(), MAX_PARAMETERS);
+        assert!(parse_challenges(&"é".repeat(MAX_HEADER_BYTES)).is_empty());
     }
 
     proptest! {

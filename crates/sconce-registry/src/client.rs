@@ -9,12 +9,12 @@ use super::error::{RegistryError, printable_text};
 use super::reference::{Reference, check_host, check_path};
 use super::wire::{HttpTransport, Origin, RegistryResponse, RequestBody, RequestTimeouts};
 use super::{Mirror, RegistrySettings};
-use sconce_oci::{Digest, LARGEST_DOCUMENT, media};
+use sconce_oci::{Digest, MAX_DOCUMENT_BYTES, media};
 
 /// A redirect chain longer than this is a loop.
-const MOST_REDIRECTS: usize = 10;
+const MAX_REDIRECTS: usize = 10;
 /// The longest `Location` that is followed, bytes.
-const LONGEST_LOCATION: usize = 8 << 10;
+const MAX_LOCATION_BYTES: usize = 8 << 10;
 /// What a manifest may be.
 const ACCEPTED: [&str; 4] = [
     media::MANIFEST,
@@ -193,7 +193,7 @@ impl RegistryClient {
         let mut url = ask.url.to_owned();
         let mut scopes = ask.scopes.clone();
         let mut renewed = 0;
-        for _ in 0..=MOST_REDIRECTS {
+        for _ in 0..=MAX_REDIRECTS {
             let uri = self.wire.parse_permitted_url(&url)?;
             let is_own = own.is_some() && Origin::from_uri(&uri) == own;
             let mut headers = ask.headers.clone();
@@ -267,7 +267,7 @@ impl RegistryClient {
         let url = place.resource_url(&format!("manifests/{wanted}"));
         let ask = RegistryRequest::new(Method::GET, &url, place.pull_scopes())
             .with_header("accept", ACCEPTED.join(", "));
-        let (about, bytes) = self.request_document(place, &ask, LARGEST_DOCUMENT as u64)?;
+        let (about, bytes) = self.request_document(place, &ask, MAX_DOCUMENT_BYTES as u64)?;
         let stated = about.digest.as_deref().and_then(|text| text.parse().ok());
         let expected = wanted.parse().ok().or(stated);
         let found = Digest::hash_bytes(&bytes);
@@ -347,7 +347,7 @@ pub(super) struct ResponseMetadata {
 pub(super) fn resolve_location(from: &Uri, header: Option<&str>) -> Option<String> {
     let header = header?.trim();
     let plain = !header.is_empty()
-        && header.len() <= LONGEST_LOCATION
+        && header.len() <= MAX_LOCATION_BYTES
         && header.bytes().all(|b| b.is_ascii_graphic());
     plain.then(|| join_url(from, header)).flatten()
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::error::printable_text;
 
 /// The longest answer of a helper that is read, bytes.
-const LONGEST_ANSWER: u64 = 256 << 10;
+const MAX_ANSWER_BYTES: u64 = 256 << 10;
 
 /// Asks credential helpers.
 pub trait CredentialHelpers: Send + Sync {
@@ -122,7 +122,7 @@ impl HelperPrograms {
             // A thread of its own: a grandchild can hold the pipe open for ever.
             std::thread::spawn(move || {
                 let mut text = Vec::new();
-                let _ = stdout.take(LONGEST_ANSWER).read_to_end(&mut text);
+                let _ = stdout.take(MAX_ANSWER_BYTES).read_to_end(&mut text);
                 let _ = send.send(text);
             });
         }

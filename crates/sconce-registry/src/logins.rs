@@ -17,9 +17,9 @@ use serde::Deserialize;
 use super::helper::{CredentialHelpers, HelperError};
 
 /// The largest file of logins that is read, bytes.
-const LARGEST: usize = 1 << 20;
+const MAX_FILE_BYTES: usize = 1 << 20;
 /// The most parts of a repository's path that are looked up.
-const MOST_PARTS: usize = 32;
+const MAX_PATH_PARTS: usize = 32;
 
 /// Says who one is.
 #[derive(Clone, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl fmt::Debug for Login {
 #[derive(Debug, thiserror::Error)]
 pub enum LoginsError {
     /// More than a megabyte.
-    #[error("a file of logins has {bytes} bytes; {LARGEST} are the most")]
+    #[error("a file of logins has {bytes} bytes; {MAX_FILE_BYTES} are the most")]
     TooLarge {
         /// Its size.
         bytes: usize,
@@ -208,7 +208,7 @@ impl LoginSources {
 
 impl File {
     fn parse(text: &str) -> Result<Self, LoginsError> {
-        if text.len() > LARGEST {
+        if text.len() > MAX_FILE_BYTES {
             return Err(LoginsError::TooLarge { bytes: text.len() });
         }
         if text.trim().is_empty() {
@@ -232,7 +232,7 @@ impl File {
 
     /// The login of the longest key that covers the repository.
     fn login(&self, host: &str, path: &str) -> Option<&Login> {
-        let parts: Vec<&str> = path.split('/').take(MOST_PARTS).collect();
+        let parts: Vec<&str> = path.split('/').take(MAX_PATH_PARTS).collect();
         let scoped = (1..=parts.len())
             .rev()
             .map(|count| format!("{host}/{}", parts[..count].join("/")))
@@ -448,7 +448,7 @@ mod tests {
         assert!(LoginSources::empty().with_file("").is_ok());
         assert!(
             LoginSources::empty()
-                .with_file(&" ".repeat(LARGEST + 1))
+                .with_file(&" ".repeat(MAX_FILE_BYTES + 1))
                 .is_err()
         );
         assert!(!format!("{:?}", basic("me", "hunter2")).contains("hunter2"));

@@ -15,13 +15,13 @@ use super::push::BlobCount;
 use super::reference::Reference;
 use sconce_oci as oci;
 use sconce_oci::{
-    Descriptor, Digest, ImageIndex, ImageManifest, LARGEST_DOCUMENT, Platform, media,
+    Descriptor, Digest, ImageIndex, ImageManifest, MAX_DOCUMENT_BYTES, Platform, media,
 };
 
 /// An index may hold indexes, this deep.
-const DEEPEST_INDEX: usize = 3;
+const MAX_INDEX_DEPTH: usize = 3;
 /// The most layers that an image may have. Engines stop at 128 or so.
-const MOST_LAYERS: usize = 1024;
+const MAX_LAYERS: usize = 1024;
 
 /// A manifest that a reference led to.
 #[derive(Debug, Clone)]
@@ -74,7 +74,7 @@ fn find(
     let mut found = fetch_document(client, sources, &from.tag_or_digest(), progress)?;
     let digest = found.digest();
     let mut index = None;
-    for _ in 0..=DEEPEST_INDEX {
+    for _ in 0..=MAX_INDEX_DEPTH {
         let unusable = |source| RegistryError::Document {
             url: format!("{}@{}", from.with_digest(digest), found.digest()),
             source,
@@ -150,13 +150,13 @@ pub(super) fn pull_image(
         reference: from.to_string(),
         why: why.to_owned(),
     };
-    if layers.len() > MOST_LAYERS {
+    if layers.len() > MAX_LAYERS {
         return Err(incomplete("it has more than 1024 layers"));
     }
-    if config.size > LARGEST_DOCUMENT as u64 {
+    if config.size > MAX_DOCUMENT_BYTES as u64 {
         return Err(RegistryError::TooLarge {
             url: from.with_digest(config.digest).to_string(),
-            limit: LARGEST_DOCUMENT as u64,
+            limit: MAX_DOCUMENT_BYTES as u64,
         });
     }
     // The same layer twice is one blob; a size of its own each would be two.

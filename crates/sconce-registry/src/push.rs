@@ -13,7 +13,7 @@ use super::reference::{Reference, check_path};
 use super::upload::{Blob, Upload, UploadOutcome};
 use super::wire::RequestBody;
 use sconce_oci as oci;
-use sconce_oci::{Descriptor, Digest, LARGEST_DOCUMENT};
+use sconce_oci::{Descriptor, Digest, MAX_DOCUMENT_BYTES};
 
 /// An image or another artifact to push: everything that its manifest names, and the manifest.
 #[derive(Debug, Clone)]
@@ -225,7 +225,7 @@ fn check<'a>(
             _ => Err("there are several images and no index".to_owned()),
         };
     };
-    if index.bytes.len() > LARGEST_DOCUMENT {
+    if index.bytes.len() > MAX_DOCUMENT_BYTES {
         return Err("the index is too large".to_owned());
     }
     let read = oci::ImageIndex::from_json(&index.bytes).map_err(|e| format!("the index: {e}"))?;

@@ -13,11 +13,11 @@ use super::error::printable_text;
 use sconce_oci::Digest;
 
 /// The longest path in characters (distribution: `RepositoryNameTotalLengthMax`).
-const LONGEST_PATH: usize = 255;
+const MAX_PATH_BYTES: usize = 255;
 /// The longest host, RFC 1035.
-const LONGEST_HOST: usize = 253;
+const MAX_HOST_BYTES: usize = 253;
 /// The longest text that is looked at.
-const LONGEST: usize = 2048;
+const MAX_REFERENCE_BYTES: usize = 2048;
 
 /// Where an image is, or where it goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl Reference {
             text: printable_text(text, 300),
             why,
         };
-        if text.len() > LONGEST {
+        if text.len() > MAX_REFERENCE_BYTES {
             return Err(part("it is too long"));
         }
         if text.contains("://") {
@@ -217,7 +217,7 @@ pub(super) fn check_host(text: &str) -> Result<(), &'static str> {
         let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
         digits && port.parse::<u16>().is_ok_and(|port| port > 0)
     };
-    let good = host.len() <= LONGEST_HOST && host.split('.').all(is_label);
+    let good = host.len() <= MAX_HOST_BYTES && host.split('.').all(is_label);
     (good && port.is_none_or(is_port)).then_some(()).ok_or(RULE)
 }
 
@@ -242,7 +242,7 @@ fn split_tag(text: &str) -> Result<(&str, Option<&str>), &'static str> {
 
 /// Checks a repository's path.
 pub(super) fn check_path(path: &str) -> Result<(), &'static str> {
-    if path.len() > LONGEST_PATH {
+    if path.len() > MAX_PATH_BYTES {
         return Err("its path is longer than 255 characters");
     }
     if path.split('/').all(is_component) {

@@ -14,12 +14,12 @@ use super::push::{PushArtifact, PushSummary, push_blobs, push_manifest};
 use super::reference::Reference;
 use super::wire::Origin;
 use sconce_oci as oci;
-use sconce_oci::{Descriptor, Digest, ImageIndex, ImageManifest, LARGEST_DOCUMENT, media};
+use sconce_oci::{Descriptor, Digest, ImageIndex, ImageManifest, MAX_DOCUMENT_BYTES, media};
 
 /// The most pages of a list that are read.
-const MOST_PAGES: usize = 32;
+const MAX_PAGES: usize = 32;
 /// The most entries that are taken.
-const MOST_REFERRERS: usize = 10_000;
+const MAX_REFERRERS: usize = 10_000;
 
 /// How a registry was made to list an artifact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,7 +116,7 @@ pub(super) fn list_referrers(
     Ok(all
         .into_iter()
         .filter(wanted)
-        .take(MOST_REFERRERS)
+        .take(MAX_REFERRERS)
         .collect())
 }
 
@@ -129,10 +129,10 @@ fn asked(
     let mut url = place.resource_url(&format!("referrers/{subject}"));
     let own = url.parse().ok().and_then(|uri: Uri| Origin::from_uri(&uri));
     let mut all = Vec::new();
-    for page in 0..MOST_PAGES {
+    for page in 0..MAX_PAGES {
         let ask = RegistryRequest::new(Method::GET, &url, place.pull_scopes())
             .with_header("accept", media::INDEX);
-        let came = client.request_document(place, &ask, LARGEST_DOCUMENT as u64);
+        let came = client.request_document(place, &ask, MAX_DOCUMENT_BYTES as u64);
         let (about, bytes) = match came {
             Ok(came) => came,
             Err(RegistryError::NotFound { .. }) if page == 0 => return Ok(None),
@@ -161,7 +161,7 @@ fn asked(
             }
         };
         all.extend(index.manifests);
-        if all.len() > MOST_REFERRERS {
+        if all.len() > MAX_REFERRERS {
             break;
         }
         let Some(next) = about.link.as_deref().and_then(next_link) else {

@@ -18,15 +18,15 @@ use sconce_schema::Sha256;
 use sha2::Digest as _;
 
 /// Getting this much further earns a fresh set of retries.
-const WORTH_A_RETRY: u64 = 1 << 20;
+const RETRY_RESET_BYTES: u64 = 1 << 20;
 /// A registry may look through a whole blob, or move it, before it answers.
-const COMMIT: Duration = Duration::from_secs(15 * 60);
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// How often a blob is begun anew that the registry did not take as it was.
-const MOST_ANEW: u32 = 2;
+const MAX_RESTARTS: u32 = 2;
 /// The most repositories that a blob is looked for in.
-const MOST_MOUNTS: usize = 4;
+const MAX_MOUNT_SOURCES: usize = 4;
 /// A smallest piece that a registry asks for is heeded up to this size in bytes.
-const LARGEST_PIECE: u64 = 1 << 30;
+const MAX_REQUESTED_CHUNK_BYTES: u64 = 1 << 30;
 
 /// The bytes of a blob.
 #[derive(Debug, Clone)]
@@ -125,7 +125,7 @@ impl Upload<'_> {
         let others = self.mount_from.iter().filter(|_| mount);
         for from in others
             .filter(|from| **from != self.place.repository)
-            .take(MOST_MOUNTS)
+            .take(MAX_MOUNT_SOURCES)
         {
             let digest = self.blob.descriptor.digest.to_string();
             let query = encode_form(&[("mount", digest), ("from", from.clone())]);
@@ -192,10 +192,10 @@ impl Upload<'_> {
                 | RegistryError::Status {
                     status: 400 | 409 | 413 | 416,
                     ..
-                } if anew < MOST_ANEW => anew += 1,
+                } if anew < MAX_RESTARTS => anew += 1,
                 _ => return Err(error),
             }
-            if session.at >= furthest + WORTH_A_RETRY {
+            if session.at >= furthest + RETRY_RESET_BYTES {
                 tries = 0;
             }
             furthest = furthest.max(session.at);
@@ -275,7 +275,7 @@ impl Upload<'_> {
     ) -> Result<(), RegistryError> {
         let size = self.blob.descriptor.size;
         let piece = self.client.settings.piece_bytes.max(1);
-        let piece = piece.max(session.smallest.min(LARGEST_PIECE));
+        let piece = piece.max(session.smallest.min(MAX_REQUESTED_CHUNK_BYTES));
         while session.at < size {
             let end = size.min(session.at.saturating_add(piece));
             let url = session.location.clone();
@@ -283,7 +283,7 @@ impl Upload<'_> {
             let mut ask = RegistryRequest::new(Method::PATCH, &url, self.place.push_scopes())
                 .with_header("content-type", "application/octet-stream")
                 .with_header("content-range", range);
-            ask.times.answer = Some(COMMIT);
+            ask.times.answer = Some(COMMIT_TIMEOUT);
             let reply = self.stream(source, &ask, session.at, end)?;
             let bad = |why| RegistryError::Protocol {
                 url: reply.redacted_url(),
@@ -315,7 +315,7 @@ impl Upload<'_> {
         let url = format!("{location}{between}{}", encode_form(&[("digest", digest)]));
         let mut ask = RegistryRequest::new(Method::PUT, &url, self.place.push_scopes())
             .with_header("content-type", "application/octet-stream");
-        ask.times.answer = Some(COMMIT);
+        ask.times.answer = Some(COMMIT_TIMEOUT);
         let reply = self.stream(source, &ask, from, end)?;
         match reply.status {
             201 | 204 => Ok(()),

@@ -15,12 +15,12 @@ use ureq::{Agent, AsSendBody, SendBody};
 use super::error::{RegistryError, describe_error_body};
 
 /// The most of a failure's body that is read, bytes.
-const LARGEST_FAILURE: u64 = 16 << 10;
+const MAX_FAILURE_BYTES: u64 = 16 << 10;
 /// Longest time for the whole body of an answer that is no blob: a server that sends a byte a minute
 /// is never silent for long.
-const DOCUMENT: Duration = Duration::from_secs(5 * 60);
+const DOCUMENT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// Longest time to find out whether a host without certificates speaks TLS.
-const PROBE: Duration = Duration::from_secs(5);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The connections, and the rules of their use.
 #[derive(Debug)]
@@ -162,7 +162,7 @@ impl HttpTransport {
             request = request.header(*name, value);
         }
         let answer = times.answer.unwrap_or(self.config.idle_timeout);
-        let wait = (answer, (!times.is_bulk).then_some(DOCUMENT));
+        let wait = (answer, (!times.is_bulk).then_some(DOCUMENT_TIMEOUT));
         let response = match payload {
             RequestBody::None => run(agent, request, (), wait),
             RequestBody::Bytes(bytes) => run(agent, request, *bytes, wait),
@@ -222,7 +222,7 @@ impl HttpTransport {
             return Ok(scheme);
         }
         let times = RequestTimeouts {
-            answer: Some(PROBE),
+            answer: Some(PROBE_TIMEOUT),
             is_bulk: false,
         };
         let ask = |scheme| {
@@ -262,7 +262,7 @@ impl RegistryResponse {
     /// Reads what is left of a small body, so that the connection serves again.
     pub(super) fn drain_body(self) {
         let body = self.body.into_reader();
-        let _ = std::io::copy(&mut body.take(LARGEST_FAILURE), &mut std::io::sink());
+        let _ = std::io::copy(&mut body.take(MAX_FAILURE_BYTES), &mut std::io::sink());
     }
 
     /// The body as a stream.
@@ -306,7 +306,7 @@ impl RegistryResponse {
         let _ = self
             .body
             .into_reader()
-            .take(LARGEST_FAILURE)
+            .take(MAX_FAILURE_BYTES)
             .read_to_end(&mut body);
         let said = describe_error_body(&body, hidden);
         match status {

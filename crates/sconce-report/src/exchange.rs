@@ -7,9 +7,9 @@ use crate::stats::median;
 use crate::training::RankReport;
 
 /// Steps that FSDP's exchange was timed of, for its mean to be told.
-const TIMED: u64 = 10;
+const MIN_TIMED_STEPS: u64 = 10;
 /// Steps of a rank after which its mean step is compared with others'.
-const COMPARED: u64 = 50;
+const MIN_COMPARED_STEPS: u64 = 50;
 
 /// The exchange of a mean step, µs.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -67,7 +67,7 @@ fn exposed(rank: &RankReport) -> Option<f64> {
 fn others<'a>(rank: &'a RankReport, all: &'a [RankReport]) -> impl Iterator<Item = &'a RankReport> {
     all.iter().filter(|other| {
         let another = (other.pid, other.cell) != (rank.pid, rank.cell);
-        another && other.rank.is_some() && other.group == rank.group && other.steps >= COMPARED
+        another && other.rank.is_some() && other.group == rank.group && other.steps >= MIN_COMPARED_STEPS
     })
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn others_waited_us(rank: &RankReport, all: &[RankReport]) -> Option<
 /// FSDP's counters: without the run's beginning, as the mean step is, where enough of the rest was timed.
 /// `None` where too few steps were.
 pub(crate) fn fsdp_counters(rank: &RankReport) -> Option<CollectiveTimes> {
-    let enough = |of: &CollectiveTimes| of.sharded_steps.is_some_and(|steps| steps >= TIMED);
+    let enough = |of: &CollectiveTimes| of.sharded_steps.is_some_and(|steps| steps >= MIN_TIMED_STEPS);
     let steady = rank.steady.and_then(|steady| steady.exchange);
     steady.filter(enough).or(rank.exchange.filter(enough))
 }

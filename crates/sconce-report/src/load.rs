@@ -8,9 +8,9 @@ use sconce_schema::event::{GpuSample, Pressure, Sample};
 use crate::model::Timestamped;
 
 /// Of errors, no more than this many are kept.
-const MOST_XIDS: usize = 64;
+const MAX_XIDS: usize = 64;
 /// Nor of cards.
-const MOST_CARDS: usize = 64;
+const MAX_CARDS: usize = 64;
 
 /// What a run waited for. `None` is "not measured" everywhere.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -49,7 +49,7 @@ impl ContentionReport {
 
     fn card(&mut self, t_us: u64, card: &GpuSample) {
         for &xid in &card.xids {
-            if self.xids.len() < MOST_XIDS {
+            if self.xids.len() < MAX_XIDS {
                 let value = (card.index, xid);
                 self.xids.push(Timestamped { value, t_us });
             }
@@ -58,7 +58,7 @@ impl ContentionReport {
         let pcie = received.zip(card.pcie_sent_bytes_per_s);
         let nvlink = card.nvlink_received_bytes.zip(card.nvlink_sent_bytes);
         if (pcie.is_none() && nvlink.is_none())
-            || (self.links.len() >= MOST_CARDS && !self.links.contains_key(&card.index))
+            || (self.links.len() >= MAX_CARDS && !self.links.contains_key(&card.index))
         {
             return;
         }

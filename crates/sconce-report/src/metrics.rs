@@ -37,7 +37,7 @@ pub struct MachineGpuSample {
 }
 
 /// How many training processes of one run are told.
-const MOST_RANKS: usize = 1024;
+const MAX_RANKS: usize = 1024;
 
 /// The metrics' text. `dcgm_names` tells the cards by the names of NVIDIA's dcgm-exporter too.
 pub fn render_prometheus<'a>(
@@ -201,7 +201,7 @@ fn run(page: &mut Page, entry: &RunEntry) {
     let mut told = BTreeSet::new();
     for training in &sample.training {
         let rank = training.rank.unwrap_or_default();
-        if told.len() == MOST_RANKS || !told.insert((rank, training.group)) {
+        if told.len() == MAX_RANKS || !told.insert((rank, training.group)) {
             continue;
         }
         let (rank, group) = (

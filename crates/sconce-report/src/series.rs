@@ -4,7 +4,7 @@ use sconce_schema::Bytes;
 use sconce_schema::training::TrainingStep;
 
 /// How many steps are kept at most.
-pub(crate) const MOST: usize = 2048;
+pub(crate) const MAX_STEPS: usize = 2048;
 
 /// Steps, evenly over the run: one of every `stride`, chosen by a hash of its number, so that a script
 /// that does something every 2ⁿ steps is not met every time. When there are too many, the stride doubles.
@@ -57,9 +57,9 @@ impl<T: NumberedStep> StepSampling<T> {
         } else if chance(now) < chance(before) {
             *last = *step;
         }
-        while self.steps.len() > MOST {
+        while self.steps.len() > MAX_STEPS {
             self.stride = self.stride.saturating_mul(2);
-            let mut kept: Vec<T> = Vec::with_capacity(MOST);
+            let mut kept: Vec<T> = Vec::with_capacity(MAX_STEPS);
             for step in &self.steps {
                 match kept.last_mut() {
                     Some(last) if last.number() / self.stride == step.number() / self.stride => {
@@ -106,7 +106,7 @@ mod tests {
             series.add(&step(n));
         }
         let steps = series.into_steps();
-        assert!((MOST / 4..=MOST).contains(&steps.len()), "{}", steps.len());
+        assert!((MAX_STEPS / 4..=MAX_STEPS).contains(&steps.len()), "{}", steps.len());
         let early = steps.iter().filter(|step| step.step <= 500_000).count();
         assert!(early.abs_diff(steps.len() / 2) <= 2);
         // A script that logs every 100 steps is met about as often as it logs.
@@ -122,7 +122,7 @@ mod tests {
                 series.add(&step(n));
             }
             let steps = series.into_steps();
-            prop_assert!(steps.len() <= MOST);
+            prop_assert!(steps.len() <= MAX_STEPS);
             prop_assert!(steps.is_sorted_by(|a, b| a.step < b.step));
         }
     }

@@ -1,7 +1,7 @@
 //! A figure over time in constant memory.
 
 /// How many buckets a timeline has at most.
-const BUCKETS: usize = 240;
+const MAX_BUCKETS: usize = 240;
 
 /// A figure over time: up to 240 buckets of equal width, each with the mean and the peak of its
 /// readings. When the run outgrows them, neighbours are joined and the width doubles.
@@ -46,7 +46,7 @@ impl Timeline {
         }
         // A reading stands for the time before it, so one at the very end of a bucket is in it.
         let t_us = t_us.saturating_sub(1);
-        while t_us / self.bucket_us >= BUCKETS as u64 {
+        while t_us / self.bucket_us >= MAX_BUCKETS as u64 {
             self.buckets = (self.buckets.chunks(2))
                 .map(|pair| pair.iter().copied().fold(Bucket::default(), Bucket::join))
                 .collect();
@@ -76,7 +76,7 @@ impl Timeline {
     pub fn column_means(&self, columns: usize, span_us: u64) -> Vec<f64> {
         // What was read after the span is left out.
         let count =
-            (span_us.saturating_sub(1) / self.bucket_us).min(BUCKETS as u64 - 1) as usize + 1;
+            (span_us.saturating_sub(1) / self.bucket_us).min(MAX_BUCKETS as u64 - 1) as usize + 1;
         let mean = |part: &[Bucket]| {
             let part = (part.iter().copied()).fold(Bucket::default(), Bucket::join);
             (part.readings > 0).then(|| part.sum / part.readings as f64)
@@ -108,7 +108,7 @@ mod tests {
             timeline.add(second * 1_000_000, if second < 43_200 { 1.0 } else { 3.0 });
         }
         assert_eq!(timeline.readings(), 86_400);
-        assert!(timeline.buckets.len() <= BUCKETS);
+        assert!(timeline.buckets.len() <= MAX_BUCKETS);
         let columns = timeline.column_means(4, 86_400_000_000);
         assert_eq!((columns[0], columns[3]), (1.0, 3.0));
     }
@@ -141,7 +141,7 @@ mod tests {
                 timeline.add(*t_us, *value);
             }
             prop_assert_eq!(timeline.readings(), readings.len() as u64);
-            prop_assert!(timeline.buckets.len() <= BUCKETS);
+            prop_assert!(timeline.buckets.len() <= MAX_BUCKETS);
             let expected = if readings.is_empty() { 0 } else { columns };
             prop_assert_eq!(timeline.column_means(columns, span_us).len(), expected);
         }

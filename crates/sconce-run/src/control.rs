@@ -21,7 +21,7 @@ use crate::sys::signals::Catcher;
 const SOCKET: &str = "control";
 
 /// A longer message is not sent; the largest honest one is a command with its arguments.
-const LONGEST: usize = 48 << 10;
+const MAX_MESSAGE_BYTES: usize = 48 << 10;
 
 /// Where a run is spoken to, and what is kept of what it writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,7 +146,7 @@ pub enum ControlError {
     #[error("the run gave an answer that is not understood")]
     Answer,
     /// The question is longer than a message.
-    #[error("the command is longer than {LONGEST} bytes")]
+    #[error("the command is longer than {MAX_MESSAGE_BYTES} bytes")]
     TooLong,
 }
 
@@ -247,7 +247,7 @@ pub fn exec_command(folder: &Path, command: &ExecRequest) -> Result<ControlRespo
 
 fn put(socket: &OwnedFd, ask: &ControlRequest, fds: &[BorrowedFd<'_>]) -> Result<(), ControlError> {
     let length = serde_json::to_vec(ask).map_or(0, |text| text.len());
-    if length > LONGEST {
+    if length > MAX_MESSAGE_BYTES {
         return Err(ControlError::TooLong);
     }
     Ok(send_value(socket, ask, fds)?)

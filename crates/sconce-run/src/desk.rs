@@ -18,7 +18,7 @@ use crate::executor::Execution;
 use crate::protocol::{self, InitFailure, ServiceChange, SupervisorRequest};
 
 /// The most callers at a time; more are sent away.
-const MOST: usize = 64;
+const MAX_CALLERS: usize = 64;
 
 /// Sent to a command whose caller is gone, as when its terminal had been closed.
 const HANG_UP: i32 = libc::SIGHUP;
@@ -109,7 +109,7 @@ impl ControlServer {
         };
         let own = rustix::process::geteuid();
         let known = socket_peercred(&caller).is_ok_and(|who| who.uid == own || who.uid.is_root());
-        if known && self.callers.len() < MOST {
+        if known && self.callers.len() < MAX_CALLERS {
             self.callers.insert(self.next, caller);
             self.next += 1;
         }

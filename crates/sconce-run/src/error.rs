@@ -207,7 +207,7 @@ pub enum InvalidRequest {
     #[error("the image has no layers")]
     NoLayers,
     /// The kernel's limit.
-    #[error("the image has {0} layers; the overlay file system takes at most {max}", max = crate::prepare::MOST_LAYERS)]
+    #[error("the image has {0} layers; the overlay file system takes at most {max}", max = crate::prepare::MAX_LAYERS)]
     TooManyLayers(usize),
     /// On the host's network there is nothing to publish.
     #[error("ports can be published only from a run with a network of its own")]

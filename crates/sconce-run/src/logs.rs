@@ -18,10 +18,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub const FOLDER: &str = "logs";
 
 /// The size at which a file is closed, bytes.
-pub const CLOSE_AT: u64 = 8 << 20;
+pub const ROTATE_AT_BYTES: u64 = 8 << 20;
 
 /// How many closed files are kept of each service beside the one that is written.
-pub const KEPT: u32 = 4;
+pub const RETAINED_FILES: u32 = 4;
 
 /// The file of a service, or of the run's own command (`run`): `number` 0 is the one that is
 /// written, higher ones are older.
@@ -185,7 +185,7 @@ impl Files for OnDisk {
             .mode(0o600)
             .open(&hidden)?;
         file.set_len(0)?;
-        for number in (0..KEPT).rev() {
+        for number in (0..RETAINED_FILES).rev() {
             match std::fs::rename(at(number), at(number + 1)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -258,7 +258,7 @@ impl LogWriters {
                 folder: folder.to_owned(),
                 name,
             };
-            let mut log = Log::new(files, CLOSE_AT, Arc::clone(&self.lost));
+            let mut log = Log::new(files, ROTATE_AT_BYTES, Arc::clone(&self.lost));
             log.begin();
             self.threads
                 .push(thread.spawn(move || carry(File::from(reader), log))?);
@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn lines_have_the_time_at_which_they_began() {
         let disk = disk(1 << 20);
-        let mut log = log(&disk, CLOSE_AT);
+        let mut log = log(&disk, ROTATE_AT_BYTES);
         for bytes in [&b"one\ntwo"[..], b" and a half\n", b"\n", b"\xffthree"] {
             log.take(bytes);
         }
@@ -387,7 +387,7 @@ mod tests {
         const NOTE: &str = "T [sconce: 19 bytes are missing here: no storage space]\n";
         for (before, kept) in [(&b"one\n"[..], "T one\n"), (b"one", "T one\n")] {
             let disk = disk(40);
-            let mut log = log(&disk, CLOSE_AT);
+            let mut log = log(&disk, ROTATE_AT_BYTES);
             for bytes in [before, b"two and more\n", b"three\n"] {
                 log.take(bytes);
             }
@@ -403,7 +403,7 @@ mod tests {
     #[test]
     fn what_was_missing_last_is_said_at_the_end() {
         let disk = disk(0);
-        let mut log = log(&disk, CLOSE_AT);
+        let mut log = log(&disk, ROTATE_AT_BYTES);
         log.take(b"one\n");
         disk.0.borrow_mut().1 = 1 << 20;
         log.end();
@@ -422,7 +422,7 @@ mod tests {
             folder: run.clone(),
             name: "web".to_owned(),
         };
-        for number in 0..=KEPT {
+        for number in 0..=RETAINED_FILES {
             writeln!(files.next().unwrap(), "{number}").unwrap();
         }
         // In the way of the new file.
@@ -432,7 +432,7 @@ mod tests {
             assert!(files.next().is_err());
         }
         let read = |number| std::fs::read_to_string(log_path(&run, "web", number)).unwrap();
-        let kept: Vec<_> = (0..=KEPT).rev().map(read).collect();
+        let kept: Vec<_> = (0..=RETAINED_FILES).rev().map(read).collect();
         assert_eq!(kept, ["0\n", "1\n", "2\n", "3\n", "4\n"]);
     }
 
@@ -452,8 +452,8 @@ mod tests {
             log.take(format!("{number}\n").as_bytes());
         }
         let read = |number| std::fs::read_to_string(at(number)).unwrap();
-        assert!(read(0).ends_with(" 19\n") && read(KEPT).ends_with(" 15\n"));
-        assert!(!at(KEPT + 1).exists());
+        assert!(read(0).ends_with(" 19\n") && read(RETAINED_FILES).ends_with(" 15\n"));
+        assert!(!at(RETAINED_FILES + 1).exists());
         assert_eq!(at(0).metadata().unwrap().mode() & 0o777, 0o600);
         let logs = at(0).parent().unwrap().metadata().unwrap();
         assert_eq!(logs.mode() & 0o777, 0o700);

@@ -29,10 +29,10 @@ use crate::sys::mount::{NODEV, NOEXEC, NOSUID, RDONLY};
 use crate::{ContainerEngine, RunOptions};
 
 /// The overlay file system's own limit (`OVL_MAX_STACK`), less the run's own layer.
-pub(crate) const MOST_LAYERS: usize = 499;
+pub(crate) const MAX_LAYERS: usize = 499;
 
 /// So many that what is told of them fits into a message.
-const MOST_SERVICES: usize = 64;
+const MAX_SERVICES: usize = 64;
 
 /// uid and gid of [`ContainerUser::Plain`].
 const PLAIN: u32 = 1000;
@@ -133,7 +133,7 @@ fn wrong(request: &RunRequest) -> Option<InvalidRequest> {
     if let Some(at) = (0..order.len()).find(|&at| twice(at)) {
         return Some(InvalidRequest::ServiceTwice(order[at].0.to_owned()));
     }
-    if order.len() > MOST_SERVICES {
+    if order.len() > MAX_SERVICES {
         return Some(InvalidRequest::TooManyServices(order.len()));
     }
     if let Some(name) = crate::init::out_of_order(&order) {
@@ -169,7 +169,7 @@ fn wrong(request: &RunRequest) -> Option<InvalidRequest> {
             return Some(InvalidRequest::HostNetwork);
         }
         RunRoot::Image(image) if image.layers.is_empty() => return Some(InvalidRequest::NoLayers),
-        RunRoot::Image(image) if image.layers.len() > MOST_LAYERS => {
+        RunRoot::Image(image) if image.layers.len() > MAX_LAYERS => {
             return Some(InvalidRequest::TooManyLayers(image.layers.len()));
         }
         _ => {}

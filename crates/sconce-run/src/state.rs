@@ -25,8 +25,8 @@ pub(crate) struct ScratchDirectory {
 }
 
 /// How often a new run tries to lock its name, and how long after: half a second in all.
-const TAKE_TRIES: u32 = 50;
-const TAKE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(10);
+const MAX_LOCK_ATTEMPTS: u32 = 50;
+const LOCK_RETRY_INTERVAL: std::time::Duration = std::time::Duration::from_millis(10);
 
 impl ScratchDirectory {
     /// Makes the state folder and, in it, the run's own.
@@ -148,11 +148,11 @@ fn is_run_cgroup(path: &Path) -> bool {
 
 /// [`take`] for a new run. A sweep of another process may hold a lock that it has only just found, for a moment.
 fn take_soon(path: &Path) -> io::Result<Option<File>> {
-    for _ in 0..TAKE_TRIES {
+    for _ in 0..MAX_LOCK_ATTEMPTS {
         if let Some(lock) = take(path, true)? {
             return Ok(Some(lock));
         }
-        std::thread::sleep(TAKE_INTERVAL);
+        std::thread::sleep(LOCK_RETRY_INTERVAL);
     }
     Ok(None)
 }
@@ -215,7 +215,7 @@ mod tests {
         let path = state.path().join("new.lock");
         let swept = take(&path, true).unwrap().unwrap();
         let sweep = std::thread::spawn(move || {
-            std::thread::sleep(5 * TAKE_INTERVAL);
+            std::thread::sleep(5 * LOCK_RETRY_INTERVAL);
             std::fs::remove_file(path).unwrap();
             drop(swept);
         });

@@ -22,12 +22,12 @@ pub const HELPERS: [&str; 2] = ["slirp4netns", "pasta"];
 pub(crate) const RESOLVER: &str = "10.0.2.3";
 
 /// How long a helper may take to set an interface up.
-const READY_WITHIN: Duration = Duration::from_secs(10);
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time between two looks.
-const LOOK: Duration = Duration::from_millis(5);
+const READY_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// As much of what a helper says is kept.
-const SAID_BYTES: u64 = 4096;
+const MAX_OUTPUT_BYTES: u64 = 4096;
 
 /// A running helper; ends when this is dropped, and when this process ends in any way.
 #[derive(Debug)]
@@ -139,7 +139,7 @@ fn pasta(program: &Path, inside: NetnsTarget) -> Result<UserModeNetwork, HelperE
             .stdin(network);
     }
     let mut helper = spawn(command)?;
-    let end = Instant::now() + READY_WITHIN;
+    let end = Instant::now() + READY_TIMEOUT;
     // The default route is what it makes last; packets wait for it from then on.
     while !has_route(inside.first) {
         if let Some(status) = helper.child.try_wait()? {
@@ -149,7 +149,7 @@ fn pasta(program: &Path, inside: NetnsTarget) -> Result<UserModeNetwork, HelperE
         if Instant::now() >= end {
             return Err(HelperError::NotReady(helper.last_words()));
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(READY_POLL_INTERVAL);
     }
     Ok(helper)
 }
@@ -222,7 +222,7 @@ fn limited_file() -> std::io::Result<File> {
         "way-out",
         MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
     )?);
-    file.set_len(SAID_BYTES)?;
+    file.set_len(MAX_OUTPUT_BYTES)?;
     fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK)?;
     Ok(file)
 }
@@ -231,7 +231,7 @@ impl UserModeNetwork {
     /// The last line that it said, shortened; empty where there is none.
     fn last_words(&self) -> String {
         use std::os::unix::fs::FileExt as _;
-        let mut bytes = vec![0; SAID_BYTES as usize];
+        let mut bytes = vec![0; MAX_OUTPUT_BYTES as usize];
         let read = self.said.read_at(&mut bytes, 0).unwrap_or(0);
         last_line(&bytes[..read])
     }
@@ -252,7 +252,7 @@ fn last_line(said: &[u8]) -> String {
 /// Reads until it says that it is ready, or says no more, or takes too long.
 fn is_ready(mut ready: ChildStdout) -> bool {
     use std::io::Read as _;
-    let end = Instant::now() + READY_WITHIN;
+    let end = Instant::now() + READY_TIMEOUT;
     let mut said = Vec::new();
     while !says_ready(&said) {
         let left = end.saturating_duration_since(Instant::now());

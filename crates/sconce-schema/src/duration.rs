@@ -5,7 +5,7 @@ use crate::units::UnitError;
 /// The forms, as the end of the sentence "… is not …".
 const EXPECTED: &str = "a time such as 90s, 30m, 4h, 1h30m, 1.5h, 7d or 2w";
 /// Longer is a typing error, milliseconds: ten years.
-const MOST_MS: u64 = 3650 * 86_400_000;
+const MAX_DURATION_MS: u64 = 3650 * 86_400_000;
 /// Letters and their milliseconds, the longest first.
 const UNITS: [(char, u64); 5] = [
     ('w', 7 * 86_400_000),
@@ -46,7 +46,7 @@ fn read(text: &str) -> Option<u64> {
         sum = sum.checked_add(ms)?;
         rest = after;
     }
-    (!text.is_empty() && sum <= MOST_MS).then_some(sum)
+    (!text.is_empty() && sum <= MAX_DURATION_MS).then_some(sum)
 }
 
 #[cfg(test)]

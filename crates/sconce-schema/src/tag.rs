@@ -6,7 +6,7 @@ use crate::units::ComputeCapability;
 
 /// The longest tag (OCI distribution specification, "Pulling manifests":
 /// `[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}`).
-pub const MOST_CHARACTERS: usize = 128;
+pub const MAX_TAG_CHARS: usize = 128;
 
 /// The tag that says what an environment holds: `2.15.0-cuda13.2-cudnn9-py3.13-trixie`, torch
 /// first, then CUDA, cuDNN's major version, Python and the release. What the lock does not have is
@@ -87,7 +87,7 @@ fn allowed(text: &str) -> String {
         _ => '_',
     };
     let fitted = text.chars().enumerate().map(fit);
-    fitted.take(MOST_CHARACTERS).collect()
+    fitted.take(MAX_TAG_CHARS).collect()
 }
 
 #[cfg(test)]
@@ -181,7 +181,7 @@ mod tests {
             let first = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
             prop_assert!(bytes.next().is_some_and(first));
             prop_assert!(bytes.all(|b| first(b) || b == b'.' || b == b'-'));
-            prop_assert!(tag.len() <= MOST_CHARACTERS);
+            prop_assert!(tag.len() <= MAX_TAG_CHARS);
         }
     }
 }

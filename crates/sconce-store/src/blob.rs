@@ -17,13 +17,13 @@ use sconce_fetch::{Fetcher, redact_url};
 /// The kind of blobs among the store's items.
 const KIND: &str = "blob";
 /// Blobs that take no longer than a copy: nobody is told of a wait.
-const KEPT: MakeJob<'static> = MakeJob {
+const SILENT_JOB: MakeJob<'static> = MakeJob {
     name: KIND,
     work: "keeps a blob",
     progress: &NoProgress,
 };
 /// No single file that Sconce fetches is larger.
-const LARGEST: u64 = 64 << 30;
+const MAX_BLOB_BYTES: u64 = 64 << 30;
 
 impl Store {
     /// The path of a blob that is in the store. Nobody may write to it.
@@ -100,7 +100,7 @@ impl Store {
             {
                 return Err(size_error(expected, found));
             }
-            let limit = size.or(body.total_bytes()).unwrap_or(LARGEST);
+            let limit = size.or(body.total_bytes()).unwrap_or(MAX_BLOB_BYTES);
             let mut file = File::create(path).map_err(StoreError::from_io("create", path))?;
             let mut hash = sha2::Sha256::new();
             let mut chunk = vec![0; 256 << 10];
@@ -138,7 +138,7 @@ impl Store {
         let mut hash = sha2::Sha256::new();
         hash.update(bytes);
         verify_size_and_hash("the blob", sha256, None, bytes.len() as u64, hash)?;
-        self.add(sha256, KEPT, |path| {
+        self.add(sha256, SILENT_JOB, |path| {
             std::fs::write(path, bytes).map_err(StoreError::from_io("write", path))
         })
     }
@@ -157,7 +157,7 @@ impl Store {
         size: u64,
         told: &dyn Fn(u64),
     ) -> Result<PathBuf, StoreError> {
-        self.add(sha256, KEPT, |path| {
+        self.add(sha256, SILENT_JOB, |path| {
             let write = |e| StoreError::from_io("write", path)(e);
             let mut file = DirectWriter::new();
             file.start_file(path.to_owned(), Some(size));
@@ -203,7 +203,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Disk`].
     pub fn adopt_blob(&self, file: &Path, sha256: &Sha256) -> Result<PathBuf, StoreError> {
-        self.add(sha256, KEPT, |path| {
+        self.add(sha256, SILENT_JOB, |path| {
             std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o444))
                 .and_then(|()| std::fs::rename(file, path))
                 .map_err(StoreError::from_io("move", file))

@@ -35,7 +35,7 @@ pub(crate) struct ItemPaths {
 }
 
 /// How exactly it is known when an item was last used.
-const USED_WITHIN: Duration = Duration::from_secs(3600);
+const LAST_USE_PRECISION: Duration = Duration::from_secs(3600);
 
 /// Whether `name` can be part of a file name here: not empty, no separator, not hidden, and short
 /// enough that kind, key and suffix fit one file name.
@@ -84,7 +84,7 @@ impl ItemPaths {
     /// be written is not worth a failure.
     pub(crate) fn mark_used(&self) {
         let (path, last) = self.last_use();
-        let old = last.is_none_or(|last| last.elapsed().is_ok_and(|age| age > USED_WITHIN));
+        let old = last.is_none_or(|last| last.elapsed().is_ok_and(|age| age > LAST_USE_PRECISION));
         if old && let Ok(file) = File::open(path) {
             let _ = file.set_modified(SystemTime::now());
         }

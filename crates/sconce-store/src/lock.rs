@@ -23,11 +23,11 @@ use crate::StoreError;
 use crate::file_system::is_local;
 
 /// Locked by whoever tries a lock that it may not get. No item has such a name.
-const TRYING: &str = ".trying";
+const ATTEMPT_LOCK_FILE: &str = ".trying";
 /// How long a try waits for another one, which takes microseconds, unless its process was stopped.
-const OTHER_TRIES: Duration = Duration::from_secs(1);
+const ATTEMPT_LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// More bytes than what a holder says of itself has.
-const LONGEST_NOTE: usize = 1024;
+const MAX_NOTE_BYTES: usize = 1024;
 
 /// A lock that is held: the right to make an item, or to have it stay. Given back when it is dropped,
 /// and by the kernel when the process ends.
@@ -139,9 +139,9 @@ impl ItemLock {
 
     /// The right to try. `None` where another process keeps it for long, because it was stopped.
     fn trying(&self) -> Result<Option<File>, StoreError> {
-        let path = self.path.with_file_name(TRYING);
+        let path = self.path.with_file_name(ATTEMPT_LOCK_FILE);
         let file = self.open(&path)?;
-        let mut left = OTHER_TRIES;
+        let mut left = ATTEMPT_LOCK_TIMEOUT;
         let pause = Duration::from_millis(1);
         while !locks(file.try_lock(), &path)? {
             if left.is_zero() {
@@ -176,7 +176,7 @@ fn locks(tried: Result<(), TryLockError>, path: &Path) -> Result<bool, StoreErro
 
 /// Who holds the lock, as that process wrote it.
 fn note(file: &File) -> Option<MakerProcess> {
-    let mut bytes = vec![0; LONGEST_NOTE];
+    let mut bytes = vec![0; MAX_NOTE_BYTES];
     let length = read_up_to(file, &mut bytes).ok()?;
     parse_note(str::from_utf8(&bytes[..length]).ok()?)
 }

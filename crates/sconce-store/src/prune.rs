@@ -21,7 +21,7 @@ use crate::{Store, StoreError};
 
 /// How often a tree is tried to be held that another process makes anew or removes: for 15 seconds. Who
 /// asks for the tree then waits for it as for any other, and is told for whom.
-const TRIES: u32 = 80;
+const MAX_RETRIES: u32 = 80;
 
 /// What [`Store::prune`] removed or would remove.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub fn acquire_item_guards<'a>(
             let mut pauses = RetryBackoff::new();
             let one = loop {
                 match place.lock.try_lock_shared()? {
-                    None if pauses.pause_count() < TRIES => pauses.sleep_before_retry(),
+                    None if pauses.pause_count() < MAX_RETRIES => pauses.sleep_before_retry(),
                     one => break one,
                 }
             };

@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
 
 /// As the kernel's own limit.
-const MOST_LINKS: u32 = 40;
+const MAX_LINKS: u32 = 40;
 /// No folder that is made lies deeper: who walks or removes a tree holds every level of it open.
-const DEEPEST: usize = 250;
+const MAX_DEPTH: usize = 250;
 
 /// Why a name could not be worked on inside the folder.
 #[derive(Debug, thiserror::Error)]
@@ -78,7 +78,7 @@ pub enum OnConflict {
 }
 
 /// Folders that are remembered at most: a hostile archive can have millions.
-const MOST_KNOWN: usize = 50_000;
+const MAX_KNOWN_FOLDERS: usize = 50_000;
 
 /// A folder, worked on as if it were the root. Names are bytes with slashes; a slash before them
 /// changes nothing, `..` is refused.
@@ -299,7 +299,7 @@ impl ScopedRoot {
         let path = self
             .walk(parts, name, true)?
             .ok_or_else(|| ScopedRootError::name(name, "lies below a file"))?;
-        if self.known.len() >= MOST_KNOWN {
+        if self.known.len() >= MAX_KNOWN_FOLDERS {
             self.known.clear();
         }
         self.known.insert(key, path.clone());
@@ -350,9 +350,9 @@ impl ScopedRoot {
                 Ok(meta) if meta.is_dir() => {}
                 Ok(meta) if meta.is_symlink() => {
                     links += 1;
-                    if links > MOST_LINKS && make {
+                    if links > MAX_LINKS && make {
                         return Err(ScopedRootError::name(name, "lies behind a loop of links"));
-                    } else if links > MOST_LINKS {
+                    } else if links > MAX_LINKS {
                         return Ok(None);
                     }
                     let target =
@@ -368,7 +368,7 @@ impl ScopedRoot {
                 Ok(_) if !make && rest.is_empty() => return Ok(Some(next)),
                 Ok(_) => return Ok(None),
                 Err(e) if make && e.kind() == io::ErrorKind::NotFound => {
-                    if depth >= DEEPEST {
+                    if depth >= MAX_DEPTH {
                         return Err(ScopedRootError::name(name, "lies too deep"));
                     }
                     crate::store::make_folder(&next, 0o755)

@@ -21,7 +21,7 @@ use crate::{StoreError, TreeBuildError};
 /// The layout that this program writes.
 const FORMAT: u32 = 1;
 /// How long bytes of a download that broke off are kept.
-const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+const DOWNLOAD_RETENTION_PERIOD: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// A folder of verified blobs and trees. Several processes may use it at once, on several machines.
 #[derive(Debug, Clone)]
@@ -407,9 +407,9 @@ impl Store {
     fn clean(&self) -> Result<(), StoreError> {
         for name in names(&self.root.join("partial"))? {
             let path = self.root.join("partial").join(&name);
-            let old = |meta: &fs::Metadata| meta.is_file() && older(meta, KEPT);
+            let old = |meta: &fs::Metadata| meta.is_file() && older(meta, DOWNLOAD_RETENTION_PERIOD);
             match path.symlink_metadata() {
-                Ok(meta) if meta.is_dir() => self.clean_unfinished(&name, KEPT)?,
+                Ok(meta) if meta.is_dir() => self.clean_unfinished(&name, DOWNLOAD_RETENTION_PERIOD)?,
                 Ok(meta) if old(&meta) => {
                     remove_tree(&path).map_err(StoreError::from_io("remove", &path))?;
                 }

@@ -11,14 +11,14 @@ use crate::item::ItemPaths;
 use crate::lock::{ItemGuard, LockAttempt};
 use crate::{Store, StoreError};
 
-/// Time between the first two tries; each next one takes twice as long, up to [`LONGEST`].
-const SHORTEST: Duration = Duration::from_millis(10);
+/// Time between the first two tries; each next one takes twice as long, up to [`MAX_RETRY_DELAY`].
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(10);
 /// How long an item may have been good before who waits for it sees that.
-const LONGEST: Duration = Duration::from_millis(200);
+const MAX_RETRY_DELAY: Duration = Duration::from_millis(200);
 /// A wait that is over after so many tries, half a second, is not worth a line.
-const UNTOLD: u32 = 6;
+const SILENT_ATTEMPTS: u32 = 6;
 /// After so many, another second, a maker that does not say who it is will not say it any more.
-const UNKNOWN: u32 = 12;
+const UNKNOWN_MAKER_ATTEMPTS: u32 = 12;
 
 /// What is made, for those who wait and for those who are told.
 #[derive(Clone, Copy)]
@@ -48,7 +48,7 @@ pub(crate) struct RetryBackoff {
 impl RetryBackoff {
     pub(crate) fn new() -> Self {
         Self {
-            next: SHORTEST,
+            next: MIN_RETRY_DELAY,
             tries: 0,
         }
     }
@@ -62,7 +62,7 @@ impl RetryBackoff {
         let chance = RandomState::new().hash_one(self.tries) % 512;
         let share = 0.75 + chance as f64 / 1024.0;
         thread::sleep(self.next.mul_f64(share));
-        self.next = (self.next * 2).min(LONGEST);
+        self.next = (self.next * 2).min(MAX_RETRY_DELAY);
         self.tries += 1;
     }
 }
@@ -87,8 +87,8 @@ impl<'a> Waiting<'a> {
     /// Waits until the next try. What is waited for is told when that takes long.
     pub(crate) fn pause_for(&mut self, wait: WaitCause) {
         let untold = match wait {
-            WaitCause::Unknown => UNKNOWN,
-            WaitCause::Maker(_) | WaitCause::Users => UNTOLD,
+            WaitCause::Unknown => UNKNOWN_MAKER_ATTEMPTS,
+            WaitCause::Maker(_) | WaitCause::Users => SILENT_ATTEMPTS,
         };
         if self.pauses.tries >= untold && self.told.as_ref() != Some(&wait) {
             tracing::debug!(work = self.job.work, %wait, "waits");

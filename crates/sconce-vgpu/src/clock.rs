@@ -14,25 +14,25 @@ const LAUNCH_NS: u64 = 5_000;
 /// What asking or waiting costs the host, in ns.
 const ASK_NS: u64 = 500;
 /// The shortest that anything takes on a card, in ns.
-pub const SHORTEST_NS: u64 = 2_000;
+pub const MIN_DURATION_NS: u64 = 2_000;
 
 thread_local! {
     /// What this thread has spent on asking since it last queued anything, in ns.
-    static ASKED: Cell<u64> = const { Cell::new(0) };
+    static QUERY_TIME_NS: Cell<u64> = const { Cell::new(0) };
 }
 
 thread_local! {
     /// This thread has queued something: it is one of the program's, and not one that watches.
-    static QUEUES: Cell<bool> = const { Cell::new(false) };
+    static HAS_QUEUED_WORK: Cell<bool> = const { Cell::new(false) };
 }
 
 /// How often a thread that watches is told that an event is not done which the program did not wait for.
 /// NCCL's groups ask ten times a second.
-const PATIENCE: u32 = 20;
+const MAX_PENDING_ANSWERS: u32 = 20;
 
 fn asked_again() -> u64 {
-    ASKED.set(ASKED.get() + ASK_NS);
-    ASKED.get()
+    QUERY_TIME_NS.set(QUERY_TIME_NS.get() + ASK_NS);
+    QUERY_TIME_NS.get()
 }
 
 /// What is known of time; all of it in ns since the process began.
@@ -55,11 +55,11 @@ const NEVER: u64 = u64::MAX;
 impl Clock {
     /// Queues work of `duration` on a stream.
     pub fn queue_work(&mut self, stream: Handle, duration: u64) {
-        ASKED.set(0);
-        QUEUES.set(true);
+        QUERY_TIME_NS.set(0);
+        HAS_QUEUED_WORK.set(true);
         self.now += LAUNCH_NS;
         let done = self.done.entry(stream).or_default();
-        *done = (*done).max(self.now) + duration.max(SHORTEST_NS);
+        *done = (*done).max(self.now) + duration.max(MIN_DURATION_NS);
     }
 
     fn stream(&self, stream: Handle) -> u64 {
@@ -68,7 +68,7 @@ impl Clock {
 
     /// The event is done when what is on the stream now is.
     pub fn record_event(&mut self, event: Handle, stream: Handle) {
-        QUEUES.set(true);
+        HAS_QUEUED_WORK.set(true);
         self.now += ASK_NS;
         self.forget_event(event);
         let time = match &mut self.held {
@@ -134,12 +134,12 @@ impl Clock {
         if time == NEVER {
             return false;
         }
-        if QUEUES.get() || time <= self.waited {
+        if HAS_QUEUED_WORK.get() || time <= self.waited {
             return time <= self.now + asked_again();
         }
         let asked = self.watched.entry(event).or_default();
         *asked += 1;
-        *asked > PATIENCE
+        *asked > MAX_PENDING_ANSWERS
     }
 
     pub fn is_idle(&self, stream: Handle) -> bool {
@@ -242,7 +242,7 @@ mod tests {
         clock.await_event(7);
         assert!(watch(7, &mut clock).0 && !watch(8, &mut clock).0);
         assert!(clock.is_done(8));
-        let asked = (0..=PATIENCE).any(|_| watch(8, &mut clock).0);
+        let asked = (0..=MAX_PENDING_ANSWERS).any(|_| watch(8, &mut clock).0);
         assert!(asked, "never done, a group would wait at its end");
     }
 

@@ -15,7 +15,7 @@ use crate::runtime::kernels::KernelRegistry;
 
 /// The largest copy to a card whose bytes are kept, in bytes: what scripts read back at once (sizes,
 /// shapes, flags).
-const KEPT_BYTES: usize = 64 << 10;
+const MAX_RETAINED_BYTES: usize = 64 << 10;
 
 /// One card and its memory.
 #[derive(Debug)]
@@ -124,11 +124,11 @@ pub fn set_current_device(device: usize) {
 
 static MACHINE: OnceLock<Mutex<DriverState>> = OnceLock::new();
 /// Whether anything was asked of the machine but to know of code.
-static ASKED: AtomicBool = AtomicBool::new(false);
+static IS_MACHINE_USED: AtomicBool = AtomicBool::new(false);
 
 /// The machine, for as long as the guard lives.
 pub fn lock_state() -> MutexGuard<'static, DriverState> {
-    ASKED.store(true, Ordering::Relaxed);
+    IS_MACHINE_USED.store(true, Ordering::Relaxed);
     lock_state_without_query()
 }
 
@@ -145,7 +145,7 @@ pub fn lock_state_without_query() -> MutexGuard<'static, DriverState> {
 /// where somebody may know those already.
 pub fn change_cards() -> bool {
     let mut machine = lock_state_without_query();
-    let unknown = !ASKED.load(Ordering::Relaxed);
+    let unknown = !IS_MACHINE_USED.load(Ordering::Relaxed);
     if unknown {
         machine.devices = devices(cards());
     }
@@ -276,7 +276,7 @@ impl DriverState {
     /// A copy, wherever from and to. Whether the host got zeros for what a card's memory would have held.
     pub fn copy_memory(&mut self, to: u64, from: u64, size: usize, stream: Handle) -> bool {
         let found = match is_of_a_card(from) {
-            false if size <= KEPT_BYTES || !is_of_a_card(to) => {
+            false if size <= MAX_RETAINED_BYTES || !is_of_a_card(to) => {
                 Some(crate::abi::read_bytes(from as usize, size))
             }
             false => None,
@@ -286,7 +286,7 @@ impl DriverState {
         match (is_of_a_card(to), found) {
             (true, found) => {
                 self.lose(to, size);
-                if let Some(bytes) = found.filter(|bytes| bytes.len() <= KEPT_BYTES) {
+                if let Some(bytes) = found.filter(|bytes| bytes.len() <= MAX_RETAINED_BYTES) {
                     self.kept.insert(to, bytes);
                 }
             }
@@ -314,7 +314,7 @@ impl DriverState {
             return;
         }
         self.lose(to, size);
-        if size <= KEPT_BYTES {
+        if size <= MAX_RETAINED_BYTES {
             self.kept.insert(to, vec![value; size]);
         }
         self.clock.queue_work(stream, 0);

@@ -8,24 +8,24 @@ pub const GRANULE: u64 = 2 << 20;
 /// Where the memory of the first card begins; the next card's begins [`CARD_SPAN`] further on. Linux
 /// puts neither programs nor their libraries nor stacks there. The rule of all these addresses is
 /// that of `sconce-memory`'s simulated card, so that both give the same.
-pub const FIRST_CARD: u64 = 1 << 40;
+pub const CARD_BASE: u64 = 1 << 40;
 pub const CARD_SPAN: u64 = 1 << 40;
 /// Where reserved ranges of addresses begin, and how many each card has.
-pub const FIRST_RANGE: u64 = 16 << 40;
+pub const RANGE_BASE: u64 = 16 << 40;
 pub const RANGE_SPAN: u64 = 8 << 40;
-const MOST_CARDS: u64 = 8;
+const MAX_CARDS: u64 = 8;
 
 /// Which card's memory an address is, as [`AddressSpace`] gives it out.
 pub fn card_of(address: u64) -> Option<usize> {
-    let beyond = address.checked_sub(FIRST_CARD)?;
+    let beyond = address.checked_sub(CARD_BASE)?;
     let card = beyond / CARD_SPAN;
-    (card < MOST_CARDS).then_some(card as usize)
+    (card < MAX_CARDS).then_some(card as usize)
 }
 
 /// Whether an address is one that a card's memory or a reserved range may have.
 pub fn is_of_a_card(address: u64) -> bool {
     card_of(address).is_some()
-        || (FIRST_RANGE..FIRST_RANGE + MOST_CARDS * RANGE_SPAN).contains(&address)
+        || (RANGE_BASE..RANGE_BASE + MAX_CARDS * RANGE_SPAN).contains(&address)
 }
 
 /// Addresses that are given out lowest first: the lowest gap that is large enough, its low end.
@@ -38,7 +38,7 @@ pub struct AddressSpace {
 
 impl AddressSpace {
     pub fn of_card(index: usize) -> Self {
-        let first = FIRST_CARD + index as u64 * CARD_SPAN;
+        let first = CARD_BASE + index as u64 * CARD_SPAN;
         Self {
             first,
             last: first + CARD_SPAN,
@@ -47,7 +47,7 @@ impl AddressSpace {
     }
 
     pub fn of_ranges(index: usize) -> Self {
-        let first = FIRST_RANGE + index as u64 * RANGE_SPAN;
+        let first = RANGE_BASE + index as u64 * RANGE_SPAN;
         Self {
             first,
             last: first + RANGE_SPAN,
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn the_lowest_gap_is_taken() {
         let mut space = AddressSpace::of_card(1);
-        let first = FIRST_CARD + CARD_SPAN;
+        let first = CARD_BASE + CARD_SPAN;
         let taken: Vec<u64> = (0..3)
             .map(|_| space.allocate(4 * GRANULE).unwrap())
             .collect();

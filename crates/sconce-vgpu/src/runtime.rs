@@ -39,7 +39,7 @@ statuses! {
 pub type Result<T> = std::result::Result<T, Error>;
 
 thread_local! {
-    static LAST: Cell<i32> = const { Cell::new(0) };
+    static LAST_ERROR: Cell<i32> = const { Cell::new(0) };
 }
 
 /// The status of a call, kept for `cudaGetLastError` where it is an error.
@@ -49,7 +49,7 @@ pub fn remember_status(answer: Result<()>) -> i32 {
         Err(why) => {
             // What is not ready yet is no error that stays.
             if why != Error::NotReady {
-                LAST.set(why as i32);
+                LAST_ERROR.set(why as i32);
             }
             why as i32
         }
@@ -58,12 +58,12 @@ pub fn remember_status(answer: Result<()>) -> i32 {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cudaGetLastError() -> i32 {
-    LAST.replace(0)
+    LAST_ERROR.replace(0)
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cudaPeekAtLastError() -> i32 {
-    LAST.get()
+    LAST_ERROR.get()
 }
 
 #[unsafe(no_mangle)]

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use crate::html::{STYLE, escape_html, fill_template};
 
 /// The most points that a figure of a whole run has.
-pub const POINTS: usize = 4096;
+pub const POINTS_PER_FIGURE: usize = 4096;
 
 const PAGE: &str = include_str!("view/page.html");
 const CSS: &str = include_str!("view/page.css");

@@ -16,7 +16,7 @@ use super::{Kind, OutputDestination, OutputForm, kept, reopened};
 use crate::direct;
 
 /// Bytes that are handed to a descriptor, a device or a FIFO at a time.
-const PIECE: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// A destination that is being written. Dropped without [`OutputFile::finish`], a file that would have been
 /// replaced is as it was, and a new one is not there.
@@ -72,7 +72,7 @@ impl OutputFile {
         let standard = matches!(kind, Kind::Descriptor(1, _));
         let stream = |file| {
             let out = BlockingWriter::new(file);
-            Ok(Sink::Stream(BufWriter::with_capacity(PIECE, out)))
+            Ok(Sink::Stream(BufWriter::with_capacity(CHUNK_BYTES, out)))
         };
         let sink = match kind {
             Kind::Descriptor(_, file) | Kind::Device(file) => stream(file),

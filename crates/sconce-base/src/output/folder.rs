@@ -41,7 +41,7 @@ impl DirectoryDestination {
             match walk::resolve_dir(above, MissingDirectories::Refused) {
                 Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => {
                     // A link to what is not there yet: the folders are made where it leads.
-                    if links < walk::MOST_LINKS
+                    if links < walk::MAX_LINKS
                         && let Some(target) = follow_last_link(&whole, above)
                     {
                         links += 1;

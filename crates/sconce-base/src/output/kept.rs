@@ -14,7 +14,7 @@ const PERMISSIONS: u32 = 0o777;
 /// Where Linux keeps a POSIX access list (acl(5), xattr(7)).
 const ACCESS_LIST: &str = "system.posix_acl_access";
 /// Attributes are not larger (xattr(7)).
-const MOST_ATTRIBUTE: usize = 64 << 10;
+const MAX_ATTRIBUTE_BYTES: usize = 64 << 10;
 /// File systems that may find out when a file is closed that there is no room for it (linux/magic.h; Lustre and
 /// GPFS in their own sources): NFS, CIFS, SMB2, FUSE, 9P, Ceph, Lustre, GPFS.
 const REMOTE: [u32; 8] = [
@@ -65,7 +65,7 @@ pub(super) fn make_world_readable(file: &File) -> io::Result<()> {
 /// in who could not read the old file. An error where that cannot be: without its list, a file's group bits say
 /// what nobody was given.
 fn access_list(file: &File, of: &File) -> io::Result<()> {
-    let mut value = vec![0_u8; MOST_ATTRIBUTE];
+    let mut value = vec![0_u8; MAX_ATTRIBUTE_BYTES];
     let done = match fgetxattr(of, ACCESS_LIST, &mut value[..]) {
         Ok(length) => fsetxattr(file, ACCESS_LIST, &value[..length], XattrFlags::empty()),
         Err(Errno::NODATA | Errno::NOTSUP) => match fremovexattr(file, ACCESS_LIST) {
@@ -78,12 +78,12 @@ fn access_list(file: &File, of: &File) -> io::Result<()> {
 }
 
 fn attributes(file: &File, of: &File) -> io::Result<()> {
-    let mut room = vec![0_u8; MOST_ATTRIBUTE];
+    let mut room = vec![0_u8; MAX_ATTRIBUTE_BYTES];
     let length = flistxattr(of, &mut room[..])?;
     let names = room[..length].split(|byte| *byte == 0);
     for name in names.filter_map(|name| std::str::from_utf8(name).ok()) {
         let kept = name.starts_with("user.") || name == "security.selinux";
-        let mut value = vec![0_u8; MOST_ATTRIBUTE];
+        let mut value = vec![0_u8; MAX_ATTRIBUTE_BYTES];
         if kept && let Ok(length) = fgetxattr(of, name, &mut value[..]) {
             let _ = fsetxattr(file, name, &value[..length], XattrFlags::empty());
         }

@@ -14,7 +14,7 @@ use super::error::OutputError;
 use super::made::NewNames;
 
 /// Links that are followed on the way, as by the kernel (path_resolution(7)).
-pub(super) const MOST_LINKS: usize = 40;
+pub(super) const MAX_LINKS: usize = 40;
 /// `PROC_SUPER_MAGIC` (linux/magic.h).
 const PROC: u64 = 0x9fa0;
 const STICKY: u32 = 0o1000;
@@ -259,7 +259,7 @@ impl<'p> Walk<'p> {
         stat: &Stat,
     ) -> Result<Option<PathKind>, OutputError> {
         self.links += 1;
-        if self.links > MOST_LINKS {
+        if self.links > MAX_LINKS {
             return Err(self.failed(Errno::LOOP));
         }
         let file_system = fstatfs(&self.at).map_err(|error| self.failed(error))?;

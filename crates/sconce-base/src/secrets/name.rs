@@ -1,7 +1,7 @@
 //! Names of secrets: the last word of a name says what it is.
 
 /// Whatever else a name says.
-const ALWAYS: [&str; 9] = [
+const SECRET_WORDS: [&str; 9] = [
     "APIKEY",
     "CREDENTIAL",
     "CREDENTIALS",
@@ -13,7 +13,7 @@ const ALWAYS: [&str; 9] = [
     "SECRETS",
 ];
 /// As the last word.
-const LAST: [&str; 10] = [
+const SECRET_LAST_WORDS: [&str; 10] = [
     "ACCESS",
     "API",
     "APITOKEN",
@@ -26,7 +26,7 @@ const LAST: [&str; 10] = [
     "AUTHTOKEN",
 ];
 /// These two after each other, wherever they are.
-const PAIRS: [(&str, &str); 11] = [
+const SECRET_WORD_PAIRS: [(&str, &str); 11] = [
     ("ACCESS", "KEY"),
     ("ACCESS", "TOKEN"),
     ("ACCESS", "TOKENS"),
@@ -103,15 +103,15 @@ pub fn is_secret(name: &str) -> bool {
     };
     let pair = words
         .windows(2)
-        .any(|two| PAIRS.contains(&(two[0], two[1])));
+        .any(|two| SECRET_WORD_PAIRS.contains(&(two[0], two[1])));
     if ABOUT.contains(&last) {
         return false;
     }
-    if pair || words.iter().any(|word| ALWAYS.contains(word)) {
+    if pair || words.iter().any(|word| SECRET_WORDS.contains(word)) {
         return true;
     }
     let is_of = |list: &[&str]| before.last().is_some_and(|word| list.contains(word));
-    LAST.contains(&last)
+    SECRET_LAST_WORDS.contains(&last)
         && !(last == "TOKEN" && is_of(&OF_LANGUAGE))
         && !(last == "KEY" && is_of(&OF_TABLE))
 }
@@ -122,7 +122,7 @@ pub(super) fn should_mask(name: &str, value: &str) -> bool {
         return false;
     }
     let words = words(name);
-    if words.iter().any(|word| ALWAYS.contains(&word.as_str())) {
+    if words.iter().any(|word| SECRET_WORDS.contains(&word.as_str())) {
         return true;
     }
     let switch = words

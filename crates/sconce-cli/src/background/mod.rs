@@ -30,7 +30,7 @@ use crate::project::Project;
 use crate::worker::{WorkerTask, worker_command};
 
 /// Time between two looks at what has arrived.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+const ARRIVAL_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The child that does the work, if there is any. Dropping it ends the child.
 #[derive(Default)]
@@ -112,7 +112,7 @@ pub(crate) fn work_beside_run(spec: &Path, store: &Path) -> Result<u8> {
         if complete {
             break;
         }
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(ARRIVAL_POLL_INTERVAL);
     }
     store.sync()?;
     Ok(exit::OK)
@@ -178,7 +178,7 @@ impl BytecodeCompiler<'_> {
             state_dir: self.places.scratch.clone(),
             shared: None,
             keep: None,
-            sample_every: polite::LOOK,
+            sample_every: polite::SAMPLE_INTERVAL,
             grace: Duration::ZERO,
             strict: false,
             host: &host,

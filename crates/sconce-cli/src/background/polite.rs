@@ -13,11 +13,11 @@ use sconce_host::SampleScope;
 use sconce_run::RunObserver;
 
 /// How long a look takes.
-pub(super) const LOOK: Duration = Duration::from_millis(250);
+pub(super) const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 /// Looks' lengths of work between two looks.
-const WORK: u32 = 4;
+const WORK_INTERVALS: u32 = 4;
 /// A core counts as left over when this much of it is.
-const LEFT_OVER: f64 = 0.8;
+const MIN_SPARE_CORES: f64 = 0.8;
 
 /// Stops and continues one process.
 #[derive(Debug, Default)]
@@ -63,9 +63,9 @@ impl RunObserver for IdleThrottle {
         }
         // Where the machine tells nothing, the priority has to do.
         let left = self.before.zip(read()).map(|(then, now)| now.left(then));
-        if left.is_none_or(|left| left >= LEFT_OVER) {
+        if left.is_none_or(|left| left >= MIN_SPARE_CORES) {
             self.send(Signal::CONT);
-            self.work = WORK;
+            self.work = WORK_INTERVALS;
         } else {
             self.look();
         }

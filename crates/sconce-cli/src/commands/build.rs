@@ -16,7 +16,7 @@ use sconce_image::build::{ImageOptions, find_stored_layers};
 use sconce_image::bytecode::{self, BytecodeJob};
 use sconce_image::layer::{Compression, LayerBlob};
 use sconce_image::local::{self, LocalImage};
-use sconce_image::plan::{LayerPlan, LayerPlanOptions, USUAL_LAYERS};
+use sconce_image::plan::{LayerPlan, LayerPlanOptions, DEFAULT_LAYERS};
 use sconce_image::slim::SlimRules;
 use sconce_image::squashfs::SquashfsSummary;
 use sconce_image::{Priority, about, devel, docker, layout};
@@ -122,7 +122,7 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
         output::print_message(&without_compiler(&whole));
     }
     let options = LayerPlanOptions {
-        most_layers: spec.build.layers.unwrap_or(USUAL_LAYERS),
+        most_layers: spec.build.layers.unwrap_or(DEFAULT_LAYERS),
         bytecode: spec.build.bytecode.unwrap_or(true),
     };
     let mut plan = LayerPlan::for_lock(&lock, options);
@@ -297,7 +297,7 @@ pub(crate) fn of_environment(
     compile(workshop, lock, environment)?;
     let environment = sconce_image::load_environment(lock, &opened.store)?;
     let options = LayerPlanOptions {
-        most_layers: USUAL_LAYERS,
+        most_layers: DEFAULT_LAYERS,
         bytecode: true,
     };
     let about = ImageOptions {

@@ -24,9 +24,9 @@ use crate::page::TextLayout;
 use crate::places::SconceDirs;
 
 /// How much of a log is read at once, in bytes.
-const PIECE: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 /// Causes that are shown; --json has all.
-const MOST_CAUSES: usize = 3;
+const MAX_LISTED_CAUSES: usize = 3;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
@@ -105,7 +105,7 @@ fn read(path: &Path, global: &GlobalArgs) -> Result<Explainer<'static>> {
         }),
     };
     let mut explainer = Explainer::new(RuleSet::builtin_rules());
-    let mut piece = vec![0; PIECE];
+    let mut piece = vec![0; CHUNK_BYTES];
     loop {
         match from.read(&mut piece) {
             Ok(0) => return Ok(explainer),
@@ -128,18 +128,18 @@ fn text(explained: &Explanation, page: &TextLayout) -> String {
     // What another cause explains is mended with it.
     let follows = |cause: &&Cause| cause.consequence_of.is_some();
     let (behind, causes): (Vec<&Cause>, Vec<&Cause>) = explained.causes.iter().partition(follows);
-    for (number, cause) in causes.iter().take(MOST_CAUSES).enumerate() {
+    for (number, cause) in causes.iter().take(MAX_LISTED_CAUSES).enumerate() {
         let oom = explained
             .oom
             .as_ref()
             .filter(|_| cause.code == "out-of-memory");
         text += &block(number, cause, oom, page);
     }
-    let more = causes.len().saturating_sub(MOST_CAUSES);
+    let more = causes.len().saturating_sub(MAX_LISTED_CAUSES);
     if more > 0 {
         let _ = writeln!(text, "{more} more, less likely: --json shows them\n");
     }
-    for cause in behind.iter().take(MOST_CAUSES) {
+    for cause in behind.iter().take(MAX_LISTED_CAUSES) {
         let by = cause.consequence_of.as_deref().unwrap_or_default();
         let what = format!("{}, which {by} explains", cause.title);
         let _ = writeln!(text, "also: {}", format_title(&what, &cause.code, 6, page));

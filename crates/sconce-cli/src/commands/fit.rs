@@ -50,7 +50,7 @@ use crate::virtual_gpu;
 use crate::worker::WorkerTask;
 
 /// Memory of a card without end: what the addresses of a virtual card leave room for.
-const WITHOUT_END: Bytes = Bytes(1000 << 30);
+const UNLIMITED_CARD_MEMORY: Bytes = Bytes(1000 << 30);
 
 #[derive(Debug, Args)]
 pub(crate) struct FitArgs {
@@ -246,7 +246,7 @@ pub(crate) fn fit(args: &FitArgs, global: &GlobalArgs) -> Result<u8> {
             say(global, &said);
             let wanted = TrialRequest {
                 work: !args.no_plans,
-                ..wanted(Some(WITHOUT_END))
+                ..wanted(Some(UNLIMITED_CARD_MEMORY))
             };
             Some(asked.run_trial(wanted)?)
         } else {
@@ -272,7 +272,7 @@ pub(crate) fn fit(args: &FitArgs, global: &GlobalArgs) -> Result<u8> {
                     let wanted = TrialRequest {
                         answers: answers.clone(),
                         work: true,
-                        ..wanted(Some(WITHOUT_END))
+                        ..wanted(Some(UNLIMITED_CARD_MEMORY))
                     };
                     values::optional_output(asked.run_trial(wanted))?
                         .filter(|done| done.seen.ended == ObservationEnd::Steps)

@@ -10,7 +10,7 @@ use sconce_record::RunState;
 use sconce_schema::{duration, exit};
 
 pub(crate) use self::merged::{Follower, last_lines};
-use self::merged::{LOOK_AGAIN, MergedLogs, format_line};
+use self::merged::{LOG_POLL_INTERVAL, MergedLogs, format_line};
 use self::source::LogLine;
 use crate::args::GlobalArgs;
 use crate::detach;
@@ -101,7 +101,7 @@ pub(crate) fn logs(args: &LogsArgs, global: &GlobalArgs) -> Result<u8> {
             }
             return Ok(exit::OK);
         }
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(LOG_POLL_INTERVAL);
     }
 }
 

@@ -24,10 +24,10 @@ pub(crate) fn report(args: &ReportArgs, global: &GlobalArgs) -> Result<u8> {
     }
     .claim()?;
     if let Some(page) = page {
-        let view = RecordView::from_record(sconce_record::open_record(&path)?, view::POINTS);
+        let view = RecordView::from_record(sconce_record::open_record(&path)?, view::POINTS_PER_FIGURE);
         outputs::write(
             page,
-            view::render_standalone_page(&view, view::POINTS).as_bytes(),
+            view::render_standalone_page(&view, view::POINTS_PER_FIGURE).as_bytes(),
             global,
         )?;
         return Ok(exit::OK);

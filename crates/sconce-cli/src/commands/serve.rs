@@ -26,7 +26,7 @@ use crate::output;
 use crate::places::SconceDirs;
 
 /// In which time answers under way may end.
-const PATIENCE: Duration = Duration::from_secs(2);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
@@ -116,7 +116,7 @@ pub(crate) fn serve(args: &ServeArgs, global: &GlobalArgs) -> Result<u8> {
         output::print_message("Ctrl-C ends it.");
     }
     let _ = signals.forever().next();
-    server.shut_down(PATIENCE);
+    server.shut_down(SHUTDOWN_TIMEOUT);
     Ok(exit::OK)
 }
 

@@ -22,11 +22,11 @@ use crate::places::SconceDirs;
 use crate::style::OutputStyle;
 
 /// How often the runs are listed, where that is cheap.
-const LIST_EVERY: Duration = Duration::from_secs(1);
+const LIST_INTERVAL: Duration = Duration::from_secs(1);
 /// Of the time, listing takes no more than one part in so many.
-const LIST_SHARE: u32 = 20;
+const LIST_COST_FACTOR: u32 = 20;
 /// How long a key is waited for.
-const WAIT: Duration = Duration::from_millis(200);
+const KEY_TIMEOUT: Duration = Duration::from_millis(200);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TopArgs {
@@ -91,12 +91,12 @@ impl View<'_> {
             path: "the terminal".into(),
             source,
         };
-        let mut list_at = Instant::now() + LIST_EVERY;
+        let mut list_at = Instant::now() + LIST_INTERVAL;
         loop {
             if Instant::now() >= list_at {
                 let began = Instant::now();
                 self.list();
-                list_at = Instant::now() + LIST_EVERY.max(began.elapsed() * LIST_SHARE);
+                list_at = Instant::now() + LIST_INTERVAL.max(began.elapsed() * LIST_COST_FACTOR);
             }
             let more = match (&mut self.follow, self.app.run_mut()) {
                 (Some(follow), Some(run)) => {
@@ -111,7 +111,7 @@ impl View<'_> {
             };
             screen.draw(&mut self.app).map_err(failed)?;
             // A long record is read between keys.
-            let wait = if more { Duration::ZERO } else { WAIT };
+            let wait = if more { Duration::ZERO } else { KEY_TIMEOUT };
             if let Some(key) = screen.poll_key(wait).map_err(failed)?
                 && let Some(action) = self.app.handle_key(key)
                 && self.act(action)

@@ -21,11 +21,11 @@ use crate::style::OutputStyle;
 use crate::table::format_table;
 
 /// Time between two looks at how far the services are.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const SERVICE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// A service without a check of its health counts as up when it has run for so long.
-const SETTLES_MS: u64 = 1_500;
+const SETTLE_TIME_MS: u64 = 1_500;
 /// Of a service that failed, so many of its last lines are shown.
-const LAST_LINES: usize = 10;
+const LOG_TAIL_LINES: usize = 10;
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
@@ -80,7 +80,7 @@ fn settled(run: &RunEntry, global: &GlobalArgs) -> Result<Option<RunStatus>> {
         else {
             // It is spoken to a moment after it has begun.
             if sconce_record::read_run_entry(&run.path)?.state == sconce_record::RunState::Running {
-                std::thread::sleep(LOOK_AGAIN);
+                std::thread::sleep(SERVICE_POLL_INTERVAL);
                 continue;
             }
             return Ok(None);
@@ -91,7 +91,7 @@ fn settled(run: &RunEntry, global: &GlobalArgs) -> Result<Option<RunStatus>> {
         if state.stopping || are_settled(&state.services) {
             return Ok(Some(state));
         }
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(SERVICE_POLL_INTERVAL);
     }
 }
 
@@ -100,7 +100,7 @@ fn are_settled(services: &[ServiceStatus]) -> bool {
     let is_up = |service: &ServiceStatus| match service.state {
         // There is no check of its health, and many a program ends soon after its start: a port is
         // taken, a file is missing.
-        ServiceState::Running => service.state_ms.is_none_or(|ms| ms >= SETTLES_MS),
+        ServiceState::Running => service.state_ms.is_none_or(|ms| ms >= SETTLE_TIME_MS),
         ServiceState::Waiting
         | ServiceState::Starting
         | ServiceState::Stopping
@@ -195,7 +195,7 @@ fn told(run: &RunEntry, state: &RunStatus, json: bool, global: &GlobalArgs) -> R
     }
     let mut wrote = Vec::new();
     for service in &bad {
-        let lines = last_lines(live::run_dir(run), &service.name, LAST_LINES);
+        let lines = last_lines(live::run_dir(run), &service.name, LOG_TAIL_LINES);
         if !lines.is_empty() {
             wrote.push(service.name.as_str());
         }
@@ -292,7 +292,7 @@ fn gone(run: &RunEntry, global: &GlobalArgs) -> Result<u8> {
     if !global.quiet {
         let (folder, mut wrote) = (live::run_dir(run), false);
         for name in live::list_log_names(folder) {
-            let lines = last_lines(folder, &name, LAST_LINES);
+            let lines = last_lines(folder, &name, LOG_TAIL_LINES);
             wrote |= !lines.is_empty();
             say_lines(&name, lines);
         }
@@ -328,7 +328,7 @@ mod tests {
     fn one_without_a_check_has_to_run_for_a_while() {
         use ServiceState::{Failed, Healthy, Restarting, Running, Unhealthy, Waiting};
         let after = |state, ms| are_settled(&[standing("a", state, Some(ms))]);
-        assert!(!after(Running, 0) && after(Running, SETTLES_MS));
+        assert!(!after(Running, 0) && after(Running, SETTLE_TIME_MS));
         assert!(after(Healthy, 0) && after(Failed, 0) && !after(Restarting, 60_000));
         // An older program does not say.
         assert!(are_settled(&[standing("a", Running, None)]));

@@ -11,9 +11,9 @@ use sconce_compat::loader::LibraryTree;
 use super::scan::{self, ScannedFile, TreeScan};
 
 /// More folders than any `LD_LIBRARY_PATH` has.
-const MOST_FOLDERS: usize = 256;
+const MAX_FOLDERS: usize = 256;
 /// More libraries than any system has.
-const MOST_LIBRARIES: usize = 1 << 16;
+const MAX_LIBRARIES: usize = 1 << 16;
 
 /// Libraries that lie outside of a folder and may be loaded, by absolute paths.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl ExternalLibraries {
         let variable = |name: &str| variables.get(name).map_or("", String::as_str);
         let mut files = BTreeSet::new();
         let entries = variable("LD_LIBRARY_PATH").split([':', ';']);
-        for folder in entries.filter_map(absolute).take(MOST_FOLDERS) {
+        for folder in entries.filter_map(absolute).take(MAX_FOLDERS) {
             outside.folder(&folder, &mut files);
         }
         let mut names: BTreeSet<String> = BTreeSet::new();
@@ -116,7 +116,7 @@ impl ExternalLibraries {
         {
             self.links.insert(from, to);
         }
-        if files.len() + self.libraries.len() < MOST_LIBRARIES {
+        if files.len() + self.libraries.len() < MAX_LIBRARIES {
             files.insert(real);
         }
     }

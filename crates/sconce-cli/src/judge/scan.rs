@@ -25,11 +25,11 @@ const FILE: &str = "scan.json";
 /// Counts up whenever the same tree would be read to something else.
 const FORMAT: u32 = 2;
 /// Folders in each other that are looked into. Deeper ones belong to no loader's search.
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 /// Folders outside a tree that links of it may lead to.
-const MOST_OUTSIDE: usize = 10_000;
+const MAX_OUTSIDE_FOLDERS: usize = 10_000;
 /// A larger version.py is none.
-const MOST_VERSION_BYTES: u64 = 64 << 10;
+const MAX_VERSION_FILE_BYTES: u64 = 64 << 10;
 
 /// What was read of a tree. Paths are relative to it, without a slash before them.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -163,7 +163,7 @@ impl TreeScan {
             } else if kind.is_dir() {
                 if name.ends_with(".dist-info") {
                     self.metadata.push(text);
-                } else if depth < DEEPEST && name != "__pycache__" {
+                } else if depth < MAX_DEPTH && name != "__pycache__" {
                     self.walk(walk, &path, depth + 1)?;
                 }
             } else if kind.is_file() {
@@ -205,7 +205,7 @@ impl Walk<'_> {
         let entered = self
             .outside
             .as_mut()
-            .is_some_and(|known| known.len() < MOST_OUTSIDE && known.insert(target));
+            .is_some_and(|known| known.len() < MAX_OUTSIDE_FOLDERS && known.insert(target));
         entered && !holds_root
     }
 }
@@ -237,7 +237,7 @@ fn is_interpreter(path: &str) -> bool {
 fn version(path: &Path) -> Option<String> {
     let is_small = path
         .metadata()
-        .is_ok_and(|meta| meta.len() <= MOST_VERSION_BYTES);
+        .is_ok_and(|meta| meta.len() <= MAX_VERSION_FILE_BYTES);
     is_small.then(|| fs::read_to_string(path).ok()).flatten()
 }
 

@@ -10,7 +10,7 @@ use sconce_schema::request::ContainerUser;
 use sha2::Digest as _;
 
 /// More of /proc/cpuinfo is not read, bytes. What the first processor can do stands before.
-const CPUINFO: u64 = 16 << 10;
+const MAX_CPUINFO_BYTES: u64 = 16 << 10;
 
 /// Whose kernels they are.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ fn identity(path: &Path) -> String {
 fn processor() -> String {
     let mut text = String::new();
     let read =
-        File::open("/proc/cpuinfo").and_then(|file| file.take(CPUINFO).read_to_string(&mut text));
+        File::open("/proc/cpuinfo").and_then(|file| file.take(MAX_CPUINFO_BYTES).read_to_string(&mut text));
     read.map_or_else(|_| String::new(), |_| processor_of(&text))
 }
 

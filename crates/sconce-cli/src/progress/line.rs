@@ -7,9 +7,9 @@ use sconce_schema::Bytes;
 /// Columns of a stage's name, on live lines and on those that stay.
 pub(super) const NAME: usize = 9;
 /// Fewer columns say nothing of a package's name, nor of how far a bar has come.
-const SHORTEST_ITEM: usize = 8;
-const SHORTEST_BAR: usize = 5;
-const LONGEST_BAR: usize = 24;
+const MIN_ITEM_COLUMNS: usize = 8;
+const MIN_BAR_COLUMNS: usize = 5;
+const MAX_BAR_COLUMNS: usize = 24;
 
 /// A download under way.
 #[derive(Debug, Clone, Copy)]
@@ -48,8 +48,8 @@ pub(super) fn format_download(
     let mut room = width.saturating_sub(NAME + figures.len());
     let mut line = format!("{stage:<NAME$}");
     if let Some(total) = at.total {
-        let bar = (room / 3).min(LONGEST_BAR);
-        if bar >= SHORTEST_BAR {
+        let bar = (room / 3).min(MAX_BAR_COLUMNS);
+        if bar >= MIN_BAR_COLUMNS {
             line += &filled(at.done, total, bar);
             line += "  ";
             room -= bar + 2;
@@ -109,7 +109,7 @@ fn shortened(item: &str, columns: usize) -> String {
         .into_iter()
         .find(|text| text.chars().count() <= columns);
     match fits {
-        _ if columns < SHORTEST_ITEM => String::new(),
+        _ if columns < MIN_ITEM_COLUMNS => String::new(),
         Some(text) => text.to_owned(),
         None => cut(name, columns - 1) + "…",
     }

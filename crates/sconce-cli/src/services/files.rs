@@ -10,7 +10,7 @@ use crate::file_action::FileAction;
 use crate::private::{file_error, private_folder};
 
 /// Where a container sees the folders of services.
-pub(super) const INSIDE: &str = "/run/sconce/services";
+pub(super) const CONTAINER_DIR: &str = "/run/sconce/services";
 
 /// A folder that only its reader opens, in one that only the caller does.
 pub(super) struct PrivateDirectory {

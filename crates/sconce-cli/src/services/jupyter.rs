@@ -10,7 +10,7 @@ use sconce_schema::spec::Jupyter;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::files::{self, INSIDE, PrivateDirectory};
+use super::files::{self, CONTAINER_DIR, PrivateDirectory};
 use super::{Listens, ServiceInputs, reader, token};
 use crate::failure::Result;
 
@@ -21,14 +21,14 @@ const CONFIG: &str = "config.json";
 /// they lie: jupyterlab_server, `settings_handler.py`.
 const SETTINGS: &str = "/etc/jupyter/labconfig/default_setting_overrides.json";
 /// Beside the folder that the run sees: where the server is asked from outside.
-const REACHED: &str = "jupyter.json";
+const ADDRESS_FILE: &str = "jupyter.json";
 
 /// How often idle kernels are looked for, seconds.
-const CULL_EVERY_S: u64 = 60;
+const CULL_INTERVAL_S: u64 = 60;
 /// How long the server may take to say which kernels it has.
-const PATIENCE: Duration = Duration::from_secs(2);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// A thousand kernels need a quarter of it, bytes.
-const LONGEST_ANSWER: u64 = 1 << 20;
+const MAX_ANSWER_BYTES: u64 = 1 << 20;
 
 /// What is needed to ask a server.
 #[derive(Debug, Serialize, Deserialize)]
@@ -63,12 +63,12 @@ pub(super) fn build_service(
         token: token.clone(),
     };
     let text = serde_json::to_vec(&reached).unwrap_or_default();
-    files::replace_file(&given.private.join(REACHED), 0o600, &text)?;
+    files::replace_file(&given.private.join(ADDRESS_FILE), 0o600, &text)?;
     let settings = json!({
         "@jupyterlab/apputils-extension:notification": { "fetchNews": "false", "checkForUpdates": false },
     });
     let settings = folder.write("settings.json", 0o644, settings.to_string().as_bytes())?;
-    let inside = Path::new(INSIDE).join(NAME);
+    let inside = Path::new(CONTAINER_DIR).join(NAME);
     let mounts = [
         (folder.path().to_owned(), inside.clone()),
         (settings, SETTINGS.into()),
@@ -125,7 +125,7 @@ fn config(jupyter: &Jupyter, listens: &Listens, token: &str, request: &RunReques
     if let Some(minutes) = jupyter.cull_idle_minutes {
         config["MappingKernelManager"] = json!({
             "cull_idle_timeout": minutes.saturating_mul(60),
-            "cull_interval": CULL_EVERY_S,
+            "cull_interval": CULL_INTERVAL_S,
             // A forgotten tab of a browser keeps no card's memory.
             "cull_connected": true,
         });
@@ -136,11 +136,11 @@ fn config(jupyter: &Jupyter, listens: &Listens, token: &str, request: &RunReques
 /// How many kernels the JupyterLab of a run has, whose private folder is `private`. `None` where the
 /// run has no JupyterLab, or it does not answer as one does.
 pub(crate) fn query_kernels(private: &Path) -> Option<JupyterKernels> {
-    let text = crate::input::read_text(&private.join(REACHED)).ok()?;
+    let text = crate::input::read_text(&private.join(ADDRESS_FILE)).ok()?;
     let reached: JupyterEndpoint = serde_json::from_str(&text).ok()?;
     // No proxy, whatever the environment names: it is this machine.
     let agent = ureq::Agent::config_builder()
-        .timeout_global(Some(PATIENCE))
+        .timeout_global(Some(RESPONSE_TIMEOUT))
         .proxy(None)
         .max_redirects(0)
         .build()
@@ -150,7 +150,7 @@ pub(crate) fn query_kernels(private: &Path) -> Option<JupyterKernels> {
     let mut answer = agent.get(&url).header("Authorization", login).call().ok()?;
     let mut text = String::new();
     let body = answer.body_mut().as_reader();
-    body.take(LONGEST_ANSWER).read_to_string(&mut text).ok()?;
+    body.take(MAX_ANSWER_BYTES).read_to_string(&mut text).ok()?;
     count(&text)
 }
 
@@ -261,7 +261,7 @@ mod tests {
             token: "abc".to_owned(),
         };
         std::fs::write(
-            private.path().join(REACHED),
+            private.path().join(ADDRESS_FILE),
             serde_json::to_vec(&reached).unwrap(),
         )
         .unwrap();

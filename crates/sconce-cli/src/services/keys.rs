@@ -15,9 +15,9 @@ use crate::output;
 use crate::private::private_folder;
 
 /// What every private key begins with, whatever its kind.
-const PRIVATE: &str = "PRIVATE KEY-----";
+const PRIVATE_KEY_MARKER: &str = "PRIVATE KEY-----";
 /// OpenSSH's limit of a line, bytes (`sshd` reads a whole one; no key needs more).
-const LONGEST_LINE: usize = 16 << 10;
+const MAX_LINE_BYTES: usize = 16 << 10;
 
 /// The lines of a text of public keys, as sshd(8) has them in "AUTHORIZED_KEYS FILE FORMAT", or the
 /// number of the first line that is none. Comments are left out.
@@ -33,7 +33,7 @@ pub(super) fn parse_public_keys(text: &str) -> Result<Vec<&str>, usize> {
 
 /// `[options] type base64 [comment]`.
 fn is_key(line: &str) -> bool {
-    if line.len() > LONGEST_LINE || line.chars().any(|c| c.is_control() && c != '\t') {
+    if line.len() > MAX_LINE_BYTES || line.chars().any(|c| c.is_control() && c != '\t') {
         return false;
     }
     has_type(line) || after_options(line).is_some_and(has_type)
@@ -84,7 +84,7 @@ pub(super) fn read_authorized_keys(
             (None, _) => folder.join(name),
         };
         let text = read(&path)?;
-        if text.contains(PRIVATE) {
+        if text.contains(PRIVATE_KEY_MARKER) {
             return Err(ServiceError::PrivateKey { path }.into());
         }
         let keys = parse_public_keys(&text).map_err(|line| ServiceError::NotAKey {
@@ -149,8 +149,8 @@ pub(super) struct HostKey {
 }
 
 const KIND: &str = "ssh-ed25519";
-const FIRST: &str = "-----BEGIN OPENSSH PRIVATE KEY-----";
-const LAST: &str = "-----END OPENSSH PRIVATE KEY-----";
+const PEM_HEADER: &str = "-----BEGIN OPENSSH PRIVATE KEY-----";
+const PEM_FOOTER: &str = "-----END OPENSSH PRIVATE KEY-----";
 const MAGIC: &[u8] = b"openssh-key-v1\0";
 /// Where the 32 public bytes lie in what [`encode`] writes.
 const PUBLIC_AT: usize = 62;
@@ -216,12 +216,12 @@ fn encode(seed: &[u8; 32], check: [u8; 4]) -> Result<String> {
     let lines: Vec<String> = lines
         .map(|line| String::from_utf8_lossy(line).into_owned())
         .collect();
-    Ok(format!("{FIRST}\n{}\n{LAST}\n", lines.join("\n")))
+    Ok(format!("{PEM_HEADER}\n{}\n{PEM_FOOTER}\n", lines.join("\n")))
 }
 
 /// The public half of what [`encode`] wrote.
 fn public_half(text: &str) -> Option<Vec<u8>> {
-    let body = text.trim().strip_prefix(FIRST)?.strip_suffix(LAST)?;
+    let body = text.trim().strip_prefix(PEM_HEADER)?.strip_suffix(PEM_FOOTER)?;
     let bytes = STANDARD
         .decode(body.split_whitespace().collect::<String>())
         .ok()?;
@@ -375,7 +375,7 @@ mod tests {
             let _ = public_half(&text);
             let (head, tail) = KEY.split_at(at);
             let _ = parse_public_keys(&format!("{head}{text}{tail}"));
-            let _ = public_half(&format!("{FIRST}{text}{LAST}"));
+            let _ = public_half(&format!("{PEM_HEADER}{text}{PEM_FOOTER}"));
         }
     }
 }

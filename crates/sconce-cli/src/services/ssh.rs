@@ -15,7 +15,7 @@ use sconce_schema::spec::Ssh;
 use sconce_schema::{EnvironmentLayers, Lock};
 use sha2::Digest as _;
 
-use super::files::{INSIDE, PrivateDirectory};
+use super::files::{CONTAINER_DIR, PrivateDirectory};
 use super::keys::{self, HostKey};
 use super::{Listens, ServiceError, ServiceInputs, reader};
 use crate::failure::Result;
@@ -61,7 +61,7 @@ pub(super) fn build_service(
             read_only: true,
         });
     };
-    let inside = Path::new(INSIDE).join(NAME);
+    let inside = Path::new(CONTAINER_DIR).join(NAME);
     mount(folder.path().to_owned(), &inside);
     mount(profile, Path::new(PROFILE));
     if let RunRoot::Image(image) = &request.root
@@ -131,7 +131,7 @@ fn variables(request: &RunRequest) -> BTreeMap<String, String> {
 
 /// sshd_config(5).
 fn config(listens: &Listens, variables: &BTreeMap<String, String>, lock: &Lock) -> String {
-    let folder = Path::new(INSIDE).join(NAME).display().to_string();
+    let folder = Path::new(CONTAINER_DIR).join(NAME).display().to_string();
     let mut text = format!(
         "ListenAddress {address}\n\
          HostKey {folder}/ssh_host_ed25519_key\n\

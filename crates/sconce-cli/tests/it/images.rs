@@ -437,7 +437,7 @@ fn a_build_that_would_pack_the_store_is_refused() {
 /// that a file system in memory gives one after the other.
 #[test]
 fn a_run_makes_few_inodes() {
-    const MOST: u64 = 15;
+    const MAX_INODES: u64 = 15;
     let Some(bench) = Bench::new() else { return };
     let image = format!("oci:{}:next", bench.path("lay").display());
     for &user in &bench.users {
@@ -473,6 +473,6 @@ fn a_run_makes_few_inodes() {
         let numbers: Vec<u64> = out.lines().filter_map(|line| line.parse().ok()).collect();
         assert_eq!(numbers.len(), 2, "{out} {said}");
         let inodes = numbers[1] - numbers[0] - 1;
-        assert!(inodes <= MOST, "{user:?}: {inodes} inodes");
+        assert!(inodes <= MAX_INODES, "{user:?}: {inodes} inodes");
     }
 }

@@ -8,11 +8,11 @@ pub(super) const MAGIC: &[u8; 8] = b"!<arch>\n";
 pub(super) const THIN_MAGIC: &[u8; 8] = b"!<thin>\n";
 const HEADER: usize = 60;
 /// The most members. libcusparse's has some thousand.
-const MOST_MEMBERS: u64 = 1 << 17;
+const MAX_MEMBERS: u64 = 1 << 17;
 /// The most bytes of a member's name: that of a path.
-const MOST_NAME: usize = 4096;
+const MAX_NAME_BYTES: usize = 4096;
 /// The most bytes of all names.
-const MOST_NAMES: usize = 16 << 20;
+const MAX_NAMES_BYTES: usize = 16 << 20;
 const BLOCK: usize = 4 << 10;
 const OUTSIDE: BinaryError = BinaryError::Outside {
     part: MalformedPart::Members,
@@ -46,7 +46,7 @@ pub(super) fn read(bytes: &dyn ByteSource) -> Result<StaticLibrary, BinaryError>
     let mut limits = fatbin::FatbinLimits::default();
     let mut tally = fatbin::ContainerCounts::default();
     let mut names = None;
-    let mut left = MOST_NAMES;
+    let mut left = MAX_NAMES_BYTES;
     let mut at = 8;
     // What is left is padding.
     while bytes.size().saturating_sub(at) > 1 {
@@ -75,7 +75,7 @@ pub(super) fn read(bytes: &dyn ByteSource) -> Result<StaticLibrary, BinaryError>
             Name::Short(name) => name,
             Name::Long(offset) => long_name(&mut window, names, offset)?,
             Name::Before(length) => {
-                let name = window.up_to(start, length.min(MOST_NAME as u64) as usize)?;
+                let name = window.up_to(start, length.min(MAX_NAME_BYTES as u64) as usize)?;
                 let end = name.iter().position(|&byte| byte == 0);
                 let name = name[..end.unwrap_or(name.len())].to_vec();
                 start = start.saturating_add(length);
@@ -90,11 +90,11 @@ pub(super) fn read(bytes: &dyn ByteSource) -> Result<StaticLibrary, BinaryError>
         let name = String::from_utf8_lossy(&name).into_owned();
         let count = archive.members.len() as u64 + 1;
         left = left.saturating_sub(name.len());
-        if count > MOST_MEMBERS || left == 0 {
+        if count > MAX_MEMBERS || left == 0 {
             return Err(BinaryError::TooLarge {
                 part: MalformedPart::Members,
                 size: count,
-                most: MOST_MEMBERS,
+                most: MAX_MEMBERS,
             });
         }
         let machine = if inside {
@@ -158,7 +158,7 @@ fn long_name(
     offset: u64,
 ) -> Result<Vec<u8>, BinaryError> {
     let (start, size) = names.ok_or(OUTSIDE)?;
-    let left = size.saturating_sub(offset).min(MOST_NAME as u64);
+    let left = size.saturating_sub(offset).min(MAX_NAME_BYTES as u64);
     let name = window.up_to(start.saturating_add(offset), left as usize)?;
     let end = name.iter().position(|&byte| matches!(byte, b'\n' | 0));
     let Some(end) = end else {

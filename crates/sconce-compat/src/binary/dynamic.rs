@@ -32,11 +32,11 @@ const VERNAUX: usize = 16;
 const VERDEF: usize = 20;
 const VERDAUX: usize = 8;
 /// The most entries of the segment, and the most versions. libstdc++ defines some hundred.
-const MOST_ENTRIES: u64 = 1 << 16;
+const MAX_ENTRIES: u64 = 1 << 16;
 /// The most bytes of all names together but those of symbols.
-const MOST_TEXT: usize = 4 << 20;
+const MAX_NAMES_BYTES: usize = 4 << 20;
 /// The most bytes of the names' table. libcusparseLt 0.7 has 26 MB.
-const MOST_STRINGS: u64 = 256 << 20;
+const MAX_STRING_TABLE_BYTES: u64 = 256 << 20;
 const BLOCK: usize = 4 << 10;
 
 /// What symbols are read with.
@@ -80,7 +80,7 @@ impl StringTable {
             BinaryError::TooLarge {
                 part: MalformedPart::Strings,
                 size: text.len() as u64,
-                most: MOST_TEXT as u64,
+                most: MAX_NAMES_BYTES as u64,
             }
         })?;
         Ok(text)
@@ -108,14 +108,14 @@ pub(super) fn read(
                 place.offset,
                 size,
                 MalformedPart::Strings,
-                MOST_STRINGS,
+                MAX_STRING_TABLE_BYTES,
             )?
         }
         _ => Vec::new(),
     };
     let mut strings = StringTable {
         table,
-        left: MOST_TEXT,
+        left: MAX_NAMES_BYTES,
     };
     for &(tag, value) in &entries {
         if tag == DT_NEEDED {
@@ -238,12 +238,12 @@ fn defines(
 }
 
 fn check_count(part: MalformedPart, count: u64) -> Result<(), BinaryError> {
-    if count <= MOST_ENTRIES {
+    if count <= MAX_ENTRIES {
         return Ok(());
     }
     Err(BinaryError::TooLarge {
         part,
         size: count,
-        most: MOST_ENTRIES,
+        most: MAX_ENTRIES,
     })
 }

@@ -23,7 +23,7 @@ const SHT_DYNSYM: u32 = 11;
 /// `e_shnum` and `e_shstrndx` that are larger stand in the first section header.
 const SHN_XINDEX: u16 = 0xffff;
 /// The most sections. Object files have one for each function.
-const MOST_SECTIONS: u64 = 1 << 18;
+const MAX_SECTIONS: u64 = 1 << 18;
 /// How much of the headers is read at once.
 const BLOCK: usize = 4 << 10;
 
@@ -195,11 +195,11 @@ fn sections(
         SHN_XINDEX => u64::from(u32_at(&first, 40)),
         names => u64::from(names),
     };
-    if count > MOST_SECTIONS {
+    if count > MAX_SECTIONS {
         return Err(BinaryError::TooLarge {
             part: MalformedPart::Sections,
             size: count,
-            most: MOST_SECTIONS,
+            most: MAX_SECTIONS,
         });
     }
     let names = u64_at(

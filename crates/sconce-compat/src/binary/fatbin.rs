@@ -33,17 +33,17 @@ const CONTAINER_HEADER: usize = 16;
 const ENTRY_HEADER: usize = 48;
 /// Of an entry's code, what is read: ELF's, zstd's and LZ4's first bytes, and those of text, are not
 /// all zero.
-const CODE_BEGIN: usize = 8;
+const CODE_PREFIX_BYTES: usize = 8;
 const KIND_PTX: u16 = 1;
 const KIND_ELF: u16 = 2;
 const FLAG_EXACT: u64 = 0x10_0000;
 const FLAG_FAMILY: u64 = 0x20_0000;
 /// Ten times the highest capability that is believed.
-const MOST_ARCH: u32 = 999;
+const MAX_ARCH: u32 = 999;
 /// Entries are some ten to hundred kilobytes apart: reading more at once is reading for nothing.
 const BLOCK: usize = 512;
 /// Kinds of emptied entries that are told apart.
-const MOST_EMPTIED: usize = 256;
+const MAX_EMPTIED_KINDS: usize = 256;
 /// How much of a gap between containers is read at once: first [`BLOCK`], then more up to this.
 const SEARCH_BLOCK: usize = 64 << 10;
 
@@ -136,7 +136,7 @@ impl ContainerCounts<'_> {
             match entry.target {
                 Some(target) if entry.is_emptied => {
                     // A file has some ten; only one that was made up has thousands.
-                    if self.emptied.len() < MOST_EMPTIED {
+                    if self.emptied.len() < MAX_EMPTIED_KINDS {
                         self.emptied.insert(target);
                     }
                 }
@@ -281,12 +281,12 @@ fn entry(window: &mut BlockReader<'_>, at: u64, to: u64) -> Result<Option<Entry>
         return Ok(None);
     };
     let (target, code) = (target(header), at + u64::from(length));
-    let most = usize::try_from(end - code).map_or(CODE_BEGIN, |size| size.min(CODE_BEGIN));
+    let most = usize::try_from(end - code).map_or(CODE_PREFIX_BYTES, |size| size.min(CODE_PREFIX_BYTES));
     let begin = window.up_to(code, most)?;
     Ok(Some(Entry {
         target,
         code,
-        is_emptied: begin.len() == CODE_BEGIN && begin.iter().all(|&byte| byte == 0),
+        is_emptied: begin.len() == CODE_PREFIX_BYTES && begin.iter().all(|&byte| byte == 0),
         end,
     }))
 }
@@ -300,7 +300,7 @@ fn target(header: &[u8; ENTRY_HEADER]) -> Option<CodeTarget> {
         KIND_ELF => CodeKind::Sass,
         _ => return None,
     };
-    let arch = Some(u32_at(header, 28)).filter(|arch| (10..=MOST_ARCH).contains(arch))?;
+    let arch = Some(u32_at(header, 28)).filter(|arch| (10..=MAX_ARCH).contains(arch))?;
     let flags = u64_at(header, 40);
     let reach = if flags & FLAG_EXACT != 0 {
         CodeReach::Exact

@@ -24,9 +24,9 @@ const DEFAULT: u8 = 0;
 const PROTECTED: u8 = 3;
 const UNDEFINED: u16 = 0;
 /// The most symbols. libtriton has 138,000.
-const MOST_SYMBOLS: u64 = 1 << 22;
+const MAX_SYMBOLS: u64 = 1 << 22;
 /// The most bytes of PyTorch's names in one library: they can overlap each other.
-const MOST_TEXT: usize = 256 << 20;
+const MAX_NAMES_BYTES: usize = 256 << 20;
 /// How much of the symbols is read at once.
 const BLOCK: usize = 64 << 10;
 
@@ -46,11 +46,11 @@ pub(super) fn read(
         return Ok(());
     };
     let count = count(bytes, layout, dynamic, address)?;
-    if count > MOST_SYMBOLS {
+    if count > MAX_SYMBOLS {
         return Err(BinaryError::TooLarge {
             part: MalformedPart::Symbols,
             size: count,
-            most: MOST_SYMBOLS,
+            most: MAX_SYMBOLS,
         });
     }
     if count == 0 {
@@ -60,7 +60,7 @@ pub(super) fn read(
         .locate_address(address, MalformedPart::Symbols)?
         .offset;
     let mut window = BlockReader::new(bytes, BLOCK);
-    let mut left = MOST_TEXT;
+    let mut left = MAX_NAMES_BYTES;
     // The first one is none.
     for number in 1..count {
         let at = offset.saturating_add(number * SYMBOL as u64);
@@ -83,7 +83,7 @@ pub(super) fn read(
         left = left.checked_sub(name.len()).ok_or(BinaryError::TooLarge {
             part: MalformedPart::Symbols,
             size: name.len() as u64,
-            most: MOST_TEXT as u64,
+            most: MAX_NAMES_BYTES as u64,
         })?;
         if undefined {
             let name = String::from_utf8_lossy(name).into_owned();
@@ -132,7 +132,7 @@ fn count(
     let (buckets, first, filter) = (word(at)?, word(at + 4)?, word(at + 8)?);
     let bucket_at = at.saturating_add(16 + 8 * u64::from(filter));
     let mut last = 0;
-    for bucket in 0..u64::from(buckets).min(MOST_SYMBOLS) {
+    for bucket in 0..u64::from(buckets).min(MAX_SYMBOLS) {
         last = last.max(word(bucket_at.saturating_add(4 * bucket))?);
     }
     if last < first {
@@ -140,7 +140,7 @@ fn count(
     }
     let chain_at = bucket_at.saturating_add(4 * u64::from(buckets));
     let mut symbol = u64::from(last);
-    while symbol < MOST_SYMBOLS {
+    while symbol < MAX_SYMBOLS {
         let at = chain_at.saturating_add(4 * (symbol - u64::from(first)));
         symbol += 1;
         if word(at)? & 1 == 1 {

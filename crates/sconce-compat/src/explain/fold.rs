@@ -105,7 +105,7 @@ impl<'a> FoldedText<'a> {
     /// The first byte of the next line.
     pub(crate) fn line_end(&self, from: usize) -> usize {
         let mut end = from;
-        let most = self.bytes.len().min(from + super::template::HOLE);
+        let most = self.bytes.len().min(from + super::template::MAX_CAPTURE_BYTES);
         while end < most && (end == from || !self.ends_line(end)) {
             end += 1;
         }
@@ -122,12 +122,12 @@ impl<'a> FoldedText<'a> {
 }
 
 /// The longest excerpt that is kept, in bytes.
-const EXCERPT: usize = 600;
+const MAX_EXCERPT_BYTES: usize = 600;
 
 /// Bytes of a log as text for people: without control characters, `\u{fffd}` for others that may not be shown, blanks
 /// joined, cut where long.
 pub(crate) fn printable_text(text: &[u8]) -> String {
-    let cut = &text[..text.len().min(EXCERPT)];
+    let cut = &text[..text.len().min(MAX_EXCERPT_BYTES)];
     let mut out = String::new();
     for word in String::from_utf8_lossy(cut).split_whitespace() {
         if !out.is_empty() {
@@ -167,6 +167,6 @@ mod tests {
             printable_text("fl\u{202e}ash\u{2069}".as_bytes()),
             "fl\u{fffd}ash\u{fffd}"
         );
-        assert_eq!(printable_text(&[b'x'; 4000]).chars().count(), EXCERPT + 1);
+        assert_eq!(printable_text(&[b'x'; 4000]).chars().count(), MAX_EXCERPT_BYTES + 1);
     }
 }

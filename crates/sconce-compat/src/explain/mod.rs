@@ -35,7 +35,7 @@ pub use oom::{OomClass, OomMessage};
 pub use rule::{ExplainRule, LikelihoodEffect, RuleError, RuleSet};
 
 /// Up to so many lines are what somebody asks about, whatever they say.
-const ASKED: u64 = 3;
+const MAX_QUESTION_LINES: u64 = 3;
 
 /// What a log means.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -183,7 +183,7 @@ impl<'r> Explainer<'r> {
             }
             None if causes.is_empty() => {
                 // A long log that speaks of no error has none; a line by itself is asked about.
-                let only = noted.last_line.as_ref().filter(|_| noted.lines <= ASKED);
+                let only = noted.last_line.as_ref().filter(|_| noted.lines <= MAX_QUESTION_LINES);
                 let last = noted.last_error.as_ref().or(only);
                 last.map(|(line, text)| (*line, fold::printable_text(text.as_bytes())))
             }

@@ -8,10 +8,10 @@ use super::rule::{ExplainRule, RuleSet};
 use super::template::Template;
 
 /// The most rules that are named.
-const NAMED: usize = 3;
+const MAX_NAMED_RULES: usize = 3;
 
 /// Below this a text is like nothing, percent.
-const LIKE: u32 = 12;
+const MIN_LIKENESS_PERCENT: u32 = 12;
 
 /// A rule whose texts have words in common with an unknown one. It is not the cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ pub(crate) fn rank_similar_rules(rules: &RuleSet, text: &str) -> Vec<SimilarRule
             // A rule with many examples has many words; its own length counts by its root alone.
             let length = (own.len().max(8) as f64 / 8.0).sqrt().sqrt();
             let likeness = (100.0 * common / (all * length)).round();
-            (likeness >= f64::from(LIKE)).then_some((likeness.min(99.0) as u32, index))
+            (likeness >= f64::from(MIN_LIKENESS_PERCENT)).then_some((likeness.min(99.0) as u32, index))
         })
         .collect();
     found.sort_by_key(|&(likeness, index)| (std::cmp::Reverse(likeness), index));
@@ -72,7 +72,7 @@ pub(crate) fn rank_similar_rules(rules: &RuleSet, text: &str) -> Vec<SimilarRule
         .into_iter()
         .map(|(likeness, index)| (likeness, &rules.rules[index]))
         .filter(|(_, rule)| codes.insert(rule.code.clone()))
-        .take(NAMED)
+        .take(MAX_NAMED_RULES)
         .map(|(likeness, rule)| SimilarRule {
             code: rule.code.clone(),
             title: rule.title.clone(),

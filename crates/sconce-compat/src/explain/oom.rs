@@ -14,10 +14,10 @@ use super::fold::FoldedText;
 use super::template::{Template, find_literal};
 
 /// The most of a log that belongs to one message, in bytes.
-pub(crate) const LONGEST: usize = 4096;
+pub(crate) const MAX_MESSAGE_BYTES: usize = 4096;
 
 /// The most processes that are kept.
-const PROCESSES: usize = 64;
+const MAX_PROCESSES: usize = 64;
 
 /// What a message says, and what follows from it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -77,10 +77,10 @@ pub enum OomClass {
 }
 
 /// Below this a card is called small: what most examples on the web are written for does not fit.
-const SMALL: Bytes = Bytes::from_gib(12);
+const SMALL_CARD_MEMORY: Bytes = Bytes::from_gib(12);
 
 /// What CUDA itself takes of a card for one process, at most: its context and loaded kernels.
-const CONTEXT: u64 = 2 << 30;
+const MAX_CONTEXT_BYTES: u64 = 2 << 30;
 
 struct Wordings {
     asked: [Template; 3],
@@ -99,8 +99,8 @@ struct Wordings {
 }
 
 fn wordings() -> &'static Wordings {
-    static ONCE: OnceLock<Wordings> = OnceLock::new();
-    ONCE.get_or_init(|| {
+    static WORDINGS: OnceLock<Wordings> = OnceLock::new();
+    WORDINGS.get_or_init(|| {
         let read = |text: &str| Template::parse(text).expect("a test reads every wording");
         Wordings {
             asked: [
@@ -153,7 +153,7 @@ fn wordings() -> &'static Wordings {
 /// Takes apart the first message of a text.
 #[must_use]
 pub fn parse(text: &[u8]) -> Option<OomMessage> {
-    let text = FoldedText::new(&text[..text.len().min(LONGEST)]);
+    let text = FoldedText::new(&text[..text.len().min(MAX_MESSAGE_BYTES)]);
     let words = wordings();
     let mut end = text.bytes.len();
     // What follows belongs to the next message.
@@ -191,7 +191,7 @@ pub fn parse(text: &[u8]) -> Option<OomMessage> {
         unallocated,
         allowed: size(&words.old[2..3]).or_else(|| size(&words.allowed)),
         reserve: size(std::slice::from_ref(&words.reserve)),
-        others: others.take(PROCESSES).collect(),
+        others: others.take(MAX_PROCESSES).collect(),
         address_space: words
             .address
             .iter()
@@ -209,7 +209,7 @@ fn positions(text: &FoldedText, literal: &[u8]) -> Vec<usize> {
     let mut found = Vec::new();
     let mut from = 0;
     while let Some(at) = find_literal(&text.bytes[from..], literal)
-        && found.len() < PROCESSES
+        && found.len() < MAX_PROCESSES
     {
         found.push(from + at);
         from += at + 1;
@@ -245,7 +245,7 @@ fn tell_own_apart(oom: &mut OomMessage) {
     };
     let reserved = allocated.0 + oom.unallocated.unwrap_or_default().0;
     let own = |(_, size): &(u32, Bytes)| {
-        size.0 + (1 << 20) >= reserved && size.0 <= reserved.saturating_add(CONTEXT)
+        size.0 + (1 << 20) >= reserved && size.0 <= reserved.saturating_add(MAX_CONTEXT_BYTES)
     };
     if let Some(at) = oom.others.iter().position(own) {
         oom.in_use = Some(oom.others.remove(at).1);
@@ -342,7 +342,7 @@ fn judge(oom: &OomMessage) -> (Option<OomClass>, String) {
     }
     let own = oom
         .in_use
-        .unwrap_or(Bytes(reserved.0.saturating_add(CONTEXT / 4)));
+        .unwrap_or(Bytes(reserved.0.saturating_add(MAX_CONTEXT_BYTES / 4)));
     let listed: u64 = oom
         .others
         .iter()
@@ -371,7 +371,7 @@ fn judge(oom: &OomMessage) -> (Option<OomClass>, String) {
     held.replace_range(..1, &held[..1].to_uppercase());
     let why =
         format!("{held} of the card's {capacity} and asked for {asked} more, with {free} free.");
-    match capacity < SMALL {
+    match capacity < SMALL_CARD_MEMORY {
         true => (Some(OomClass::SmallCard), why),
         false => (Some(OomClass::Full), why),
     }

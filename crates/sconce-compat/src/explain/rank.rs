@@ -18,10 +18,10 @@ use super::{Cause, FactEvidence, MatchedLine};
 use sconce_schema::HostFacts;
 
 /// The most causes that are named.
-const CAUSES: usize = 12;
+const MAX_CAUSES: usize = 12;
 
 /// What a fact for or against a cause counts.
-const FACT: i32 = 14;
+const FACT_SCORE: i32 = 14;
 
 struct CauseScore {
     cause: Cause,
@@ -74,7 +74,7 @@ pub(crate) fn rank_causes(
     }
     merged.sort_by_key(|one| (one.cause.consequence_of.is_some(), !one.error));
     let raised = merged.iter().any(|one| one.raised_by);
-    merged.truncate(CAUSES);
+    merged.truncate(MAX_CAUSES);
     (merged.into_iter().map(|one| one.cause).collect(), raised)
 }
 
@@ -214,7 +214,7 @@ fn judge(
         };
         match check.then {
             LikelihoodEffect::Raise => {
-                score += FACT;
+                score += FACT_SCORE;
                 raised = true;
                 certainty = match certainty {
                     Certainty::Possible => Certainty::Likely,
@@ -222,7 +222,7 @@ fn judge(
                 };
             }
             LikelihoodEffect::Lower => {
-                score -= FACT;
+                score -= FACT_SCORE;
                 certainty = match certainty {
                     Certainty::Certain => Certainty::Likely,
                     _ => Certainty::Possible,

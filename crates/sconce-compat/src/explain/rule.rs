@@ -12,7 +12,7 @@ use super::template::{Template, TemplateError};
 use super::xids::XidRules;
 
 /// The largest rule file, in bytes.
-pub const LARGEST: usize = 64 << 10;
+pub const MAX_RULE_BYTES: usize = 64 << 10;
 
 /// A rule as its file has it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -120,7 +120,7 @@ pub enum RuleError {
         source: TemplateError,
     },
     /// Too large.
-    #[error("{file} has {size} bytes; a rule has at most {LARGEST}")]
+    #[error("{file} has {size} bytes; a rule has at most {MAX_RULE_BYTES}")]
     Large {
         /// The rule file.
         file: String,
@@ -182,7 +182,7 @@ impl RuleSet {
         let mut rules = Vec::with_capacity(files.len());
         let mut patterns = Vec::new();
         for (file, text) in files {
-            if text.len() > LARGEST {
+            if text.len() > MAX_RULE_BYTES {
                 return Err(RuleError::Large {
                     file: (*file).to_owned(),
                     size: text.len(),
@@ -229,8 +229,8 @@ impl RuleSet {
     /// Sconce's own rules, read once.
     #[must_use]
     pub fn builtin_rules() -> &'static Self {
-        static OWN: OnceLock<RuleSet> = OnceLock::new();
-        OWN.get_or_init(|| {
+        static BUILT_IN_RULES: OnceLock<RuleSet> = OnceLock::new();
+        BUILT_IN_RULES.get_or_init(|| {
             let own = Self::parse(&FILES).expect("a test reads every rule");
             own.with_xids()
         })

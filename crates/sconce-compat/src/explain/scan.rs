@@ -13,13 +13,13 @@ use super::rule::{Pattern, RuleSet};
 use super::surroundings::Surroundings;
 
 /// The longest piece of a line that is looked at at once, in bytes; a longer line is several pieces.
-const PIECE: usize = 16 << 10;
+const MAX_CHUNK_BYTES: usize = 16 << 10;
 
 /// How much is searched at once, in bytes.
-const WINDOW: usize = 256 << 10;
+const WINDOW_BYTES: usize = 256 << 10;
 
 /// How much of it is kept for texts that go on behind it: more than a pattern can span.
-const OVERLAP: usize = 16 << 10;
+const OVERLAP_BYTES: usize = 16 << 10;
 
 /// Lines after an exception's first that still belong to it.
 const EXCEPTION_LINES: u32 = 12;
@@ -28,10 +28,10 @@ const EXCEPTION_LINES: u32 = 12;
 const WARNING_LINES: u32 = 3;
 
 /// Places kept of each rule, from the first and from the last.
-const KEPT: usize = 4;
+const MAX_HITS_PER_END: usize = 4;
 
 /// Ranks and exceptions that are told apart.
-const MOST: usize = 1024;
+const MAX_CAUSES_AND_RANKS: usize = 1024;
 
 /// The code whose texts are taken apart.
 pub(crate) const OUT_OF_MEMORY: &str = "out-of-memory";
@@ -113,7 +113,7 @@ pub(crate) struct Scanner<'r> {
     noted: ScanSummary,
     /// The part of a line that has come so far.
     partial: Vec<u8>,
-    /// The line is longer than [`PIECE`], and this is not its first.
+    /// The line is longer than [`MAX_CHUNK_BYTES`], and this is not its first.
     continued: bool,
     cleaned: Vec<u8>,
     window: Vec<u8>,
@@ -142,8 +142,8 @@ impl<'r> Scanner<'r> {
         self.noted.bytes += bytes.len() as u64;
         let mut pieces = bytes.split(|&byte| byte == b'\n').peekable();
         while let Some(mut piece) = pieces.next() {
-            while self.partial.len() + piece.len() > PIECE {
-                let (now, later) = piece.split_at(PIECE - self.partial.len());
+            while self.partial.len() + piece.len() > MAX_CHUNK_BYTES {
+                let (now, later) = piece.split_at(MAX_CHUNK_BYTES - self.partial.len());
                 self.partial.extend_from_slice(now);
                 self.take_piece();
                 self.continued = true;
@@ -189,7 +189,7 @@ impl<'r> Scanner<'r> {
             self.take_line(part, self.continued && index == 0);
         }
         self.cleaned = cleaned;
-        if self.window.len() >= WINDOW {
+        if self.window.len() >= WINDOW_BYTES {
             self.search(false);
         }
     }
@@ -214,7 +214,7 @@ impl<'r> Scanner<'r> {
             self.in_warning = WARNING_LINES + 1;
             self.in_exception = 0;
         } else if self.in_exception > 0 && contains(text, b"the direct cause of the following") {
-            if self.noted.causes.len() < MOST {
+            if self.noted.causes.len() < MAX_CAUSES_AND_RANKS {
                 self.noted.causes.insert(self.noted.exceptions);
             }
             self.in_exception = 0;
@@ -247,7 +247,7 @@ impl<'r> Scanner<'r> {
             text: String::new(),
         });
         if let Some(rank) = prefix.rank
-            && self.noted.ranks.len() < MOST
+            && self.noted.ranks.len() < MAX_CAUSES_AND_RANKS
         {
             self.noted.ranks.insert(rank);
         }
@@ -255,10 +255,10 @@ impl<'r> Scanner<'r> {
 
     /// Keeps the texts that an unknown error is told by.
     fn note_text(&mut self, number: u64, exception: u64, text: &[u8]) {
-        const KEPT_TEXT: usize = 1200;
+        const MAX_EXCEPTION_TEXT_BYTES: usize = 1200;
         if exception > 0 {
             if let Some(last) = &mut self.noted.last_exception
-                && last.text.len() < KEPT_TEXT
+                && last.text.len() < MAX_EXCEPTION_TEXT_BYTES
                 && number < last.line + 6
             {
                 if !last.text.is_empty() {
@@ -285,7 +285,7 @@ impl<'r> Scanner<'r> {
         let limit = match last {
             true => self.window.len(),
             false => {
-                let limit = self.window.len().saturating_sub(OVERLAP);
+                let limit = self.window.len().saturating_sub(OVERLAP_BYTES);
                 // Lines are not torn apart, but for one that fills the window by itself.
                 let line = self.lines.iter().rev().find(|line| line.start <= limit);
                 match line {
@@ -362,7 +362,7 @@ impl<'r> Scanner<'r> {
                 message: match is_oom {
                     true => self.window[start..]
                         .iter()
-                        .take(oom::LONGEST)
+                        .take(oom::MAX_MESSAGE_BYTES)
                         .copied()
                         .collect(),
                     false => Vec::new(),
@@ -407,7 +407,7 @@ impl Scanner<'_> {
             before: text(line.checked_sub(1), None),
             line: text(Some(line), Some(at)),
             after: text(Some(line + 1), None),
-            is_short: last && self.noted.lines <= super::ASKED,
+            is_short: last && self.noted.lines <= super::MAX_QUESTION_LINES,
         }
     }
 }
@@ -433,15 +433,15 @@ fn note(hits: &mut BTreeMap<usize, RuleMatches>, rules: &RuleSet, rule: usize, h
         }
         return;
     }
-    if rules.is_card_fault(rule) && hits.cards.len() < MOST {
+    if rules.is_card_fault(rule) && hits.cards.len() < MAX_CAUSES_AND_RANKS {
         hits.cards.extend(find_cards(&hit.text));
     }
     hits.count += 1;
-    if hits.first.len() < KEPT {
+    if hits.first.len() < MAX_HITS_PER_END {
         hits.first.push(hit);
         return;
     }
-    if hits.last.len() == KEPT {
+    if hits.last.len() == MAX_HITS_PER_END {
         hits.last.pop_front();
     }
     hits.last.push_back(hit);

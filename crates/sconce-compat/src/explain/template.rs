@@ -4,25 +4,25 @@
 //! |---|---|
 //! | letters, digits, signs | themselves; upper and lower case alike |
 //! | blanks, quotation marks, backslashes, `*`, `\|` | nothing: they are looked over in patterns and logs |
-//! | `{..}` | up to [`GAP`] characters of anything |
+//! | `{..}` | up to [`MAX_GAP_BYTES`] characters of anything |
 //! | `{name:kind}` | a captured value of a [`PlaceholderKind`]; `{name}` is a word |
 //! | `^` first, `$` last | begin and end of a line |
 //! | `<` first, `>` last | begin and end of a word |
 //!
 //! Blanks count for nothing, so a text is found however it was wrapped, indented, quoted or framed.
-//! Everything is bounded: a hole by [`HOLE`], a gap by [`GAP`], and after a hole nothing is tried
+//! Everything is bounded: a hole by [`MAX_CAPTURE_BYTES`], a gap by [`MAX_GAP_BYTES`], and after a hole nothing is tried
 //! again, so that matching takes time linear in the log whatever the log holds.
 
 use super::fold::{FoldedText, fold_literal};
 
 /// The most bytes that `{..}` passes over.
-pub const GAP: usize = 400;
+pub const MAX_GAP_BYTES: usize = 400;
 
 /// The most bytes of a captured value.
-pub const HOLE: usize = 256;
+pub const MAX_CAPTURE_BYTES: usize = 256;
 
 /// The shortest text that a pattern may begin with: what is shorter stands in every log.
-pub const ANCHOR: usize = 5;
+pub const MIN_ANCHOR_BYTES: usize = 5;
 
 /// The same for a pattern that begins with a word.
 pub const WORD_ANCHOR: usize = 3;
@@ -56,7 +56,7 @@ pub enum TemplateError {
     #[error("`{0}` has a hole of a kind that does not exist")]
     Kind(String),
     /// It begins with a gap, or with too little text to be told from other lines.
-    #[error("`{0}` begins with less than {ANCHOR} characters of text")]
+    #[error("`{0}` begins with less than {MIN_ANCHOR_BYTES} characters of text")]
     Anchor(String),
     /// A gap or a hole that takes anything, and no text after it that ends it.
     #[error("`{0}` has a gap that no text follows")]
@@ -138,7 +138,7 @@ impl Template {
         };
         let shortest = match start {
             Edge::Word => WORD_ANCHOR,
-            _ => ANCHOR,
+            _ => MIN_ANCHOR_BYTES,
         };
         match parts.first() {
             Some(Part::Literal(literal)) if literal.len() >= shortest => {}
@@ -241,9 +241,9 @@ impl Template {
                 Part::Hole { name, kind } => {
                     let end = match (kind, rest.first()) {
                         (PlaceholderKind::Any, Some(Part::Literal(next))) => {
-                            find(text, now, HOLE, next)?
+                            find(text, now, MAX_CAPTURE_BYTES, next)?
                         }
-                        (PlaceholderKind::Any, _) => text.line_end(now).min(now + HOLE),
+                        (PlaceholderKind::Any, _) => text.line_end(now).min(now + MAX_CAPTURE_BYTES),
                         (PlaceholderKind::Word, Some(Part::Literal(next))) => {
                             let end = forwards(text, now, *kind)?;
                             // The next text may be made of a word's characters.
@@ -325,7 +325,7 @@ fn run_after(text: &FoldedText, from: usize, rest: &[Part]) -> Option<usize> {
         return None;
     };
     let mut at = from;
-    let last = from + GAP;
+    let last = from + MAX_GAP_BYTES;
     // A number that must follow decides which of several places is meant.
     for _ in 0..8 {
         at = find(text, at, last.checked_sub(at)?, literal)?;
@@ -353,7 +353,7 @@ fn of_word(byte: u8) -> bool {
 /// Where a value that begins at `from` ends; absent where there is none.
 fn forwards(text: &FoldedText, from: usize, kind: PlaceholderKind) -> Option<usize> {
     let run = |of: &dyn Fn(u8) -> bool| {
-        let most = text.bytes.len().min(from + HOLE);
+        let most = text.bytes.len().min(from + MAX_CAPTURE_BYTES);
         let mut end = from;
         while end < most && of(text.bytes[end]) && (end == from || !text.gap_before(end)) {
             end += 1;
@@ -413,7 +413,7 @@ fn backwards(text: &FoldedText, to: usize, kind: PlaceholderKind) -> Option<usiz
         _ => of_word(byte),
     };
     let mut start = to;
-    while start > 0 && to - start < HOLE && fits(text.bytes[start - 1]) {
+    while start > 0 && to - start < MAX_CAPTURE_BYTES && fits(text.bytes[start - 1]) {
         start -= 1;
         if text.gap_before(start) {
             break;
@@ -531,10 +531,10 @@ mod tests {
 
     #[test]
     fn gaps_and_values_are_bounded() {
-        let far = format!("first {} then 7", "x ".repeat(GAP + 1));
+        let far = format!("first {} then 7", "x ".repeat(MAX_GAP_BYTES + 1));
         assert_eq!(found("first {..} then {n:int}", &far), None);
-        let long = format!("symbol: {}", "x".repeat(HOLE * 2));
-        assert_eq!(found("symbol: {s}", &long).unwrap()[0].len(), HOLE);
+        let long = format!("symbol: {}", "x".repeat(MAX_CAPTURE_BYTES * 2));
+        assert_eq!(found("symbol: {s}", &long).unwrap()[0].len(), MAX_CAPTURE_BYTES);
     }
 
     #[test]

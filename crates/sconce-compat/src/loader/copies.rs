@@ -11,7 +11,7 @@ use super::names;
 
 const SHADOWED: &str = "library-shadowed";
 /// Files or readers named in one finding.
-const MOST_NAMED: usize = 12;
+const MAX_NAMED_FILES: usize = 12;
 
 /// Libraries that come from elsewhere though the packages bring them; copies; CUDA of several
 /// majors in one process.
@@ -135,7 +135,7 @@ fn copies(
     let code = "library-copies";
     let mut finding =
         Finding::new(code, Severity::Notes, Certainty::Certain, what).with_subject(name);
-    for file in files.iter().take(MOST_NAMED) {
+    for file in files.iter().take(MAX_NAMED_FILES) {
         let whose: BTreeSet<&str> = wins
             .iter()
             .filter(|one| one.real == **file)

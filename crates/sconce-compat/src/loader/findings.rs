@@ -14,7 +14,7 @@ use super::tree::{LibraryTree, file_name, parent_dir};
 use super::{copies, cudnn, mismatch, missing};
 
 /// Files named in one finding.
-const MOST_NAMED: usize = 12;
+const MAX_NAMED_FILES: usize = 12;
 const VARIABLE: &str = "LD_LIBRARY_PATH";
 
 /// What is to be judged.
@@ -310,7 +310,7 @@ fn relative(gathered: &LoadResults) -> Vec<Finding> {
             },
         );
         let mut finding = Finding::new(code, Severity::Notes, Certainty::Certain, what);
-        for (source, entry) in libraries.iter().take(MOST_NAMED) {
+        for (source, entry) in libraries.iter().take(MAX_NAMED_FILES) {
             finding = finding.with_evidence(source.as_str(), None, shown(entry));
         }
         findings.push(finding);

@@ -16,7 +16,7 @@ use super::symbols::other_string_abi;
 use super::tree::TreeEntry;
 use crate::library::symbol_hash;
 
-const MOST_NAMED: usize = 12;
+const MAX_NAMED_FILES: usize = 12;
 
 /// One finding for each library that lacks versions.
 pub(super) fn check_missing_versions(
@@ -69,7 +69,7 @@ fn lacking(mut all: Vec<&MissingVersionUse>, known: &MissingLibraryContext<'_>) 
     let mut finding = Finding::new(code, weight, certainty, what)
         .with_subject(&first.provider_name)
         .would_say(&first.error_text);
-    for miss in all.iter().take(MOST_NAMED) {
+    for miss in all.iter().take(MAX_NAMED_FILES) {
         finding = finding.with_evidence(&miss.needer, Some(".gnu.version_r"), &miss.version);
     }
     if let Some(defined) = defined {
@@ -210,7 +210,7 @@ fn torch_symbols(
         .with_subject(subject)
         .would_say(undefined(symbol, one, None))
         .with_evidence(&one.needer, Some(".dynsym, undefined"), symbol);
-    for other in all.iter().skip(1).take(MOST_NAMED) {
+    for other in all.iter().skip(1).take(MAX_NAMED_FILES) {
         let first = other.torch.first().map_or("", |symbol| symbol.as_str());
         finding = finding.with_evidence(&other.of.needer, Some(".dynsym, undefined"), first);
     }
@@ -227,7 +227,7 @@ fn torch_symbols(
         finding = finding.with_evidence(path, Some(".dynsym"), value);
     }
     let other = names.iter().filter_map(|symbol| other_string_abi(symbol));
-    for other in other.take(MOST_NAMED) {
+    for other in other.take(MAX_NAMED_FILES) {
         if let Some((path, _)) = defines(&other) {
             let value = format!("defines {other}: the same with the other ABI of std::string");
             finding = finding.with_evidence(path, Some(".dynsym"), value);

@@ -11,7 +11,7 @@ use super::together;
 use super::tree::{DRIVER_NAMES, LibraryTree, file_name, parent_dir};
 
 /// Files named in one finding.
-const MOST_NAMED: usize = 12;
+const MAX_NAMED_FILES: usize = 12;
 /// What torchvision says when its first operator is asked for.
 pub(super) const VISION_ERROR: &str = "RuntimeError: operator torchvision::nms does not exist";
 
@@ -169,11 +169,11 @@ fn missing_one(
     };
     let mut finding =
         Finding::new(code, weight, certainty, what).with_subject(subject.unwrap_or(name));
-    for needer in needers.iter().take(MOST_NAMED) {
+    for needer in needers.iter().take(MAX_NAMED_FILES) {
         finding = finding.with_evidence(*needer, Some("DT_NEEDED"), name);
     }
     for like in known.index.with_stem(names::library_stem(name)) {
-        for path in known.index.paths(like).iter().take(MOST_NAMED) {
+        for path in known.index.paths(like).iter().take(MAX_NAMED_FILES) {
             if like == name {
                 let value = match wrong_machine(path, known.tree) {
                     Some(machine) => {
@@ -420,7 +420,7 @@ fn missing_optional(optional: &[&MissingLibraryUse]) -> Option<Finding> {
     );
     let code = "optional-library-not-found";
     let mut finding = Finding::new(code, Severity::Notes, Certainty::Possible, what);
-    for (needer, name) in lines.iter().take(MOST_NAMED) {
+    for (needer, name) in lines.iter().take(MAX_NAMED_FILES) {
         finding = finding.with_evidence(*needer, Some("DT_NEEDED"), *name);
     }
     Some(finding)

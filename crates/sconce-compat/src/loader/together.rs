@@ -7,13 +7,13 @@ use sconce_schema::finding::{Finding, Fix, FixAction};
 use super::missing::pip_install_action;
 
 /// What installs NVIDIA's packages again as they are.
-const AGAIN: &str = "python -m pip install --force-reinstall --no-deps nvidia-";
+const REINSTALL_COMMAND: &str = "python -m pip install --force-reinstall --no-deps nvidia-";
 /// The key of a spec that asks for Python packages.
 const PACKAGES: &str = "python.packages";
 /// Libraries that a sentence names.
-const MOST_SAID: usize = 3;
+const MAX_NAMED_LIBRARIES: usize = 3;
 /// Evidence of one finding.
-const MOST_EVIDENCE: usize = 24;
+const MAX_EVIDENCE: usize = 24;
 
 /// Makes one finding of those that one command mends: that of all of them, or for NVIDIA's packages
 /// one command that names each. The first to be loaded gives the words.
@@ -46,8 +46,8 @@ fn again(finding: &Finding) -> Option<&str> {
     };
     match &mend.action {
         Some(FixAction::Command { line, .. }) => {
-            let package = line.strip_prefix(AGAIN)?;
-            (!package.contains(' ')).then(|| &line[AGAIN.len() - "nvidia-".len()..])
+            let package = line.strip_prefix(REINSTALL_COMMAND)?;
+            (!package.contains(' ')).then(|| &line[REINSTALL_COMMAND.len() - "nvidia-".len()..])
         }
         _ => None,
     }
@@ -82,13 +82,13 @@ fn joined(mut all: Vec<Finding>) -> Option<Finding> {
         "library-not-found" => "; nor does it find ",
         _ => "; the same holds for ",
     };
-    first.what += &names[..names.len().min(MOST_SAID)].join(", ");
-    if let Some(more) = names.len().checked_sub(MOST_SAID).filter(|more| *more > 0) {
+    first.what += &names[..names.len().min(MAX_NAMED_LIBRARIES)].join(", ");
+    if let Some(more) = names.len().checked_sub(MAX_NAMED_LIBRARIES).filter(|more| *more > 0) {
         first.what += &format!(" and {more} more");
     }
     for other in all {
         first.certainty = first.certainty.min(other.certainty);
-        let room = MOST_EVIDENCE.saturating_sub(first.evidence.len());
+        let room = MAX_EVIDENCE.saturating_sub(first.evidence.len());
         first.evidence.extend(other.evidence.into_iter().take(room));
     }
     Some(first)

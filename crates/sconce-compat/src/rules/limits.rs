@@ -8,11 +8,11 @@ use super::{CheckInput, as_root, as_user, in_spec};
 
 /// Below this, workers of a DataLoader and NCCL run out of it (failures seen with Docker's 64 MiB;
 /// NCCL takes about 10 MiB for each channel and peer).
-const LEAST_SHM: Bytes = Bytes::from_gib(1);
+const MIN_SHM_SIZE: Bytes = Bytes::from_gib(1);
 /// PyTorch's workers pass every tensor as a file descriptor.
-const LEAST_FILES: u64 = 4096;
+const MIN_OPEN_FILES: u64 = 4096;
 /// What an image, its layers and a checkpoint need at least.
-const LEAST_DISK: Bytes = Bytes::from_gib(10);
+const MIN_FREE_DISK: Bytes = Bytes::from_gib(10);
 
 /// /dev/shm.
 pub(super) fn check_shared_memory(case: &CheckInput<'_>) -> Vec<Finding> {
@@ -31,7 +31,7 @@ pub(super) fn check_shared_memory(case: &CheckInput<'_>) -> Vec<Finding> {
         .with_fix("Mount a tmpfs there", in_spec("run.shm", "\"8GiB\""));
         return vec![finding];
     }
-    let Some(size) = shm.size.filter(|size| *size < LEAST_SHM) else {
+    let Some(size) = shm.size.filter(|size| *size < MIN_SHM_SIZE) else {
         return Vec::new();
     };
     let finding = Finding::new(
@@ -64,7 +64,7 @@ pub(super) fn open_files(case: &CheckInput<'_>) -> Vec<Finding> {
     else {
         return Vec::new();
     };
-    if soft >= LEAST_FILES {
+    if soft >= MIN_OPEN_FILES {
         return Vec::new();
     }
     let can = hard.unwrap_or(65_536).min(65_536);
@@ -264,7 +264,7 @@ pub(super) fn check_disk_space(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(store) = &case.host.store else {
         return Vec::new();
     };
-    let Some(free) = store.free.filter(|free| *free < LEAST_DISK) else {
+    let Some(free) = store.free.filter(|free| *free < MIN_FREE_DISK) else {
         return Vec::new();
     };
     let finding = Finding::new(

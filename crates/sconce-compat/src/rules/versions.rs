@@ -75,7 +75,7 @@ pub(super) fn check_torchvision(case: &CheckInput<'_>) -> Vec<Finding> {
 }
 
 /// From it on one torchaudio serves all later torches.
-const LAST_AUDIO: (u32, u32) = (2, 11);
+const MIN_SHARED_AUDIO_RELEASE: (u32, u32) = (2, 11);
 
 /// torchaudio of another torch.
 pub(super) fn check_torchaudio(case: &CheckInput<'_>) -> Vec<Finding> {
@@ -91,9 +91,9 @@ pub(super) fn check_torchaudio(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(of) = parse_release(version) else {
         return Vec::new();
     };
-    let fits = of == torch.release || (torch.release >= LAST_AUDIO && of >= LAST_AUDIO);
+    let fits = of == torch.release || (torch.release >= MIN_SHARED_AUDIO_RELEASE && of >= MIN_SHARED_AUDIO_RELEASE);
     if !fits {
-        let of = torch.release.min(LAST_AUDIO);
+        let of = torch.release.min(MIN_SHARED_AUDIO_RELEASE);
         let wanted = format!("{}.{}", of.0, of.1);
         let finding = pair(environment, "torchaudio", version, &wanted);
         let own = tables::find_torch_release(of).map(|torch| torch.cuda);

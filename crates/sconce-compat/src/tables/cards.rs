@@ -9,11 +9,11 @@ use sconce_schema::{Bytes, ComputeCapability, Hint, exit};
 use super::{TableError, TableSource, rows};
 
 /// The longest name that is looked up.
-const MOST_CHARACTERS: usize = 100;
+const MAX_NAME_CHARS: usize = 100;
 /// How many similar names are offered.
-const MOST_NEAREST: usize = 5;
+const MAX_SUGGESTIONS: usize = 5;
 /// How similar they are at least (1 is equal).
-const SIMILAR: f64 = 0.8;
+const MIN_SIMILARITY: f64 = 0.8;
 
 /// A product.
 #[derive(Debug, Clone)]
@@ -114,7 +114,7 @@ impl GpuMatch {
     /// The sizes that are in a name, whether the card was sold so or not. `480GB` in `GH200 480GB` is
     /// none: that is the memory of the processor beside it.
     pub(super) fn named_sizes(&self, typed: &str) -> Vec<Bytes> {
-        let typed: String = typed.chars().take(MOST_CHARACTERS).collect();
+        let typed: String = typed.chars().take(MAX_NAME_CHARS).collect();
         let lower = typed.to_ascii_lowercase();
         sizes(&words(&lower))
             .filter(|_| self.card.name != "NVIDIA GH200")
@@ -273,7 +273,7 @@ pub fn gpu_products() -> &'static [GpuProduct] {
 /// [`UnknownGpu`], with names that are like it.
 pub fn resolve_gpu_name(typed: &str) -> Result<GpuMatch, UnknownGpu> {
     known_card(typed).ok_or_else(|| {
-        let typed: String = typed.chars().take(MOST_CHARACTERS).collect();
+        let typed: String = typed.chars().take(MAX_NAME_CHARS).collect();
         let nearest = nearest(&key(&typed));
         UnknownGpu { typed, nearest }
     })
@@ -282,7 +282,7 @@ pub fn resolve_gpu_name(typed: &str) -> Result<GpuMatch, UnknownGpu> {
 /// The card of this name, where there is one.
 #[must_use]
 pub fn known_card(typed: &str) -> Option<GpuMatch> {
-    let typed: String = typed.chars().take(MOST_CHARACTERS).collect();
+    let typed: String = typed.chars().take(MAX_NAME_CHARS).collect();
     let card = &CARDS.all[*CARDS.by_key.get(&key(&typed))?];
     let lower = typed.to_ascii_lowercase();
     let words = words(&lower);
@@ -321,7 +321,7 @@ fn nearest(wanted: &str) -> Vec<&'static str> {
         if wanted.len() >= 3 && key.contains(wanted) {
             score += 1.0;
         }
-        if score >= SIMILAR {
+        if score >= MIN_SIMILARITY {
             near.push((score, CARDS.all[*at].name));
         }
     }
@@ -332,7 +332,7 @@ fn nearest(wanted: &str) -> Vec<&'static str> {
             names.push(name);
         }
     }
-    names.truncate(MOST_NEAREST);
+    names.truncate(MAX_SUGGESTIONS);
     names
 }
 

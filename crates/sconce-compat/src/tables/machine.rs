@@ -7,7 +7,7 @@ use sconce_schema::{DriverVersion, Hint, HostFacts, exit};
 use super::{GpuMatch, UnknownGpu, driver_cuda, resolve_gpu_name};
 
 /// The most cards that one name may stand for.
-const MOST_CARDS: u32 = 64;
+const MAX_CARDS: u32 = 64;
 
 /// Why there is no machine of this description.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +19,7 @@ pub enum MachineError {
     #[error(transparent)]
     Driver(#[from] UnitError),
     /// Too many of them.
-    #[error("`{typed}` asks for {count} cards; a machine has up to {MOST_CARDS}")]
+    #[error("`{typed}` asks for {count} cards; a machine has up to {MAX_CARDS}")]
     Count {
         /// What was asked for.
         typed: String,
@@ -51,7 +51,7 @@ impl Hint for MachineError {
 /// A card that is not known, a driver that is no version, more cards than a machine has.
 pub fn host_from_gpu_name(gpu: &str, driver: Option<&str>) -> Result<HostFacts, MachineError> {
     let (count, name) = counted(gpu);
-    if count > MOST_CARDS {
+    if count > MAX_CARDS {
         return Err(MachineError::Count {
             typed: gpu.chars().take(40).collect(),
             count,

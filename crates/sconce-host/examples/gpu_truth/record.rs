@@ -10,7 +10,7 @@ use crate::{figure, leave_out, tell};
 /// How far a figure may be from nvidia-smi's.
 const SHARE: f64 = 0.1;
 /// Fewer readings than this say nothing.
-const FEWEST: usize = 5;
+const MIN_READINGS: usize = 5;
 
 /// NVML's reasons as bits (`nvmlClocksEventReason…` of nvml.h), and the record's words for them.
 const REASONS: [(u64, &str); 8] = [
@@ -95,7 +95,7 @@ pub(crate) fn compare(
         ours.len(),
         theirs.len()
     );
-    let enough = ours.len() >= FEWEST && theirs.len() >= FEWEST;
+    let enough = ours.len() >= MIN_READINGS && theirs.len() >= MIN_READINGS;
     tell(enough, "readings of the card under load", &seen);
     if !enough {
         return Ok(());

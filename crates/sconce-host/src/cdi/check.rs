@@ -12,7 +12,7 @@ use crate::nvidia::NvidiaDriver;
 use crate::roots::Roots;
 
 /// So many troubles of one file say enough.
-const MOST: usize = 64;
+const MAX_TROUBLES: usize = 64;
 
 /// Something wrong with a CDI file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -78,7 +78,7 @@ impl CdiProblems {
     fn add(&mut self, kind: CdiProblemKind, path: Option<&str>, what: String) {
         let path = path.map(str::to_owned);
         let trouble = CdiProblem { kind, path, what };
-        if self.0.len() < MOST && !self.0.contains(&trouble) {
+        if self.0.len() < MAX_TROUBLES && !self.0.contains(&trouble) {
             self.0.push(trouble);
         }
     }

@@ -21,7 +21,7 @@ const DT_STRTAB: u64 = 5;
 const DT_SONAME: u64 = 14;
 const PROGRAM_HEADER: usize = 56;
 /// More entries than any real library's dynamic section has.
-const MOST_DYNAMIC: u64 = 64 << 10;
+const MAX_DYNAMIC_BYTES: u64 = 64 << 10;
 
 /// A shared library for this machine.
 #[derive(Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ fn soname(programs: &[u8], bytes: &impl Fn(u64, usize) -> Option<Vec<u8>>) -> Op
             .filter(move |header| u32_at(header, 0) == Some(kind))
     };
     let dynamic = program(PT_DYNAMIC).next()?;
-    let length = u64_at(dynamic, 32)?.min(MOST_DYNAMIC);
+    let length = u64_at(dynamic, 32)?.min(MAX_DYNAMIC_BYTES);
     let dynamic = bytes(u64_at(dynamic, 8)?, usize::try_from(length).ok()?)?;
     let (mut strings, mut name) = (None, None);
     for entry in dynamic.chunks_exact(16) {

@@ -20,13 +20,13 @@ use crate::roots::Roots;
 /// Where engines look, /var/run being a link to /run.
 const FOLDERS: [(&str, u32); 3] = [("/etc/cdi", 0), ("/var/run/cdi", 1), ("/run/cdi", 1)];
 /// The rank of a user's own folder.
-const USERS: u32 = 2;
+const USER_DIR_RANK: u32 = 2;
 /// More files than an engine is given.
-const MOST_FILES: usize = 64;
+const MAX_FILES: usize = 64;
 /// A file for eight split cards has 100 KB.
-const MOST_BYTES: u64 = 4 << 20;
+const MAX_FILE_BYTES: u64 = 4 << 20;
 /// More devices than a file for eight split cards has.
-const MOST_DEVICES: usize = 10_000;
+const MAX_DEVICES: usize = 10_000;
 
 /// A CDI file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl CdiFile {
         let devices = self.read.iter().flat_map(|spec| &spec.devices);
         devices
             .map(|device| device.name.as_str())
-            .take(MOST_DEVICES)
+            .take(MAX_DEVICES)
     }
 
     /// The driver's version in the names of the libraries that it mounts, `libcuda` first.
@@ -88,7 +88,7 @@ impl CdiFile {
 #[must_use]
 pub fn read_files(roots: &Roots, own: Option<&Path>) -> Vec<CdiFile> {
     let machine = FOLDERS.map(|(folder, rank)| (PathBuf::from(folder), rank));
-    let own = own.map(|folder| (folder.to_owned(), USERS));
+    let own = own.map(|folder| (folder.to_owned(), USER_DIR_RANK));
     let mut known: Vec<PathBuf> = Vec::new();
     let mut files = Vec::new();
     for (folder, rank) in machine.into_iter().chain(own) {
@@ -96,7 +96,7 @@ pub fn read_files(roots: &Roots, own: Option<&Path>) -> Vec<CdiFile> {
         for name in names(&located) {
             let path = located.join(&name);
             let end = path.canonicalize().ok();
-            if files.len() == MOST_FILES || end.as_ref().is_some_and(|end| known.contains(end)) {
+            if files.len() == MAX_FILES || end.as_ref().is_some_and(|end| known.contains(end)) {
                 continue;
             }
             known.extend(end);
@@ -123,7 +123,7 @@ pub fn read_file(roots: &Roots, path: &Path) -> CdiFile {
     });
     CdiFile {
         path: path.to_string_lossy().into_owned(),
-        rank: rank.unwrap_or(USERS),
+        rank: rank.unwrap_or(USER_DIR_RANK),
         read: read(&located),
     }
 }
@@ -161,10 +161,10 @@ fn text(path: &Path) -> Result<String, String> {
         return Err("it is no file".to_owned());
     }
     let mut bytes = Vec::new();
-    file.take(MOST_BYTES + 1)
+    file.take(MAX_FILE_BYTES + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| error.to_string())?;
-    if bytes.len() as u64 > MOST_BYTES {
+    if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err("it is larger than 4 MiB".to_owned());
     }
     String::from_utf8(bytes).map_err(|_| "it is no UTF-8".to_owned())
@@ -417,7 +417,7 @@ kind: nvidia.com/gpu
     fn nobody_makes_the_reader_wait_or_eat_memory() {
         let (folder, roots) = machine(&[
             ("etc/cdi/bomb.yaml", "a: &a [x, x]\nb: &b [*a, *a]\n"),
-            ("etc/cdi/large.yaml", &" ".repeat(MOST_BYTES as usize + 1)),
+            ("etc/cdi/large.yaml", &" ".repeat(MAX_FILE_BYTES as usize + 1)),
             ("etc/cdi/bytes.json", ""),
         ]);
         let pipe = folder.path().join("etc/cdi/pipe.json");

@@ -62,9 +62,9 @@ fn number(bytes: &[u8], at: usize) -> Option<usize> {
 
 fn string(bytes: &[u8], at: usize) -> Option<&str> {
     /// PATH_MAX: a longer path cannot be opened.
-    const MOST: usize = 4096;
+    const MAX_PATH_BYTES: usize = 4096;
     let rest = bytes.get(at..)?;
-    let rest = &rest[..rest.len().min(MOST)];
+    let rest = &rest[..rest.len().min(MAX_PATH_BYTES)];
     let end = rest.iter().position(|&byte| byte == 0)?;
     std::str::from_utf8(&rest[..end]).ok()
 }

@@ -9,14 +9,14 @@ const VERSIONS: [&str; 10] = [
     "0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0",
 ];
 /// What a file needs that uses nothing newer.
-const LEAST: usize = 2;
+const MIN_VERSION_INDEX: usize = 2;
 const SINCE_0_4: usize = 3;
 const SINCE_0_5: usize = 4;
 const SINCE_0_6: usize = 5;
 const SINCE_0_7: usize = 6;
 const SINCE_1_1: usize = 9;
 /// So much that is wrong says enough.
-const MOST_WRONG: usize = 32;
+const MAX_TROUBLES: usize = 32;
 
 const FILE: &[&str] = &[
     "cdiVersion",
@@ -102,7 +102,7 @@ impl CdiSpec {
     pub(super) fn from_value(file: &Value) -> Self {
         let mut reader = Reader {
             wrong: Vec::new(),
-            needs: LEAST,
+            needs: MIN_VERSION_INDEX,
         };
         let mut spec = reader.file(file);
         spec.needs = VERSIONS[reader.needs];
@@ -315,7 +315,7 @@ impl Reader {
     }
 
     fn wrong(&mut self, what: String) {
-        if self.wrong.len() < MOST_WRONG && !self.wrong.contains(&what) {
+        if self.wrong.len() < MAX_TROUBLES && !self.wrong.contains(&what) {
             self.wrong.push(what);
         }
     }

@@ -5,9 +5,9 @@ use saphyr_parser::{Event, Parser, StrInput};
 use serde_json::{Map, Value};
 
 /// Deeper than any CDI file.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 /// More values than a file for eight split cards has.
-const MOST: usize = 200_000;
+const MAX_VALUES: usize = 200_000;
 
 /// Why a text is not read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -119,10 +119,10 @@ impl<'a> Reader<'a> {
     fn value(&mut self, event: Event<'a>, line: usize, depth: usize) -> Result<Value, YamlError> {
         let unread = |what| Err(YamlError::Unread { line, what });
         self.values += 1;
-        if self.values > MOST {
+        if self.values > MAX_VALUES {
             return unread("more values than are read");
         }
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return unread("something nested too deeply");
         }
         match event {
@@ -183,7 +183,7 @@ mod tests {
             assert!(parse(&deep.repeat(20_000)).is_err(), "{deep}");
         }
         assert!(matches!(
-            parse(&"- a\n".repeat(MOST + 1)),
+            parse(&"- a\n".repeat(MAX_VALUES + 1)),
             Err(YamlError::Unread { .. })
         ));
         assert!(matches!(parse("a: [1"), Err(YamlError::Syntax { .. })));

@@ -10,12 +10,12 @@ use crate::nvidia::{address_text, bus_address};
 use crate::roots::Roots;
 
 /// The kernel keeps a megabyte at most where nobody asked for more.
-const MOST_BYTES: usize = 8 << 20;
-const MOST_RECORDS: usize = 100_000;
+const MAX_LOG_BYTES: usize = 8 << 20;
+const MAX_RECORDS: usize = 100_000;
 /// The newest are kept.
-const MOST_XIDS: usize = 256;
+const MAX_XIDS: usize = 256;
 /// A record that says more is cut.
-const LONGEST: usize = 500;
+const MAX_TEXT_CHARS: usize = 500;
 
 /// The faults in /dev/kmsg, oldest first; `None` where it cannot be read, which is so for a plain
 /// user where `kernel.dmesg_restrict` is set, and in most containers.
@@ -30,7 +30,7 @@ fn log(path: &Path) -> Option<String> {
     let mut bytes = Vec::new();
     // A record is given whole or not at all; 8 KiB is the kernel's own limit.
     let mut record = vec![0; 16 << 10];
-    for _ in 0..MOST_RECORDS {
+    for _ in 0..MAX_RECORDS {
         match file.read(&mut record) {
             Ok(0) => break,
             Ok(length) => bytes.extend_from_slice(&record[..length]),
@@ -39,7 +39,7 @@ fn log(path: &Path) -> Option<String> {
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
             Err(_) => return None,
         }
-        if bytes.len() >= MOST_BYTES {
+        if bytes.len() >= MAX_LOG_BYTES {
             break;
         }
     }
@@ -52,7 +52,7 @@ fn parse(text: &str) -> Vec<Xid> {
     // A line that begins with a blank tells more of the record above.
     let records = text.lines().filter(|line| !line.starts_with(' '));
     let mut xids: Vec<Xid> = records.filter_map(of_line).collect();
-    let older = xids.len().saturating_sub(MOST_XIDS);
+    let older = xids.len().saturating_sub(MAX_XIDS);
     xids.drain(..older);
     xids
 }
@@ -64,7 +64,7 @@ fn of_line(line: &str) -> Option<Xid> {
     let shown: String = text
         .chars()
         .filter(|c| !sconce_base::text::is_unprintable(*c))
-        .take(LONGEST)
+        .take(MAX_TEXT_CHARS)
         .collect();
     Some(Xid {
         code,
@@ -178,15 +178,15 @@ mod tests {
 
     #[test]
     fn the_newest_are_kept_and_cut() {
-        let mut text = "NVRM: Xid (PCI:0000:01:00): 13, old\n".repeat(MOST_XIDS);
+        let mut text = "NVRM: Xid (PCI:0000:01:00): 13, old\n".repeat(MAX_XIDS);
         text += &format!(
             "NVRM: Xid (PCI:0000:01:00): 48, {}\u{1b}[31m\n",
             "x".repeat(9000)
         );
         let found = parse(&text);
-        assert_eq!(found.len(), MOST_XIDS);
-        let last = &found[MOST_XIDS - 1];
-        assert_eq!((last.code, last.text.len()), (48, LONGEST));
+        assert_eq!(found.len(), MAX_XIDS);
+        let last = &found[MAX_XIDS - 1];
+        assert_eq!((last.code, last.text.len()), (48, MAX_TEXT_CHARS));
         assert!(!last.text.contains('\u{1b}'));
     }
 

@@ -21,7 +21,7 @@ use crate::roots::Roots;
 const NAMES: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
 
 /// Folders beside those that [`library_folders`] knows.
-const ELSEWHERE: [&str; 5] = [
+const EXTRA_LIBRARY_DIRS: [&str; 5] = [
     "/usr/local/cuda/compat",
     "/usr/local/cuda/compat/lib",
     "/usr/local/cuda/compat/lib.real",
@@ -30,7 +30,7 @@ const ELSEWHERE: [&str; 5] = [
 ];
 
 /// More folders than any LD_LIBRARY_PATH has.
-const MOST_FOLDERS: usize = 256;
+const MAX_FOLDERS: usize = 256;
 
 /// The loader of a machine, for one environment.
 #[derive(Debug)]
@@ -57,11 +57,11 @@ impl<'a> LibrarySearch<'a> {
     #[must_use]
     pub fn new(roots: &'a Roots, ld_library_path: Option<&str>) -> Self {
         /// A cache of a thousand libraries has 100 KB.
-        const MOST: u64 = 64 << 20;
+        const MAX_CACHE_BYTES: u64 = 64 << 20;
         let mut cache = Vec::new();
         if let Ok(file) = File::open(roots.etc.join("ld.so.cache")) {
             // What was read before a failure still counts.
-            let _ = file.take(MOST).read_to_end(&mut cache);
+            let _ = file.take(MAX_CACHE_BYTES).read_to_end(&mut cache);
         }
         Self {
             roots,
@@ -87,7 +87,7 @@ impl<'a> LibrarySearch<'a> {
     /// else in the text that it prints when it is run as a program.
     pub(super) fn glibc_version(&self) -> Option<String> {
         /// Real ones have 2 MB.
-        const MOST: u64 = 16 << 20;
+        const MAX_GLIBC_BYTES: u64 = 16 << 20;
         let found = self.winner("libc.so.6")?;
         let name = found.resolved.file_name()?.to_str()?;
         let in_name = name
@@ -95,16 +95,16 @@ impl<'a> LibrarySearch<'a> {
             .and_then(|rest| rest.strip_suffix(".so"));
         match in_name {
             Some(version) if is_version(version) => Some(version.to_owned()),
-            _ => glibc_banner(&contents(&found.located, MOST)?),
+            _ => glibc_banner(&contents(&found.located, MAX_GLIBC_BYTES)?),
         }
     }
 
     /// The newest `GLIBCXX_` version of the C++ library, from the names in its file.
     pub(super) fn glibcxx_version(&self) -> Option<String> {
         /// Real ones have 2 MB, and up to 20 MB with debugging information.
-        const MOST: u64 = 32 << 20;
+        const MAX_LIBSTDCXX_BYTES: u64 = 32 << 20;
         let found = self.winner("libstdc++.so.6")?;
-        newest_glibcxx(&contents(&found.located, MOST)?)
+        newest_glibcxx(&contents(&found.located, MAX_LIBSTDCXX_BYTES)?)
     }
 
     /// The files of the machine's own cuDNN, of each major version.
@@ -137,7 +137,7 @@ impl<'a> LibrarySearch<'a> {
         let by_loader = searched.len();
         if elsewhere {
             searched.extend(library_folders(self.roots).iter().map(join));
-            searched.extend(ELSEWHERE.iter().map(|folder| Path::new(folder).join(name)));
+            searched.extend(EXTRA_LIBRARY_DIRS.iter().map(|folder| Path::new(folder).join(name)));
         }
         let mut found: Vec<FoundLibrary> = Vec::new();
         for (place, asked) in searched.into_iter().enumerate() {
@@ -199,7 +199,7 @@ pub(crate) fn version_in_name(name: &str) -> Option<DriverVersion> {
 fn folders_of(list: &str) -> Vec<PathBuf> {
     list.split([':', ';'])
         .filter(|entry| entry.starts_with('/') && !entry.contains('$'))
-        .take(MOST_FOLDERS)
+        .take(MAX_FOLDERS)
         .map(PathBuf::from)
         .collect()
 }

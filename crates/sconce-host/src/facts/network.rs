@@ -67,8 +67,8 @@ fn up(operstate: &str, flags: &str) -> bool {
 
 fn names(folder: &Path) -> Option<Vec<String>> {
     /// More than any machine has.
-    const MOST: usize = 4096;
-    let entries = folder.read_dir().ok()?.flatten().take(MOST);
+    const MAX_INTERFACES: usize = 4096;
+    let entries = folder.read_dir().ok()?.flatten().take(MAX_INTERFACES);
     Some(
         entries
             .filter_map(|entry| entry.file_name().into_string().ok())

@@ -18,7 +18,7 @@ use sconce_schema::facts::DeviceNodeFacts;
 use crate::roots::Roots;
 
 /// More nodes than a machine with every card split has.
-const MOST: usize = 1024;
+const MAX_NODES: usize = 1024;
 /// Control nodes that may be opened.
 const OPENED: [&str; 2] = ["nvidiactl", "nvidia-uvm"];
 
@@ -41,7 +41,7 @@ pub fn read(roots: &Roots, open_control: bool) -> Option<Vec<DeviceNodeFacts>> {
     names.sort();
     // sd_booted(3).
     let systemd = roots.root.join("run/systemd/system").is_dir();
-    for name in names.iter().take(MOST) {
+    for name in names.iter().take(MAX_NODES) {
         let opened = open_control && OPENED.contains(&name.as_str());
         let Some(found) = node(&roots.dev.join(name), name, opened) else {
             continue;

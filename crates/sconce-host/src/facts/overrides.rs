@@ -94,13 +94,13 @@ fn set_value(
     text: &str,
 ) -> Result<HostFacts, OverrideError> {
     /// Deeper than any fact lies.
-    const DEEPEST: usize = 8;
+    const MAX_PATH_DEPTH: usize = 8;
     let mut whole = to_value(facts)?;
     let parts: Vec<&str> = key.split('.').collect();
     let unknown = || OverrideError::Unknown {
         key: key.to_owned(),
     };
-    if parts.len() > DEEPEST || parts.contains(&"") {
+    if parts.len() > MAX_PATH_DEPTH || parts.contains(&"") {
         return Err(unknown());
     }
     let mut at = &mut whole;
@@ -164,7 +164,7 @@ fn prune(value: &mut Value) {
 
 fn apply(target: &mut Value, patch: &Value, depth: usize) {
     /// Deeper than facts are, and less than serde_json reads.
-    const DEEPEST: usize = 16;
+    const MAX_VALUE_DEPTH: usize = 16;
     let Value::Object(patch) = patch else {
         *target = patch.clone();
         return;
@@ -178,7 +178,7 @@ fn apply(target: &mut Value, patch: &Value, depth: usize) {
             Value::Null => {
                 map.remove(key);
             }
-            value if depth >= DEEPEST => {
+            value if depth >= MAX_VALUE_DEPTH => {
                 map.insert(key.clone(), value.clone());
             }
             value => apply(

@@ -12,19 +12,19 @@ use crate::roots::Roots;
 use crate::{cpus, read};
 
 /// More than the first CPU's paragraph has: some 250 flags. The kernel makes the text CPU by CPU.
-const MOST_BYTES: u64 = 16 << 10;
+const MAX_CPUINFO_BYTES: u64 = 16 << 10;
 /// More CPUs than any machine has.
-const MOST_CPUS: usize = 8192;
+const MAX_CPUS: usize = 8192;
 /// Caches of one CPU, and known faults.
-const MOST_CACHES: usize = 16;
-const MOST_FAULTS: usize = 128;
-const MOST_FLAGS: usize = 1024;
+const MAX_CACHES: usize = 16;
+const MAX_FAULTS: usize = 128;
+const MAX_FLAGS: usize = 1024;
 /// So much of a text.
-const LONGEST: usize = 200;
+const MAX_TEXT_CHARS: usize = 200;
 
 /// `None` where nothing is known.
 pub(super) fn read(roots: &Roots) -> Option<Processor> {
-    let text = read::text_up_to(&roots.proc.join("cpuinfo"), MOST_BYTES).unwrap_or_default();
+    let text = read::text_up_to(&roots.proc.join("cpuinfo"), MAX_CPUINFO_BYTES).unwrap_or_default();
     let folder = roots.sys.join("devices/system/cpu");
     let own = |name: &str| read::read_line(&folder.join("cpu0").join(name));
     let topology = topology(&folder);
@@ -56,7 +56,7 @@ fn named(text: &str) -> Processor {
     let number = |key: &str| read::find_field(first, key)?.parse().ok();
     let flags = read::find_field(first, "flags").or_else(|| read::find_field(first, "Features"));
     let flags = flags.unwrap_or_default().split_ascii_whitespace();
-    let flags: Vec<String> = flags.take(MOST_FLAGS).map(cut).collect();
+    let flags: Vec<String> = flags.take(MAX_FLAGS).map(cut).collect();
     let vendor =
         read::find_field(first, "vendor_id").or_else(|| read::find_field(first, "CPU implementer"));
     // Arm's kernels do not say it.
@@ -87,7 +87,7 @@ fn topology(folder: &Path) -> Vec<(u32, u32)> {
         };
         Some((number("physical_package_id")?, number("core_id")?))
     };
-    let cpus = names.filter(is_cpu).take(MOST_CPUS);
+    let cpus = names.filter(is_cpu).take(MAX_CPUS);
     cpus.filter_map(place).collect()
 }
 
@@ -101,7 +101,7 @@ fn caches(folder: &Path) -> Vec<CpuCache> {
             shared_by: own("shared_cpu_list").and_then(|list| cpus::count_list(&list)),
         })
     };
-    (0..MOST_CACHES).map_while(cache).collect()
+    (0..MAX_CACHES).map_while(cache).collect()
 }
 
 /// `48K`, in KiB as the kernel writes all of them.
@@ -116,14 +116,14 @@ fn vulnerabilities(folder: &Path) -> BTreeMap<String, String> {
         let name = entry.file_name().into_string().ok()?;
         Some((cut(&name), cut(&read::read_line(&entry.path())?)))
     };
-    entries.take(MOST_FAULTS).filter_map(fault).collect()
+    entries.take(MAX_FAULTS).filter_map(fault).collect()
 }
 
 fn cut(text: &str) -> String {
     let plain = text
         .chars()
         .filter(|c| !sconce_base::text::is_unprintable(*c));
-    plain.take(LONGEST).collect()
+    plain.take(MAX_TEXT_CHARS).collect()
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ const PROGRAMS: [&str; 3] = [
     "nvidia-container-cli",
 ];
 /// So many missing files say enough.
-const MOST_MISSING: usize = 32;
+const MAX_MISSING_FILES: usize = 32;
 const FOLDERS: [&str; 3] = ["usr/bin", "usr/local/bin", "usr/local/nvidia/toolkit"];
 
 /// The toolkit is there where one of its programs is, where Docker's daemon.json names a runtime
@@ -58,9 +58,9 @@ fn runtimes(text: &str) -> Option<Vec<String>> {
 
 fn package_version(roots: &Roots) -> Option<String> {
     /// The list of a desktop with everything installed has 10 MB.
-    const MOST: u64 = 64 << 20;
+    const MAX_PACKAGE_LIST_BYTES: u64 = 64 << 20;
     let file = File::open(roots.root.join("var/lib/dpkg/status")).ok()?;
-    in_package_list(BufReader::new(file.take(MOST)))
+    in_package_list(BufReader::new(file.take(MAX_PACKAGE_LIST_BYTES)))
 }
 
 /// The version in dpkg's list of packages (deb822(5)), without Debian's revision.
@@ -108,7 +108,7 @@ fn cdi_file(file: &cdi::CdiFile, nvidia: Option<&NvidiaDriver>, roots: &Roots) -
         driver: file.driver_version(),
         missing: of(&[CdiProblemKind::Missing])
             .filter_map(|one| one.path.clone())
-            .take(MOST_MISSING)
+            .take(MAX_MISSING_FILES)
             .collect(),
         stale: words(&[
             CdiProblemKind::Invalid,

@@ -74,9 +74,9 @@ const SECRETS: [&str; 14] = [
 /// What stands for a secret.
 pub(super) use sconce_base::secrets::MASKED;
 /// So much of a value; an `LD_LIBRARY_PATH` of a module system may have 2 KB.
-const LONGEST: usize = 8192;
+const MAX_VALUE_BYTES: usize = 8192;
 /// So many variables.
-const MOST: usize = 512;
+const MAX_VARIABLES: usize = 512;
 
 /// The variables of the list that are set. The value of one whose name has the name of a secret is
 /// masked, and so are a user and password within a URL. Every other variable is left out.
@@ -84,7 +84,7 @@ pub(super) fn select_variables(variables: &BTreeMap<String, String>) -> BTreeMap
     variables
         .iter()
         .filter(|(name, _)| is_chosen(name))
-        .take(MOST)
+        .take(MAX_VARIABLES)
         .map(|(name, value)| (name.clone(), told(name, value)))
         .collect()
 }
@@ -99,8 +99,8 @@ fn told(name: &str, value: &str) -> String {
         return MASKED.to_owned();
     }
     let mut value = secrets::mask_text(value);
-    if value.len() > LONGEST {
-        let end = (0..=LONGEST).rev().find(|&at| value.is_char_boundary(at));
+    if value.len() > MAX_VALUE_BYTES {
+        let end = (0..=MAX_VALUE_BYTES).rev().find(|&at| value.is_char_boundary(at));
         value.truncate(end.unwrap_or(0));
     }
     value
@@ -150,8 +150,8 @@ mod tests {
 
     #[test]
     fn a_long_value_is_cut_between_letters() {
-        let found = of(&[("CUDA_x", &"é".repeat(LONGEST))]);
-        assert_eq!(found[0].1.len(), LONGEST);
+        let found = of(&[("CUDA_x", &"é".repeat(MAX_VALUE_BYTES))]);
+        assert_eq!(found[0].1.len(), MAX_VALUE_BYTES);
     }
 
     proptest! {

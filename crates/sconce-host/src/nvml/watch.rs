@@ -13,7 +13,7 @@ use sconce_schema::event::GpuInstance;
 use super::counters::{self, Counters, TransferBytes};
 
 /// Xids of one card that one reading tells; a card that is ill tells the same ones again and again.
-const MOST_XIDS: usize = 16;
+const MAX_XIDS_PER_READING: usize = 16;
 /// NVML's word for an Xid that it does not know.
 const UNKNOWN_XID: u64 = 999;
 
@@ -84,10 +84,10 @@ impl GpuWatchState {
     /// one that waited longest.
     fn throughput(&mut self, index: u32, device: &Device<'_>) -> Option<TransferBytes> {
         /// Cards of one reading follow each other faster, readings do not.
-        const APART: Duration = Duration::from_millis(90);
+        const MIN_READING_GAP: Duration = Duration::from_millis(90);
         let own = *self.throughput.entry(index).or_insert_with(|| None);
         let newest = self.throughput.values().flatten().max();
-        if newest.is_some_and(|at| at.elapsed() < APART)
+        if newest.is_some_and(|at| at.elapsed() < MIN_READING_GAP)
             || self.throughput.values().any(|other| *other < own)
         {
             return None;
@@ -118,7 +118,7 @@ impl GpuWatchState {
         let Some(set) = set else {
             return Vec::new();
         };
-        let told = std::iter::from_fn(|| set.wait(0).ok()).take(MOST_XIDS);
+        let told = std::iter::from_fn(|| set.wait(0).ok()).take(MAX_XIDS_PER_READING);
         told.filter_map(|event| match event.event_data? {
             XidError::Value(xid) => Some(xid),
             XidError::Unknown => Some(UNKNOWN_XID),

@@ -13,7 +13,7 @@ pub(super) const MAIN: &str = "main";
 /// What PyTorch calls the processes of its loaders, since 2.6.
 const LOADER_NAME: &[u8] = b"pt_data_worker";
 /// Of a command line, no more than this is looked at or kept.
-const MOST: usize = 4096;
+const MAX_COMMAND_BYTES: usize = 4096;
 
 /// What is read once of a process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl ProcessIdentity {
             .and_then(|text| parse::innermost_pid(&text))
             .filter(|inner| *inner != pid);
         let mut command = text("cmdline").unwrap_or_default();
-        command.truncate(MOST);
+        command.truncate(MAX_COMMAND_BYTES);
         let has_rank = text("environ").is_some_and(|text| has_rank(&text));
         Self {
             inner_pid,

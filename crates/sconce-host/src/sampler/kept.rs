@@ -5,9 +5,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Grown by this much; more than any file of a cgroup but `cgroup.procs` and `memory.numa_stat`.
-const STEP: usize = 4096;
+const BUFFER_STEP_BYTES: usize = 4096;
 /// Nothing read here is longer (some 200,000 process ids).
-const MOST: usize = 2 << 20;
+const MAX_FILE_BYTES: usize = 2 << 20;
 
 /// A file that stays open and is read from its beginning each time.
 #[derive(Debug)]
@@ -37,11 +37,11 @@ impl RereadFile {
 pub(super) fn read_whole<'b>(file: &File, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
     let mut filled = 0;
     loop {
-        if buffer.len() < filled + STEP / 2 {
-            if filled >= MOST {
+        if buffer.len() < filled + BUFFER_STEP_BYTES / 2 {
+            if filled >= MAX_FILE_BYTES {
                 return None;
             }
-            buffer.resize(filled + STEP, 0);
+            buffer.resize(filled + BUFFER_STEP_BYTES, 0);
         }
         match file.read_at(&mut buffer[filled..], filled as u64) {
             Ok(0) => return Some(&buffer[..filled]),

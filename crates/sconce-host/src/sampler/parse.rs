@@ -54,7 +54,7 @@ pub(super) fn pressure_total_us(text: &[u8], kind: &str) -> Option<u64> {
 }
 
 /// No machine has more CPUs.
-const MOST_CPUS: usize = 8192;
+const MAX_CPUS: usize = 8192;
 
 /// Ticks in which each CPU of `/proc/stat` was busy, by its number; 0 for one that is offline. Idle time
 /// and waiting for I/O are not counted (proc_stat(5)); guests are counted in `user` by the kernel.
@@ -70,7 +70,7 @@ pub(super) fn cpus_busy_ticks(text: &[u8]) -> Vec<u64> {
             continue;
         }
         let cpu = words.next().and_then(decimal).map(usize::try_from);
-        let Some(Ok(cpu)) = cpu.filter(|cpu| cpu.is_ok_and(|cpu| cpu < MOST_CPUS)) else {
+        let Some(Ok(cpu)) = cpu.filter(|cpu| cpu.is_ok_and(|cpu| cpu < MAX_CPUS)) else {
             continue;
         };
         // user, nice, system, idle, iowait, irq, softirq, steal.

@@ -20,9 +20,9 @@ use super::parse::{self, Stat};
 
 /// After so many readings the processes that are not the run's are looked at again, in case the
 /// kernel gave one's number to another.
-const FORGET_AFTER: u32 = 60;
+const RECHECK_INTERVAL_READINGS: u32 = 60;
 /// A sample tells of no more processes than these.
-const TOLD: usize = 32;
+const MAX_SAMPLED_PROCESSES: usize = 32;
 
 /// A run's processes at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ struct Member {
 }
 
 /// How often a process is asked what it is, while it keeps its name.
-const IDENTIFIED: u8 = 2;
+const MAX_IDENTIFICATIONS: u8 = 2;
 
 /// Watches the processes of one run.
 #[derive(Debug)]
@@ -136,9 +136,9 @@ impl ProcessTracker {
         let mut order: Vec<_> = alive
             .map(|(&pid, member)| (member.grown, member.stat.rss_pages, pid))
             .collect();
-        if order.len() > TOLD {
-            order.select_nth_unstable_by(TOLD, |a, b| b.cmp(a));
-            order.truncate(TOLD);
+        if order.len() > MAX_SAMPLED_PROCESSES {
+            order.select_nth_unstable_by(MAX_SAMPLED_PROCESSES, |a, b| b.cmp(a));
+            order.truncate(MAX_SAMPLED_PROCESSES);
         }
         let mut pids: Vec<u32> = order.into_iter().map(|(_, _, pid)| pid).collect();
         pids.sort_unstable();
@@ -155,7 +155,7 @@ impl ProcessTracker {
         let Some(member) = self.members.get_mut(&pid) else {
             return;
         };
-        if member.identified < IDENTIFIED {
+        if member.identified < MAX_IDENTIFICATIONS {
             member.identified += 1;
             let folder = self.proc.join(pid.to_string());
             member.identity = Some(ProcessIdentity::read(&folder, pid, &mut self.buffer));
@@ -251,7 +251,7 @@ impl ProcessTracker {
 
     fn begin(&mut self) -> Growth {
         self.reading += 1;
-        if self.reading.is_multiple_of(FORGET_AFTER) {
+        if self.reading.is_multiple_of(RECHECK_INTERVAL_READINGS) {
             self.strangers.clear();
         }
         Growth::default()

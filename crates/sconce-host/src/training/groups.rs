@@ -8,7 +8,7 @@ use sconce_schema::training::TrainingSample;
 use super::Process;
 
 /// Those of processes that ended are known so long as there are no more than so many.
-const MOST: usize = 4096;
+const MAX_KNOWN_RANKS: usize = 4096;
 
 /// A rank and the group that it is of, from 1.
 pub(super) type RankInGroup = (u32, u32);
@@ -33,7 +33,7 @@ impl RankGroups {
     ) {
         let mut live: BTreeSet<RankInGroup> =
             processes.values().filter_map(|it| it.member).collect();
-        if self.0.len() > MOST {
+        if self.0.len() > MAX_KNOWN_RANKS {
             self.0.retain(|member, _| live.contains(member));
         }
         let mut order: Vec<(Origin, u32, usize)> = (told.iter().zip(at).enumerate())

@@ -22,30 +22,30 @@ use crate::roots::Roots;
 pub use ring::{ProbeRing, SIZE};
 
 /// Processes that are listened to at one time.
-const MOST_PROCESSES: usize = 256;
+const MAX_PROCESSES: usize = 256;
 /// A text file of the probe's may have so many bytes.
-const LARGEST_TEXT: u64 = 256 << 10;
+const MAX_FILE_BYTES: u64 = 256 << 10;
 /// All steps of a process are taken up to this one. Then one in two of those about twice as far, and so on, so
-/// that every part of a run has many, however fast its steps are; and [`A_READING`] of each reading at least.
-const ALL_UP_TO: u64 = 2048;
-const A_READING: u64 = 4;
+/// that every part of a run has many, however fast its steps are; and [`MIN_STEPS_PER_READING`] of each reading at least.
+const FULLY_SAMPLED_STEPS: u64 = 2048;
+const MIN_STEPS_PER_READING: u64 = 4;
 /// One reading has no more of the first steps than so many, as a line of a record has an end.
-const MOST_STEPS: u64 = 2048;
+const MAX_STEPS_PER_READING: u64 = 2048;
 /// How often a process may change what it is made of, and how often all of a run may: each is an event.
-const MOST_SETUPS: u32 = 16;
-const MOST_SETUPS_OF_RUN: u32 = 4096;
+const MAX_SETUPS_PER_PROCESS: u32 = 16;
+const MAX_SETUPS_PER_RUN: u32 = 4096;
 /// Times that a run's processes may tell that memory ran out.
-const MOST_OUT_OF_MEMORY: u32 = 256;
+const MAX_OUT_OF_MEMORY_EVENTS: u32 = 256;
 /// One that was never found among the run's processes, and tells nothing new, has ended after so many
 /// readings.
-const UNSEEN: u32 = 8;
+const MAX_UNSEEN_READINGS: u32 = 8;
 /// Names of processes that ended and whose files could not be removed.
-const MOST_LEFT: usize = 65_536;
+const MAX_LEFTOVER_FILES: usize = 65_536;
 /// A reading that a process disturbs is repeated so often.
-const TRIES: u32 = 8;
+const MAX_ATTEMPTS: u32 = 8;
 /// Texts in what a process tells are cut here, bytes; lists after so many.
-const LONGEST: usize = 4096;
-const LONGEST_LIST: usize = 64;
+const MAX_TEXT_BYTES: usize = 4096;
+const MAX_LIST_ITEMS: usize = 64;
 
 /// What processes told since the last reading.
 #[derive(Debug, Default)]
@@ -144,7 +144,7 @@ impl TrainingReader {
         let ends: Vec<bool> = (processes.values_mut())
             .map(|process| !ended && process.has_ended(&self.proc, pids))
             .collect();
-        let most = (MOST_STEPS / processes.len().max(1) as u64).max(1);
+        let most = (MAX_STEPS_PER_READING / processes.len().max(1) as u64).max(1);
         let mut at = Vec::new();
         for ((name, process), &ends) in processes.iter_mut().zip(&ends) {
             told.setups.extend(self.setup(name, process));
@@ -173,7 +173,7 @@ impl TrainingReader {
         for kind in ["setup.json", "oom.json", "snapshot.pickle", "ring"] {
             let path = self.folder.join(format!("{name}.{kind}"));
             let gone = std::fs::remove_file(path);
-            if kind == "ring" && gone.is_err() && self.left.len() < MOST_LEFT {
+            if kind == "ring" && gone.is_err() && self.left.len() < MAX_LEFTOVER_FILES {
                 self.left.insert(name.to_owned());
             }
         }
@@ -186,7 +186,7 @@ impl TrainingReader {
         };
         let mut waiting = 0;
         // Twice as many names as files that may be meant, and the texts beside them.
-        for entry in entries.flatten().take(MOST_PROCESSES * 8) {
+        for entry in entries.flatten().take(MAX_PROCESSES * 8) {
             let name = entry.file_name();
             let Some(name) = name.to_str().and_then(|name| name.strip_suffix(".ring")) else {
                 continue;
@@ -194,7 +194,7 @@ impl TrainingReader {
             if !is_plain(name) || self.processes.contains_key(name) || self.left.contains(name) {
                 continue;
             }
-            if self.processes.len() >= MOST_PROCESSES {
+            if self.processes.len() >= MAX_PROCESSES {
                 waiting += 1;
                 continue;
             }
@@ -257,7 +257,7 @@ impl TrainingReader {
     }
 
     fn figures(&mut self, process: &mut Process, most: u64) -> Option<TrainingSample> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             process.ring.read_exact_at(&mut self.buffer, 0).ok()?;
             let ring = ProbeRing::from_bytes(&self.buffer)?;
             let mut after = [0; 8];
@@ -291,7 +291,7 @@ impl TrainingReader {
     }
 
     fn setup(&mut self, name: &str, process: &mut Process) -> Option<TrainingSetup> {
-        if process.setups >= MOST_SETUPS || self.setups >= MOST_SETUPS_OF_RUN {
+        if process.setups >= MAX_SETUPS_PER_PROCESS || self.setups >= MAX_SETUPS_PER_RUN {
             return None;
         }
         let file = self.open(name, "setup.json")?;
@@ -318,7 +318,7 @@ impl TrainingReader {
         texts.into_iter().flatten().for_each(cut);
         cut_list(&mut setup.optimizers);
         cut_list(&mut setup.flops_without);
-        setup.kept.truncate(LONGEST_LIST);
+        setup.kept.truncate(MAX_LIST_ITEMS);
         for kept in &mut setup.kept {
             let names = [&mut kept.name, &mut kept.of].into_iter().flatten();
             names.chain([&mut kept.holds]).for_each(cut);
@@ -341,7 +341,7 @@ impl TrainingReader {
         process: &mut Process,
         ended: bool,
     ) -> Option<(GpuOutOfMemory, Option<File>)> {
-        if matches!(process.memory, Memory::Told) || self.out_of_memory >= MOST_OUT_OF_MEMORY {
+        if matches!(process.memory, Memory::Told) || self.out_of_memory >= MAX_OUT_OF_MEMORY_EVENTS {
             return None;
         }
         let file = self.open(name, "oom.json")?;
@@ -359,7 +359,7 @@ impl TrainingReader {
         let texts = [&mut told.phase, &mut told.message, &mut told.no_snapshot];
         texts.into_iter().flatten().for_each(cut);
         cut_list(&mut told.stack);
-        told.holders.truncate(LONGEST_LIST);
+        told.holders.truncate(MAX_LIST_ITEMS);
         for holder in &mut told.holders {
             holder.tensor.iter_mut().for_each(cut);
             cut_list(&mut holder.stack);
@@ -402,7 +402,7 @@ impl Process {
             Some(pid) => !pids.contains(&pid) && !lives(proc, pid, self.inner_pid),
             None => {
                 self.unseen += 1;
-                self.unseen > UNSEEN
+                self.unseen > MAX_UNSEEN_READINGS
             }
         }
     }
@@ -424,15 +424,15 @@ fn recent(
     if steps < first || steps < *given {
         return Vec::new();
     }
-    let all_up_to = steps.min(ALL_UP_TO);
+    let all_up_to = steps.min(FULLY_SAMPLED_STEPS);
     let last = all_up_to.min(first.saturating_add(most - 1));
     let waits = first <= all_up_to && last < all_up_to;
     *given = if waits { last } else { steps };
 
-    let late = first.max(ALL_UP_TO + 1);
+    let late = first.max(FULLY_SAMPLED_STEPS + 1);
     let count = (*given + 1).saturating_sub(late);
-    let thinned = (count * ALL_UP_TO / (*given).max(1)).min(most);
-    let parts = A_READING.max(thinned).min(count);
+    let thinned = (count * FULLY_SAMPLED_STEPS / (*given).max(1)).min(most);
+    let parts = MIN_STEPS_PER_READING.max(thinned).min(count);
     // Evenly; of each part the last one of which memory was read, as that is not done for each.
     let end = |part: u64| late + count * part / parts;
     let some = (1..=parts).map(|part| {
@@ -494,18 +494,18 @@ fn version(file: &File) -> Option<Version> {
 /// The text of a file that is not too large.
 fn text(file: File) -> Option<String> {
     let mut text = String::new();
-    let read = file.take(LARGEST_TEXT + 1).read_to_string(&mut text).ok()?;
-    (read as u64 <= LARGEST_TEXT).then_some(text)
+    let read = file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).ok()?;
+    (read as u64 <= MAX_FILE_BYTES).then_some(text)
 }
 
 fn cut(text: &mut String) {
-    if text.len() > LONGEST {
-        text.truncate(text.floor_char_boundary(LONGEST));
+    if text.len() > MAX_TEXT_BYTES {
+        text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
     }
 }
 
 fn cut_list(list: &mut Vec<String>) {
-    list.truncate(LONGEST_LIST);
+    list.truncate(MAX_LIST_ITEMS);
     list.iter_mut().for_each(cut);
 }
 

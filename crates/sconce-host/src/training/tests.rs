@@ -165,7 +165,7 @@ fn operations_of_a_step_are_told_with_its_figures() {
     assert_eq!(told.training[0].flops_per_step, Some(12));
     let setup = &told.setups[0];
     assert_eq!(setup.flops.unwrap().half, 12);
-    assert_eq!(setup.flops_without[0].len(), LONGEST);
+    assert_eq!(setup.flops_without[0].len(), MAX_TEXT_BYTES);
     assert_eq!(setup.peak, None);
     // What is not a number of operations is nothing that was told.
     fs::write(&path, r#"{"flops-per-step":-1}"#).unwrap();
@@ -184,13 +184,13 @@ fn what_a_program_keeps_is_told_with_an_end() {
     let kept = &told.setups[0].kept[0];
     let name = kept.name.as_ref().unwrap();
     for text in [name, &kept.adds[0], &kept.holds] {
-        assert_eq!(text.len(), LONGEST);
+        assert_eq!(text.len(), MAX_TEXT_BYTES);
     }
     let many = vec!["{}"; 1000].join(",");
     fs::write(&path, format!(r#"{{"kept":[{many}]}}"#)).unwrap();
     assert_eq!(
         reader.read(&[4001], false).setups[0].kept.len(),
-        LONGEST_LIST
+        MAX_LIST_ITEMS
     );
     // Less than nothing cannot be kept.
     fs::write(&path, r#"{"kept":[{"grown":-1}]}"#).unwrap();
@@ -212,7 +212,7 @@ fn memory_that_ran_out_is_told_once_and_complete() {
     let told = reader.read(&[4001], false).out_of_memory;
     let (oom, snapshot) = &told[0];
     assert_eq!((oom.step, oom.pid), (4, 4001));
-    assert_eq!(oom.message.as_ref().unwrap().len(), LONGEST);
+    assert_eq!(oom.message.as_ref().unwrap().len(), MAX_TEXT_BYTES);
     assert_eq!(oom.snapshot, None);
     assert!(snapshot.is_some());
     assert!(reader.read(&[4001], true).out_of_memory.is_empty());
@@ -257,7 +257,7 @@ fn no_more_processes_than_that() {
         let path = folder.path().join(format!("told/{pid}-1.ring"));
         fs::write(path, made(pid, 1)).unwrap();
     }
-    assert_eq!(reader.read(&[], true).training.len(), MOST_PROCESSES);
+    assert_eq!(reader.read(&[], true).training.len(), MAX_PROCESSES);
 }
 
 #[test]
@@ -303,7 +303,7 @@ fn who_was_never_found_ends_once_it_tells_nothing_new() {
         assert_eq!(reader.read(&[4001], false).training[0].steps, steps);
     }
     let more = (0..20).take_while(|_| !reader.read(&[4001], false).training.is_empty());
-    assert_eq!(more.count(), UNSEEN as usize + 1);
+    assert_eq!(more.count(), MAX_UNSEEN_READINGS as usize + 1);
     assert!(!ring.exists());
     // Where it is not known who is there, nobody has ended.
     fs::write(&ring, made(90, 1)).unwrap();
@@ -319,9 +319,9 @@ fn those_without_a_place_are_counted_and_get_one() {
     }
     let mut told = BTreeSet::new();
     let mut left_out = Vec::new();
-    for _ in 0..2 * (UNSEEN + 2) {
+    for _ in 0..2 * (MAX_UNSEEN_READINGS + 2) {
         let now = reader.read(&[4001], false);
-        assert!(now.training.len() <= MOST_PROCESSES);
+        assert!(now.training.len() <= MAX_PROCESSES);
         told.extend(now.training.iter().map(|it| it.pid));
         left_out.push(now.left_out);
     }
@@ -373,7 +373,7 @@ fn a_setup_that_changes_without_end_is_told_sixteen_times() {
         times += reader.read(&[4001], false).setups.len();
     }
     assert_eq!(times, 16);
-    reader.setups = MOST_SETUPS_OF_RUN;
+    reader.setups = MAX_SETUPS_PER_RUN;
     fs::write(folder.path().join("told/8-100.ring"), made(8, 3)).unwrap();
     fs::write(
         folder.path().join("told/8-100.setup.json"),
@@ -445,7 +445,7 @@ fn a_launcher_after_another_one_is_a_group_of_its_own() {
         let path = folder.path().join(format!("told/{inner}-1.ring"));
         fs::write(path, ranked(inner, parent, 0)).unwrap();
         let group = reader.read(&[4009], false).training[0].group;
-        (0..=UNSEEN).for_each(|_| drop(reader.read(&[4009], false)));
+        (0..=MAX_UNSEEN_READINGS).for_each(|_| drop(reader.read(&[4009], false)));
         group
     };
     assert_eq!(

@@ -73,7 +73,7 @@ fn child(question: &str, machine: &str, limit: Duration) -> QueryProcess {
     }
 }
 
-const LONG: Duration = Duration::from_secs(60);
+const LONG_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 #[ignore = "the child of other tests"]
@@ -90,8 +90,8 @@ fn the_child() {
 
 fn read_with(roots: &Roots, machine: &str) -> HostFacts {
     let ask = FactsOptions {
-        nvml: NvmlSource::Child(child("nvml", machine, LONG)),
-        cuda_init: Some(child("cuda", machine, LONG)),
+        nvml: NvmlSource::Child(child("nvml", machine, LONG_TIMEOUT)),
+        cuda_init: Some(child("cuda", machine, LONG_TIMEOUT)),
         ..FactsOptions::default()
     };
     facts::read(roots, &ask)
@@ -388,11 +388,11 @@ fn results_of_cuda() {
         facts::read(&roots, &ask).cuda_init.unwrap()
     };
     for result in [0, 100, 802, 803, 804, 999] {
-        let told = init(&result.to_string(), LONG);
+        let told = init(&result.to_string(), LONG_TIMEOUT);
         assert_eq!((told.result, told.error), (Some(result), None));
         assert_eq!(told.driver_cuda, "12.8".parse().ok());
     }
-    let crash = init("crash", LONG);
+    let crash = init("crash", LONG_TIMEOUT);
     assert_eq!(crash.error.as_deref(), Some("ended by signal 6 (SIGABRT)"));
     let hang = init("hang", Duration::from_millis(300));
     assert_eq!(hang.error.as_deref(), Some("no answer within 300 ms"));

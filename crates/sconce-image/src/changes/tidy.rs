@@ -161,10 +161,10 @@ fn at(tree: &Path, path: &Path) -> Option<Option<Metadata>> {
 }
 
 fn same_bytes(one: &Path, other: &Path) -> Result<bool, ChangesError> {
-    const PIECE: usize = 64 << 10;
+    const CHUNK_BYTES: usize = 64 << 10;
     let open = |path: &Path| File::open(path).map_err(file("read", path));
     let (mut left, mut right) = (open(one)?, open(other)?);
-    let (mut a, mut b) = (vec![0; PIECE], vec![0; PIECE]);
+    let (mut a, mut b) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
     loop {
         let n = left.read(&mut a).map_err(file("read", one))?;
         if n == 0 {

@@ -19,7 +19,7 @@ const KIND: &str = "accounts";
 /// Counts up whenever the same accounts would give another tree.
 const FORMAT: u32 = 1;
 /// No account file that is read is longer, bytes.
-const LONGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Why an image's accounts could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +70,7 @@ impl Accounts {
     /// [`AccountsError::Read`].
     pub fn read(image: &OverlayLookup<'_>) -> Result<Self, AccountsError> {
         let read = |file: &'static str| -> Result<Vec<u8>, AccountsError> {
-            let bytes = image.read(file.as_bytes(), LONGEST);
+            let bytes = image.read(file.as_bytes(), MAX_FILE_BYTES);
             let failed = |source| AccountsError::Read { file, source };
             Ok(bytes.map_err(failed)?.unwrap_or_default())
         };

@@ -18,10 +18,10 @@ const ZSTD_LEVEL: i32 = 3;
 /// A window of 8 MiB, as a power of two: the most that every decoder must take (RFC 8878, section
 /// 3.1.1.1.2). CUDA's libraries hold much the same code for several cards, further apart than the
 /// level's own 2 MiB: cuSOLVER's layer is 6 % smaller.
-const ZSTD_WINDOW: u32 = 23;
+const ZSTD_WINDOW_LOG: u32 = 23;
 /// Archives of this size and more keep the level's own window: there the larger one costs a tenth
 /// more time for half a percent.
-const ZSTD_LARGE: u64 = 512 << 20;
+const ZSTD_LARGE_BYTES: u64 = 512 << 20;
 
 /// How the layers of an image are compressed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -84,7 +84,7 @@ pub(crate) struct PackedBlob {
 
 /// Bytes that the encoder gets at a time: what deflate writes depends on how its input is cut, and
 /// a disk may give a file in pieces of any size.
-const PIECE: usize = 256 << 10;
+const CHUNK_BYTES: usize = 256 << 10;
 
 /// A writer that takes a tar archive.
 pub(crate) struct LayerPacker {
@@ -132,8 +132,8 @@ impl LayerPacker {
             // cores. The digest covers what zstd's own checksum would.
             Compression::Zstd => {
                 let mut encoder = zstd::stream::write::Encoder::new(out, ZSTD_LEVEL)?;
-                if expected < ZSTD_LARGE {
-                    encoder.window_log(ZSTD_WINDOW)?;
+                if expected < ZSTD_LARGE_BYTES {
+                    encoder.window_log(ZSTD_WINDOW_LOG)?;
                 }
                 Encoder::Zstd(encoder)
             }
@@ -143,7 +143,7 @@ impl LayerPacker {
         };
         Ok(Self {
             hashed: CountingWriter::new(encoder),
-            piece: Vec::with_capacity(PIECE),
+            piece: Vec::with_capacity(CHUNK_BYTES),
         })
     }
 
@@ -169,9 +169,9 @@ impl LayerPacker {
 
 impl Write for LayerPacker {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let n = bytes.len().min(PIECE - self.piece.len());
+        let n = bytes.len().min(CHUNK_BYTES - self.piece.len());
         self.piece.extend_from_slice(&bytes[..n]);
-        if self.piece.len() == PIECE {
+        if self.piece.len() == CHUNK_BYTES {
             self.hashed.write_all(&self.piece)?;
             self.piece.clear();
         }

@@ -10,7 +10,7 @@ use sconce_schema::Sha256;
 use sha2::Digest as _;
 
 /// Window of a zstd frame that is taken, as a power of two: 128 MiB, what `zstd --long` writes.
-const LARGEST_WINDOW: u32 = 27;
+const MAX_WINDOW_LOG: u32 = 27;
 
 /// A blob's bytes, hashed as they are read.
 pub(crate) struct HashedBlob {
@@ -53,7 +53,7 @@ pub(crate) fn decompress<'a>(
     Ok(match media_type {
         media::LAYER_ZSTD => {
             let mut decoder = zstd::stream::read::Decoder::with_buffer(file)?;
-            decoder.window_log_max(LARGEST_WINDOW)?;
+            decoder.window_log_max(MAX_WINDOW_LOG)?;
             Box::new(decoder)
         }
         media::LAYER_GZIP | media::DOCKER_LAYER_GZIP => Box::new(MultiGzDecoder::new(file)),

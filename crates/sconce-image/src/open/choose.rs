@@ -4,7 +4,7 @@ use super::{OpenError, unsupported};
 use sconce_oci::{Descriptor, ImageIndex, Platform, media};
 
 /// How deep an index may lie in others.
-pub const MOST_NESTED: u32 = 4;
+pub const MAX_INDEX_DEPTH: u32 = 4;
 
 /// Follows `descriptor` through indexes to the manifest for `platform`. `get` gives the verified
 /// bytes of an index. Where an index says nothing of machines, it must have one manifest only.
@@ -18,7 +18,7 @@ pub fn select_manifest(
     get: &dyn Fn(&Descriptor) -> Result<Vec<u8>, OpenError>,
 ) -> Result<Descriptor, OpenError> {
     let mut found = descriptor.clone();
-    for _ in 0..=MOST_NESTED {
+    for _ in 0..=MAX_INDEX_DEPTH {
         match found.media_type.as_str() {
             media::MANIFEST | media::DOCKER_MANIFEST => return Ok(found),
             media::INDEX | media::DOCKER_LIST => {}

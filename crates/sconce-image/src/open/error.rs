@@ -120,10 +120,10 @@ fn shown(platform: &Platform) -> String {
 }
 
 fn list(names: &[String]) -> String {
-    const FEW: usize = 8;
+    const MAX_LISTED_NAMES: usize = 8;
     let shown: Vec<String> = names
         .iter()
-        .take(FEW)
+        .take(MAX_LISTED_NAMES)
         .map(|name| {
             name.chars()
                 .take(100)
@@ -133,7 +133,7 @@ fn list(names: &[String]) -> String {
         .collect();
     match (names.len(), shown.join(", ")) {
         (0, _) => "none that has a name".to_owned(),
-        (n, shown) if n > FEW => format!("{shown} and {} more", n - FEW),
+        (n, shown) if n > MAX_LISTED_NAMES => format!("{shown} and {} more", n - MAX_LISTED_NAMES),
         (_, shown) => shown,
     }
 }

@@ -14,16 +14,16 @@ use sconce_store::rooted::{OnConflict, ScopedRoot, printable_name};
 
 use super::OpenError;
 use crate::unpack::tar::{TarEntryKind, TarReader};
-use sconce_oci::{DocumentError, LARGEST_DOCUMENT};
+use sconce_oci::{DocumentError, MAX_DOCUMENT_BYTES};
 
 /// Members that an archive may have.
-const MOST_MEMBERS: u64 = 20_000;
+const MAX_MEMBERS: u64 = 20_000;
 /// Bytes that a member's name may have; a longer one is none of an image's.
-const LONGEST_NAME: usize = 4096;
+const MAX_NAME_BYTES: usize = 4096;
 /// Bytes that an archive may unpack to.
-const LARGEST: u64 = 256 << 30;
+const MAX_UNPACKED_BYTES: u64 = 256 << 30;
 /// How often a link of an archive may lead to another.
-const MOST_LINKS: u32 = 8;
+const MAX_LINKS: u32 = 8;
 
 /// The files of an image.
 pub(super) struct ImageFiles {
@@ -119,11 +119,11 @@ impl ImageFiles {
                 bytes: usize::try_from(open.size).unwrap_or(usize::MAX),
             },
         };
-        if open.size > LARGEST_DOCUMENT as u64 {
+        if open.size > MAX_DOCUMENT_BYTES as u64 {
             return Err(too_large());
         }
         let mut bytes = Vec::new();
-        let most = LARGEST_DOCUMENT as u64;
+        let most = MAX_DOCUMENT_BYTES as u64;
         let read = open.reader.by_ref().take(most).read_to_end(&mut bytes);
         read.map_err(|source| OpenError::File {
             path: self.path.join(printable_name(name.as_bytes())),
@@ -165,7 +165,7 @@ impl ImageFiles {
             }
             FilesBackend::Archive { file, members } => {
                 let mut name = plain(name.as_bytes());
-                for _ in 0..MOST_LINKS {
+                for _ in 0..MAX_LINKS {
                     match name.as_ref().and_then(|name| members.get(name)) {
                         Some(Member::Link(target)) => name = Some(target.clone()),
                         Some(&Member::File { at, size }) => {
@@ -187,10 +187,10 @@ impl ImageFiles {
 
 /// Where the files and links of an archive lie.
 fn members(file: &File) -> Result<BTreeMap<String, Member>, crate::unpack::TarError> {
-    let mut archive = TarReader::new(BufReader::with_capacity(16 << 10, file), MOST_MEMBERS);
+    let mut archive = TarReader::new(BufReader::with_capacity(16 << 10, file), MAX_MEMBERS);
     let mut members = BTreeMap::new();
     while let Some(entry) = archive.next_entry()? {
-        if entry.name.len().max(entry.link.len()) > LONGEST_NAME {
+        if entry.name.len().max(entry.link.len()) > MAX_NAME_BYTES {
             continue;
         }
         let Some(name) = plain(&entry.name) else {
@@ -272,9 +272,9 @@ fn unpack(file: ProgressReader<'_>, head: &[u8], out: &mut File) -> io::Result<(
         _ => Box::new(zstd::Decoder::with_buffer(from)?),
     };
     let mut out = BufWriter::with_capacity(1 << 20, out);
-    let got = io::copy(&mut decoder.by_ref().take(LARGEST + 1), &mut out)?;
+    let got = io::copy(&mut decoder.by_ref().take(MAX_UNPACKED_BYTES + 1), &mut out)?;
     out.flush()?;
-    match got > LARGEST {
+    match got > MAX_UNPACKED_BYTES {
         true => Err(io::ErrorKind::FileTooLarge.into()),
         false => Ok(()),
     }

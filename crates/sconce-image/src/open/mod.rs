@@ -15,7 +15,7 @@ use sconce_schema::Progress;
 use sconce_store::rooted::printable_name;
 use sconce_store::{Store, StoreError};
 
-pub use choose::{MOST_NESTED, select_manifest};
+pub use choose::{MAX_INDEX_DEPTH, select_manifest};
 pub use error::OpenError;
 pub use source::{ImageFormat, ImageSource};
 

@@ -239,7 +239,7 @@ fn an_image_for_several_machines_gives_this_ones() {
         "{text}"
     );
 
-    let deep = (0..MOST_NESTED).fold(outer, |inner, _| {
+    let deep = (0..MAX_INDEX_DEPTH).fold(outer, |inner, _| {
         put(
             &mut written,
             media::INDEX,
@@ -361,7 +361,7 @@ fn what_is_not_what_it_says_is_refused() {
     let error = open_changed(&|written| {
         written.insert(
             "index.json".to_owned(),
-            vec![b' '; oci::LARGEST_DOCUMENT + 1],
+            vec![b' '; oci::MAX_DOCUMENT_BYTES + 1],
         );
     });
     assert!(matches!(error, OpenError::Document { .. }), "{error}");

@@ -22,7 +22,7 @@ use sconce_oci::Digest;
 pub use cyclonedx::render_document as cyclonedx;
 pub use license::License;
 pub use purl::PurlType;
-pub use read::{LARGEST_SBOM, MOST_PACKAGES, SbomError, SbomPackage, packages_of_lock, parse};
+pub use read::{MAX_SBOM_BYTES, MAX_PACKAGES, SbomError, SbomPackage, packages_of_lock, parse};
 pub use spdx::render_document as spdx;
 
 /// The version of this program, which documents name as their tool.
@@ -160,8 +160,8 @@ fn name_of(document: &[u8]) -> String {
 
 /// RFC 3339 in UTC, within what the formats can say: the years 1970 to 9999.
 fn utc(seconds_since_1970: i64) -> String {
-    const LAST: i64 = 253_402_300_799;
-    format_rfc3339(seconds_since_1970.clamp(0, LAST))
+    const MAX_UNIX_S: i64 = 253_402_300_799;
+    format_rfc3339(seconds_since_1970.clamp(0, MAX_UNIX_S))
 }
 
 #[cfg(test)]

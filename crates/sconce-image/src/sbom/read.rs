@@ -7,9 +7,9 @@ use super::cyclonedx::SIZE;
 use super::purl::{self, PurlType};
 
 /// The largest document that is read, in bytes.
-pub const LARGEST_SBOM: usize = 64 << 20;
+pub const MAX_SBOM_BYTES: usize = 64 << 20;
 /// The most packages that a document may hold.
-pub const MOST_PACKAGES: usize = 200_000;
+pub const MAX_PACKAGES: usize = 200_000;
 
 /// One package of an image.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,8 +29,8 @@ pub struct SbomPackage {
 /// Why a package list cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SbomError {
-    /// More than [`LARGEST_SBOM`].
-    #[error("the package list has {bytes} bytes; {LARGEST_SBOM} are the most")]
+    /// More than [`MAX_SBOM_BYTES`].
+    #[error("the package list has {bytes} bytes; {MAX_SBOM_BYTES} are the most")]
     TooLarge {
         /// Its size.
         bytes: usize,
@@ -41,8 +41,8 @@ pub enum SbomError {
     /// JSON, and neither of the two formats.
     #[error("the package list is neither SPDX 2 nor CycloneDX in JSON")]
     Unknown,
-    /// More than [`MOST_PACKAGES`].
-    #[error("the package list has {count} packages; {MOST_PACKAGES} are the most")]
+    /// More than [`MAX_PACKAGES`].
+    #[error("the package list has {count} packages; {MAX_PACKAGES} are the most")]
     TooMany {
         /// How many.
         count: usize,
@@ -125,7 +125,7 @@ struct Property {
 /// # Errors
 /// [`SbomError`].
 pub fn parse(bytes: &[u8]) -> Result<Vec<SbomPackage>, SbomError> {
-    if bytes.len() > LARGEST_SBOM {
+    if bytes.len() > MAX_SBOM_BYTES {
         return Err(SbomError::TooLarge { bytes: bytes.len() });
     }
     let read: Either = serde_json::from_slice(bytes)?;
@@ -136,7 +136,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<SbomPackage>, SbomError> {
         return Err(SbomError::Unknown);
     }
     let count = read.packages.len() + read.components.len();
-    if count > MOST_PACKAGES {
+    if count > MAX_PACKAGES {
         return Err(SbomError::TooMany { count });
     }
     let spdx = read.packages.iter().filter_map(of_spdx);
@@ -244,11 +244,11 @@ mod tests {
             parse(deep.as_bytes()),
             Err(SbomError::Malformed(_))
         ));
-        let large = vec![b' '; LARGEST_SBOM + 1];
+        let large = vec![b' '; MAX_SBOM_BYTES + 1];
         assert!(matches!(parse(&large), Err(SbomError::TooLarge { .. })));
         let many = format!(
             r#"{{"bomFormat":"CycloneDX","components":[{}{{}}]}}"#,
-            "{},".repeat(MOST_PACKAGES)
+            "{},".repeat(MAX_PACKAGES)
         );
         assert!(matches!(
             parse(many.as_bytes()),

@@ -22,7 +22,7 @@ pub(crate) use self::strip::{StrippedFile, strip_symbols};
 /// Counts up whenever the same removals would leave other files.
 const FORMAT: u32 = 1;
 /// Smaller files are not looked into: there are many, and they hold little.
-const LEAST_LOOKED_AT: u64 = 64 << 10;
+const MIN_INSPECTED_BYTES: u64 = 64 << 10;
 
 /// What files of C, C++ and CUDA end with that only a compiler reads.
 const HEADERS: [&str; 8] = ["h", "hh", "hpp", "hxx", "cuh", "inl", "inc", "ipp"];
@@ -93,7 +93,7 @@ impl SlimRules {
 
     /// What a file that stays becomes, if anything is taken out of it.
     pub(crate) fn strip_file(&self, path: &Path, meta: &Metadata) -> Option<StrippedFile> {
-        if !meta.is_file() || meta.len() < LEAST_LOOKED_AT {
+        if !meta.is_file() || meta.len() < MIN_INSPECTED_BYTES {
             return None;
         }
         let symbols = self.removals.contains(&Removal::Symbols);
@@ -299,7 +299,7 @@ fn list_folder(
             take(removal, if meta.is_file() { meta.len() } else { 0 }, 0);
             continue;
         }
-        if !meta.is_file() || meta.len() < LEAST_LOOKED_AT {
+        if !meta.is_file() || meta.len() < MIN_INSPECTED_BYTES {
             continue;
         }
         let rules = filter.rules;
@@ -475,7 +475,7 @@ mod tests {
 
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lib.so");
-        let bytes = vec![7; LEAST_LOOKED_AT as usize];
+        let bytes = vec![7; MIN_INSPECTED_BYTES as usize];
         fs::write(&path, &bytes).unwrap();
         let meta = path.metadata().unwrap();
         assert_eq!(kept.strip_file(&path, &meta), None);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 /// The largest source that is read, in bytes. A larger one is taken to need everything.
-const LARGEST: u64 = 16 << 20;
+const MAX_SOURCE_BYTES: u64 = 16 << 20;
 
 /// What the sources of one tree need.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl SourceScan {
                     self.add(&path)?;
                 }
             } else if kind.is_file() && path.extension().is_some_and(|e| e == "py") {
-                if entry.metadata()?.len() > LARGEST {
+                if entry.metadata()?.len() > MAX_SOURCE_BYTES {
                     return Err(std::io::ErrorKind::FileTooLarge.into());
                 }
                 let text = String::from_utf8_lossy(&fs::read(path)?).into_owned();

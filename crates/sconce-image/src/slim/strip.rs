@@ -17,11 +17,11 @@ type Section = elf::SectionHeader64<LittleEndian>;
 
 const LE: LittleEndian = LittleEndian;
 /// The most that is moved, in bytes: what stays behind the mapped part is notes and names.
-const MOST_MOVED: u64 = 16 << 20;
+const MAX_MOVED_BYTES: u64 = 16 << 20;
 /// The most zeros behind everything, in bytes.
-const MOST_PADDING: u64 = 4096;
+const MAX_PADDING_BYTES: u64 = 4096;
 /// The most sections and segments that a file may have. Linked ones have some forty.
-const MOST_PARTS: usize = 4096;
+const MAX_PARTS: usize = 4096;
 /// Bytes of a section header.
 const SECTION: u64 = size_of::<Section>() as u64;
 /// Where the file's header says where the section headers are.
@@ -107,7 +107,7 @@ fn plan<'a>(data: impl ReadRef<'a>, size: u64) -> Option<StrippedFile> {
     }
     let table = header.section_headers(LE, data).ok()?;
     let segments = header.program_headers(LE, data).ok()?;
-    if table.len().max(segments.len()) > MOST_PARTS {
+    if table.len().max(segments.len()) > MAX_PARTS {
         return None;
     }
     let names = header.section_strings(LE, data, table).ok()?;
@@ -166,7 +166,7 @@ fn plan<'a>(data: impl ReadRef<'a>, size: u64) -> Option<StrippedFile> {
     head = mapped.iter().map(|part| part.end).fold(head, u64::max);
     // Something that was appended, and may find itself by the file's end. patchelf leaves a zero.
     let rest = size.saturating_sub(last);
-    if rest > MOST_PADDING
+    if rest > MAX_PADDING_BYTES
         || data
             .read_bytes_at(last.min(size), rest)
             .ok()?
@@ -197,7 +197,7 @@ fn plan<'a>(data: impl ReadRef<'a>, size: u64) -> Option<StrippedFile> {
         }
         if in_file(&section)? > head && section.sh_size(LE) > 0 {
             let length = section.sh_size(LE);
-            if length > MOST_MOVED || tail.len() as u64 + length > MOST_MOVED {
+            if length > MAX_MOVED_BYTES || tail.len() as u64 + length > MAX_MOVED_BYTES {
                 return None;
             }
             align(&mut tail, head, section.sh_addralign(LE))?;

@@ -9,7 +9,7 @@ use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use sconce_base::direct::{DirectReader, PIECE};
+use sconce_base::direct::{DirectReader, CHUNK_BYTES};
 use sconce_schema::Progress;
 
 use super::block::BlockPacker;
@@ -18,17 +18,17 @@ use super::{Shape, SquashfsError};
 use crate::layer::archive::{ArchiveError, io_error};
 
 /// In a block's size: it is not compressed (`SQUASHFS_COMPRESSED_BIT_BLOCK`).
-pub(super) const AS_IT_IS: u32 = 1 << 24;
+pub(super) const UNCOMPRESSED_BIT: u32 = 1 << 24;
 /// Each takes up to 8 MiB with what waits to be written: 32 of them took 278 MiB for the default torch
 /// environment, and these are to stay below that.
-const MOST_WORKERS: usize = 24;
+const MAX_WORKERS: usize = 24;
 
 /// Where a file's bytes lie.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FileExtent {
     /// Of its first block, in the squashfs file.
     pub(super) start: u64,
-    /// The size of each of its blocks, with [`AS_IT_IS`]; 0 for zeros.
+    /// The size of each of its blocks, with [`UNCOMPRESSED_BIT`]; 0 for zeros.
     pub(super) blocks: Vec<u32>,
     /// The fragment that it lies in, and where in there.
     pub(super) fragment: Option<(u32, u32)>,
@@ -90,11 +90,11 @@ fn plan(nodes: &InodeTable, block: usize) -> (Vec<Job>, DataLayout) {
                 filled += size;
             }
             _ => {
-                let offsets = (0..content.size).step_by(PIECE as usize);
+                let offsets = (0..content.size).step_by(CHUNK_BYTES as usize);
                 jobs.extend(offsets.map(|offset| Job::Piece {
                     inode,
                     offset,
-                    bytes: PIECE.min(content.size - offset) as usize,
+                    bytes: CHUNK_BYTES.min(content.size - offset) as usize,
                 }));
             }
         }
@@ -193,12 +193,12 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Appends a block to `out` and gives its size, with [`AS_IT_IS`].
+/// Appends a block to `out` and gives its size, with [`UNCOMPRESSED_BIT`].
 fn pack(packer: &mut BlockPacker, block: &[u8], out: &mut Vec<u8>) -> Result<u32, SquashfsError> {
     let before = out.len();
     let compressed = packer.pack(block, out).map_err(SquashfsError::Compress)?;
     let size = (out.len() - before) as u32;
-    Ok(if compressed { size } else { size | AS_IT_IS })
+    Ok(if compressed { size } else { size | UNCOMPRESSED_BIT })
 }
 
 /// The queue between the workers and the one who writes: results leave it in the order of their
@@ -310,7 +310,7 @@ pub(super) fn write_file_data(
         left[at] += 1;
     }
     // One more than there are cores: each waits for the disk now and then.
-    let workers = (shape.threads + 1).min(MOST_WORKERS);
+    let workers = (shape.threads + 1).min(MAX_WORKERS);
     let queue = Queue::new(jobs.len(), 2 * workers);
     let work = || {
         let mut worker = Worker::new(nodes, shape);
@@ -404,7 +404,7 @@ mod tests {
     #[test]
     fn small_files_share_a_block_and_large_ones_come_in_pieces() {
         const BLOCK: usize = 4096;
-        let large = PIECE as usize + 10;
+        let large = CHUNK_BYTES as usize + 10;
         let sizes = [10, BLOCK - 10, 1, 0, BLOCK, BLOCK - 1, 2, large, 3];
         let made = |(at, &size): (usize, &usize)| ExtraEntry {
             path: format!("{at}").into(),
@@ -427,8 +427,8 @@ mod tests {
                 Job::Fragment(vec![1, 2]),
                 piece(5, 0, BLOCK),
                 Job::Fragment(vec![3, 6]),
-                piece(8, 0, PIECE as usize),
-                piece(8, PIECE, 10),
+                piece(8, 0, CHUNK_BYTES as usize),
+                piece(8, CHUNK_BYTES, 10),
                 Job::Fragment(vec![7, 9]),
             ]
         );
@@ -464,7 +464,7 @@ mod tests {
             bytes: Vec::new(),
             blocks: blocks.to_vec(),
         };
-        let (first, second) = (packed(&[0, 70]), packed(&[0, 50 | AS_IT_IS, 0]));
+        let (first, second) = (packed(&[0, 70]), packed(&[0, 50 | UNCOMPRESSED_BIT, 0]));
         assert_eq!(
             place(&mut placed, &nodes, &job(0, 200), &first, 1000, 100),
             200
@@ -475,7 +475,7 @@ mod tests {
         );
         let expected = FileExtent {
             start: 1000,
-            blocks: vec![0, 70, 0, 50 | AS_IT_IS, 0],
+            blocks: vec![0, 70, 0, 50 | UNCOMPRESSED_BIT, 0],
             fragment: None,
             sparse: 207,
         };

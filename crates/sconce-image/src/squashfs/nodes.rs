@@ -13,7 +13,7 @@ use super::{ExtraEntry, SquashfsError};
 use crate::layer::archive::{ArchiveEntries, ArchiveEntry, ArchiveError, io_error, owner_id};
 
 /// The longest name (`SQUASHFS_NAME_LEN` of the kernel's squashfs_fs.h), in bytes.
-const LONGEST_NAME: usize = 256;
+const MAX_NAME_BYTES: usize = 256;
 
 /// An inode.
 #[derive(Debug)]
@@ -123,7 +123,7 @@ impl InodeTable {
                 continue;
             };
             let name = name.as_bytes();
-            if name.len() > LONGEST_NAME {
+            if name.len() > MAX_NAME_BYTES {
                 return Err(SquashfsError::Name { path });
             }
             let number = nodes.add(&path, found, at, &mut linked)?;

@@ -8,13 +8,13 @@ use super::nodes::{Inode, InodeKind, InodeTable};
 use crate::layer::Compression;
 
 /// Tables are cut into blocks of this many bytes (`SQUASHFS_METADATA_SIZE`).
-const BLOCK: usize = 8192;
+const METADATA_BLOCK_BYTES: usize = 8192;
 /// In a table's block's size: it is not compressed (`SQUASHFS_COMPRESSED_BIT`).
-const AS_IT_IS: u16 = 1 << 15;
+const UNCOMPRESSED_BIT: u16 = 1 << 15;
 /// No fragment, no extended attributes.
 const NONE: u32 = u32::MAX;
 /// Entries that one header of a folder's list may stand for (`SQUASHFS_DIR_COUNT`).
-const MOST_ENTRIES: usize = 256;
+const MAX_ENTRIES: usize = 256;
 
 /// Kinds of inodes; an extended one is 7 more than its basic one.
 mod kind {
@@ -52,7 +52,7 @@ impl Table {
     fn new(compression: Compression) -> Result<Self, SquashfsError> {
         Ok(Self {
             packer: BlockPacker::new(compression).map_err(SquashfsError::Compress)?,
-            filling: Vec::with_capacity(BLOCK),
+            filling: Vec::with_capacity(METADATA_BLOCK_BYTES),
             done: Vec::new(),
             blocks: Vec::new(),
         })
@@ -69,10 +69,10 @@ impl Table {
 
     fn put(&mut self, mut bytes: &[u8]) -> Result<(), SquashfsError> {
         while !bytes.is_empty() {
-            let (now, later) = bytes.split_at(bytes.len().min(BLOCK - self.filling.len()));
+            let (now, later) = bytes.split_at(bytes.len().min(METADATA_BLOCK_BYTES - self.filling.len()));
             self.filling.extend_from_slice(now);
             bytes = later;
-            if self.filling.len() == BLOCK {
+            if self.filling.len() == METADATA_BLOCK_BYTES {
                 self.pack()?;
             }
         }
@@ -86,7 +86,7 @@ impl Table {
         let compressed = self.packer.pack(&self.filling, &mut self.done);
         let size = (self.done.len() - begin - 2) as u16;
         let compressed = compressed.map_err(SquashfsError::Compress)?;
-        let size = if compressed { size } else { size | AS_IT_IS };
+        let size = if compressed { size } else { size | UNCOMPRESSED_BIT };
         self.done[begin..begin + 2].copy_from_slice(&size.to_le_bytes());
         self.filling.clear();
         Ok(())
@@ -327,7 +327,7 @@ impl List {
                 let delta = i16::try_from(inode as i64 - *first as i64);
                 delta.ok().filter(|_| places[inode].block == block)
             };
-            let run = rest.iter().take(MOST_ENTRIES);
+            let run = rest.iter().take(MAX_ENTRIES);
             let run: Vec<i16> = run.map_while(near).collect();
             let at = table.at()?;
             if at.block != indexed {

@@ -9,7 +9,7 @@ use super::files::SystemTree;
 /// Where packages put authorities.
 const AUTHORITIES: &str = "usr/share/ca-certificates";
 /// Debian has them in one folder below; nobody has more than a few.
-const DEEPEST: u32 = 16;
+const MAX_DEPTH: u32 = 16;
 
 /// Writes `/etc/ssl/certs/ca-certificates.crt`, where ca-certificates is installed, and the link
 /// by which OpenSSL finds it.
@@ -21,7 +21,7 @@ pub(super) fn write_bundle(tree: &mut SystemTree) -> Result<(), SystemError> {
         return Ok(());
     }
     let mut files = Vec::new();
-    collect(tree, AUTHORITIES, DEEPEST, &mut files)?;
+    collect(tree, AUTHORITIES, MAX_DEPTH, &mut files)?;
     files.sort();
     let mut bundle = String::new();
     for file in &files {

@@ -9,7 +9,7 @@ use sconce_store::rooted::{OnConflict, ScopedRoot, ScopedRootError, set_modified
 use super::SystemError;
 
 /// No text that is read here is longer, bytes.
-const LONGEST_TEXT: u64 = 16 << 20;
+const MAX_TEXT_BYTES: u64 = 16 << 20;
 
 /// A root file system that is being made. Paths are relative to its root.
 pub(super) struct SystemTree(ScopedRoot);
@@ -29,7 +29,7 @@ impl SystemTree {
 
     /// A file's text; `None` where there is no file.
     pub(super) fn read_if_there(&self, path: &str) -> Result<Option<String>, SystemError> {
-        let Some(bytes) = self.0.read(path.as_bytes(), LONGEST_TEXT)? else {
+        let Some(bytes) = self.0.read(path.as_bytes(), MAX_TEXT_BYTES)? else {
             return Ok(None);
         };
         let text = String::from_utf8(bytes).map_err(|_| SystemError::NotText {

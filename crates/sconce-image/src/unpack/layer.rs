@@ -33,7 +33,7 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 
 /// Bytes of names of one layer that are held in memory. Folders beyond that get no time of their
 /// own; no layer in use comes near.
-const MOST_NAMES: usize = 64 << 20;
+const MAX_NAMES_BYTES: usize = 64 << 20;
 
 /// What a layer may unpack to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -334,7 +334,7 @@ impl<'a> Tree<'a> {
             budget,
             room: budget.limits.bytes,
             folders: Vec::new(),
-            names: MOST_NAMES,
+            names: MAX_NAMES_BYTES,
             done: UnpackedLayer::default(),
         }
     }

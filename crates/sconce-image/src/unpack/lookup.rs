@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use sconce_schema::manifest::LayerTree;
 
 /// As the kernel's own limit.
-const MOST_LINKS: u32 = 40;
+const MAX_LINKS: u32 = 40;
 
 /// Trees that lie over each other.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl<'a> OverlayLookup<'a> {
                 inside = next;
             } else if meta.is_symlink() {
                 links += 1;
-                if links > MOST_LINKS {
+                if links > MAX_LINKS {
                     return Ok(None);
                 }
                 let target = fs::read_link(&path)?;

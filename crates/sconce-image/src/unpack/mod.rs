@@ -26,7 +26,7 @@ use sconce_store::{ItemGuard, Store, StoreError, TreeBuildError, TreeBuildOption
 pub use layer::{LayerWhiteouts, UnpackError, UnpackLimits, UnpackedLayer, unpack_layer};
 pub use lookup::{OverlayLookup, ResolvedPath};
 pub use sparse::SparseError;
-pub use stack::{MOST_TREES, StackError};
+pub use stack::{MAX_TREES, StackError};
 pub use tar::TarError;
 
 use crate::local::{LocalError, LocalImage};
@@ -189,7 +189,7 @@ fn hides(folder: &Path) -> Result<LayerWhiteouts, TreesError> {
 }
 
 /// How often a folder is made again that another process removed before it was held.
-const MAX_TRIES: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 
 /// What `ensure` gives, and its right to stay. Taken away in between, it is made again.
 fn ensure_held(
@@ -199,7 +199,7 @@ fn ensure_held(
     loop {
         let folder = ensure()?;
         match sconce_store::acquire_item_guards(std::iter::once(folder.as_path())) {
-            Err(StoreError::Gone { .. }) if tries < MAX_TRIES => tries += 1,
+            Err(StoreError::Gone { .. }) if tries < MAX_ATTEMPTS => tries += 1,
             held => return Ok((folder, held?)),
         }
     }

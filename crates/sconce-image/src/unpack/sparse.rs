@@ -7,7 +7,7 @@ use std::io;
 use super::tar::{BLOCK, parse_decimal, parse_numeric_field};
 
 /// No map that is taken has more parts.
-const MOST_CHUNKS: usize = 1 << 16;
+const MAX_CHUNKS: usize = 1 << 16;
 
 /// What is wrong with the map of a sparse file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -16,7 +16,7 @@ pub enum SparseError {
     #[error("its map cannot be read")]
     Map,
     /// More parts than anyone has.
-    #[error("its map has more than {MOST_CHUNKS} parts")]
+    #[error("its map has more than {MAX_CHUNKS} parts")]
     TooMany,
     /// Parts overlap, lie behind the end, or are not what is stored.
     #[error("its parts do not fit it")]
@@ -71,7 +71,7 @@ impl SparseMap {
             if !more {
                 break;
             }
-            if chunks.len() > MOST_CHUNKS {
+            if chunks.len() > MAX_CHUNKS {
                 return Ok(Err(SparseError::TooMany));
             }
             let block = next()?;
@@ -146,7 +146,7 @@ impl SparseMap {
                 };
                 line.clear();
                 numbers.push(number);
-                if numbers[0] > MOST_CHUNKS as u64 {
+                if numbers[0] > MAX_CHUNKS as u64 {
                     return Ok(Err(SparseError::TooMany));
                 }
                 if numbers.len() as u64 == 1 + 2 * numbers[0] {

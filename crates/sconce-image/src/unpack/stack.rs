@@ -24,7 +24,7 @@ const KIND: &str = "stacked";
 /// Counts up whenever the same trees would give another one.
 const FORMAT: u32 = 1;
 /// The most trees that are handed out. An overlay takes 500; some room is left for what a run adds.
-pub const MOST_TREES: usize = 400;
+pub const MAX_TREES: usize = 400;
 
 /// Why trees could not be laid over each other.
 #[derive(Debug, thiserror::Error)]
@@ -71,8 +71,8 @@ pub(super) fn stack_trees(
     store: &Store,
 ) -> Result<Vec<manifest::LayerTree>, StackError> {
     let mut parts = parts(pieces)?;
-    if parts.len() > MOST_TREES {
-        let above = parts.split_off(parts.len() - MOST_TREES + 1);
+    if parts.len() > MAX_TREES {
+        let above = parts.split_off(parts.len() - MAX_TREES + 1);
         let merged = Part {
             name: format!(
                 "{} and {} below",

@@ -13,7 +13,7 @@ use super::sparse::{SparseError, SparseMap, SparseReader};
 /// A tar archive's unit.
 pub(crate) const BLOCK: usize = 512;
 /// No name and no pax header that is taken is longer, bytes.
-const LONGEST_TEXT: u64 = 1 << 20;
+const MAX_TEXT_BYTES: u64 = 1 << 20;
 
 /// Why bytes are not a tar archive that can be read.
 #[derive(Debug, thiserror::Error)]
@@ -244,7 +244,7 @@ impl<S: SkippingRead> TarReader<S> {
 
     /// The data of a header that belongs to the next one.
     fn text(&mut self, size: u64, at: u64) -> Result<Vec<u8>, TarError> {
-        if size > LONGEST_TEXT {
+        if size > MAX_TEXT_BYTES {
             let why = "has too long a text";
             return Err(TarError::Header { at, why });
         }

@@ -288,7 +288,7 @@ fn too_many_layers_are_merged() {
     let (_folder, store) = store();
     let mut wanted = View::new();
     let mut archives = Vec::new();
-    for number in 0..MOST_TREES + 20 {
+    for number in 0..MAX_TREES + 20 {
         let steps = [
             Step::Hide(format!("d/{}", number.saturating_sub(3))),
             Step::Put(format!("d/{number}"), Node::File(number.to_string())),
@@ -298,7 +298,7 @@ fn too_many_layers_are_merged() {
         archives.push(archive(&steps));
     }
     let found = trees_of(&store, &archives).unwrap();
-    assert_eq!(found.len(), MOST_TREES);
+    assert_eq!(found.len(), MAX_TREES);
     assert_eq!(union(&found), wanted);
     assert!(found[0].name.ends_with("20 below"), "{}", found[0].name);
 }

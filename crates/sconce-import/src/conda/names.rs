@@ -22,7 +22,7 @@ pub(super) fn find_mapping(name: &str) -> Option<CondaMapping> {
         let found = list.iter().find(|(conda, _)| *conda == name)?;
         Some(found.1)
     };
-    if let Some(same) = SAME.iter().find(|same| **same == name) {
+    if let Some(same) = SAME_NAMES.iter().find(|same| **same == name) {
         return Some(CondaMapping::Python(same));
     }
     if let Some(project) = pair(RENAMED) {
@@ -32,7 +32,7 @@ pub(super) fn find_mapping(name: &str) -> Option<CondaMapping> {
         return Some(CondaMapping::Debian(package));
     }
     let begins = |list: &[&str]| list.iter().any(|begin| name.starts_with(begin));
-    if THERE.contains(&name) || begins(&["_", "ld_impl_", "xorg-", "aws-c-", "libgcc", "libstdcxx"])
+    if PROVIDED_PACKAGES.contains(&name) || begins(&["_", "ld_impl_", "xorg-", "aws-c-", "libgcc", "libstdcxx"])
     {
         return Some(CondaMapping::Unneeded);
     }
@@ -44,7 +44,7 @@ pub(super) fn find_mapping(name: &str) -> Option<CondaMapping> {
 }
 
 /// The same name on the index.
-const SAME: &[&str] = &[
+const SAME_NAMES: &[&str] = &[
     "absl-py",
     "accelerate",
     "aiofiles",
@@ -386,7 +386,7 @@ const COMPILERS: &[&str] = &[
 ];
 
 /// Libraries that wheels carry within them, and what the base of an environment has.
-const THERE: &[&str] = &[
+const PROVIDED_PACKAGES: &[&str] = &[
     "alsa-lib",
     "blas",
     "brotli",
@@ -519,11 +519,11 @@ mod tests {
                 .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         };
         let renamed = RENAMED.iter().map(|(_, project)| project);
-        for name in SAME.iter().chain(renamed) {
+        for name in SAME_NAMES.iter().chain(renamed) {
             assert!(normalize_project_name(name).is_some(), "{name}");
         }
         for (conda, package) in DEBIAN {
-            assert!(debian(package) && !SAME.contains(conda), "{conda}");
+            assert!(debian(package) && !SAME_NAMES.contains(conda), "{conda}");
         }
     }
 }

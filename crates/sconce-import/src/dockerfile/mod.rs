@@ -18,7 +18,7 @@ use self::stage::{StageOutline, StageState, strip_dir_prefix};
 use super::{ImportError, ImportedSpec, SiblingFiles, conda};
 
 /// More stages than any Dockerfile has.
-const MOST_STAGES: usize = 200;
+const MAX_STAGES: usize = 200;
 
 pub(super) fn convert(text: &str, beside: SiblingFiles<'_>) -> Result<ImportedSpec, ImportError> {
     let instructions = parse::parse_instructions(text);
@@ -39,7 +39,7 @@ fn plans<'a>(
 ) -> Vec<StageOutline<'a>> {
     let mut plans: Vec<StageOutline<'_>> = Vec::new();
     for one in instructions {
-        if one.keyword == "FROM" && plans.len() >= MOST_STAGES {
+        if one.keyword == "FROM" && plans.len() >= MAX_STAGES {
             break;
         }
         match (one.keyword.as_str(), plans.last_mut()) {

@@ -42,7 +42,7 @@ impl Instruction {
 }
 
 /// More instructions than any Dockerfile has.
-const MOST: usize = 20_000;
+const MAX_INSTRUCTIONS: usize = 20_000;
 
 /// Never fails: what is no instruction gets a keyword that is none.
 pub(super) fn parse_instructions(text: &str) -> Vec<Instruction> {
@@ -50,7 +50,7 @@ pub(super) fn parse_instructions(text: &str) -> Vec<Instruction> {
     let escape = escape(&lines);
     let mut instructions = Vec::new();
     let mut at = 0;
-    while at < lines.len() && instructions.len() < MOST {
+    while at < lines.len() && instructions.len() < MAX_INSTRUCTIONS {
         if is_comment(lines[at]) || lines[at].trim().is_empty() {
             at += 1;
             continue;

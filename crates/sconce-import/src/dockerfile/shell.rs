@@ -21,11 +21,11 @@ impl Default for ShellVariables {
 }
 
 /// The longest value of a variable, in bytes.
-const LONGEST: usize = 8 << 10;
+const MAX_VALUE_BYTES: usize = 8 << 10;
 
 impl ShellVariables {
     pub(super) fn set(&mut self, name: &str, value: String) {
-        if value.len() <= LONGEST && self.values.len() < 2000 {
+        if value.len() <= MAX_VALUE_BYTES && self.values.len() < 2000 {
             self.values.insert(name.to_owned(), value);
         }
     }
@@ -437,10 +437,10 @@ mod tests {
     #[test]
     fn variables_do_not_fill_the_memory() {
         let mut variables = ShellVariables::default();
-        variables.set("A", "a".repeat(LONGEST));
+        variables.set("A", "a".repeat(MAX_VALUE_BYTES));
         let all = variables.expand(&"$A".repeat(10_000));
         assert!(all.len() < 2 << 20);
-        variables.set("B", "b".repeat(LONGEST + 1));
+        variables.set("B", "b".repeat(MAX_VALUE_BYTES + 1));
         assert_eq!(variables.expand("$B"), "${B}");
     }
 

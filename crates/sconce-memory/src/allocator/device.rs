@@ -32,7 +32,7 @@ pub const RESERVE_BASE: u64 = 16 << 40;
 /// How many addresses `cuMemAddressReserve` has on each card.
 pub const RESERVE_SPAN: u64 = 8 << 40;
 /// Cards that a machine may have.
-pub const MOST_CARDS: u64 = 8;
+pub const MAX_CARDS: u64 = 8;
 
 /// A card's memory and addresses.
 #[derive(Debug, Clone)]

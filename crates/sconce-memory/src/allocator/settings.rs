@@ -17,7 +17,7 @@ pub use error::SettingsError;
 /// Intervals of sizes that have their own number of divisions: 1 MiB, 2 MiB, … 32 GiB and above.
 pub const INTERVALS: usize = 16;
 /// A text with more words is refused: no setting needs them.
-pub const MOST_WORDS: usize = 4096;
+pub const MAX_WORDS: usize = 4096;
 
 /// The allocator's settings.
 #[derive(Debug, Clone, PartialEq)]
@@ -128,7 +128,7 @@ fn words(text: &str, blank: impl Fn(char) -> bool) -> Result<Vec<String>, Settin
             }
             open = true;
         }
-        if words.len() > MOST_WORDS {
+        if words.len() > MAX_WORDS {
             return Err(SettingsError::TooLong);
         }
     }

@@ -17,9 +17,9 @@ pub struct TorchVersion {
 
 impl TorchVersion {
     /// The oldest release whose rules are known.
-    pub const OLDEST: Self = Self::new(2, 6);
+    pub const MIN_KNOWN: Self = Self::new(2, 6);
     /// The newest release whose rules are known; its wheel was compared with the simulator.
-    pub const NEWEST: Self = Self::new(2, 15);
+    pub const MAX_KNOWN: Self = Self::new(2, 15);
 
     /// `major.minor`; [`FromStr`] refuses releases that are not known.
     #[must_use]
@@ -86,7 +86,7 @@ impl TorchVersion {
 
 impl Default for TorchVersion {
     fn default() -> Self {
-        Self::NEWEST
+        Self::MAX_KNOWN
     }
 }
 
@@ -94,8 +94,8 @@ impl Default for TorchVersion {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is no release of PyTorch whose allocator is known ({} to {})",
-    TorchVersion::OLDEST,
-    TorchVersion::NEWEST
+    TorchVersion::MIN_KNOWN,
+    TorchVersion::MAX_KNOWN
 )]
 pub struct TorchVersionError {
     /// What was given.
@@ -122,7 +122,7 @@ impl FromStr for TorchVersion {
             return Err(wrong());
         };
         let version = Self::new(major, minor);
-        match (Self::OLDEST..=Self::NEWEST).contains(&version) {
+        match (Self::MIN_KNOWN..=Self::MAX_KNOWN).contains(&version) {
             true => Ok(version),
             false => Err(wrong()),
         }
@@ -142,9 +142,9 @@ mod tests {
     #[test]
     fn releases_read_as_pip_writes_them() {
         for (text, version) in [
-            ("2.6", TorchVersion::OLDEST),
+            ("2.6", TorchVersion::MIN_KNOWN),
             ("2.10.1", TorchVersion::new(2, 10)),
-            ("2.15.0+cu132", TorchVersion::NEWEST),
+            ("2.15.0+cu132", TorchVersion::MAX_KNOWN),
         ] {
             assert_eq!(text.parse(), Ok(version), "{text}");
         }

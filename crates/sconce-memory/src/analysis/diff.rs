@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{DeviceReport, MemoryBreakdown, SnapshotReport};
 
 /// Places that are listed.
-const MOST_CHANGES: usize = 200;
+const MAX_CHANGES: usize = 200;
 
 /// What a card's memory comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -163,7 +163,7 @@ fn changes(
         .filter(|change| change.before_bytes != change.after_bytes)
         .collect();
     changes.sort_by_key(|change| std::cmp::Reverse(change.growth_bytes().unsigned_abs()));
-    changes.truncate(MOST_CHANGES);
+    changes.truncate(MAX_CHANGES);
     changes
 }
 

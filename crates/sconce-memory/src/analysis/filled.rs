@@ -12,7 +12,7 @@ use super::stack_lines;
 use crate::snapshot::{Snapshot, StackId};
 
 /// Groups that are listed of a kind.
-const MOST_GROUPS: usize = 200;
+const MAX_GROUPS: usize = 200;
 
 /// Blocks that were allocated from one line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -94,7 +94,7 @@ impl Sum {
 fn ordered<K: Ord + Hash>(sums: HashMap<K, Sum>) -> impl Iterator<Item = (K, Sum)> {
     let mut sums: Vec<(K, Sum)> = sums.into_iter().collect();
     sums.sort_by(|(a, one), (b, other)| other.bytes.cmp(&one.bytes).then_with(|| a.cmp(b)));
-    sums.into_iter().take(MOST_GROUPS)
+    sums.into_iter().take(MAX_GROUPS)
 }
 
 pub(super) fn compute_breakdown(

@@ -7,9 +7,9 @@ use super::stack_lines;
 use crate::snapshot::{BlockInfo, BlockUsage, SegmentInfo, Snapshot};
 
 /// Segments that are listed.
-const MOST_SEGMENTS: usize = 50;
+const MAX_SEGMENTS: usize = 50;
 /// Blocks that are listed of one.
-const MOST_PINS: usize = 8;
+const MAX_PINS: usize = 8;
 /// Expandable segments give back pages of this size.
 const PAGE: u64 = 2 << 20;
 
@@ -119,14 +119,14 @@ pub(super) fn compute_fragmentation(
     }
     all.rounding_bytes = requested.map(|sum| all.live_bytes.saturating_sub(sum));
     pinned.sort_by_key(|(of_it, _)| (std::cmp::Reverse(of_it.free_bytes), of_it.address));
-    pinned.truncate(MOST_SEGMENTS);
+    pinned.truncate(MAX_SEGMENTS);
     let described = pinned.into_iter().map(|(mut of_it, blocks)| {
         let mut live: Vec<&BlockInfo> = blocks
             .iter()
             .filter(|one| one.state != BlockUsage::Inactive)
             .collect();
         live.sort_by_key(|block| (std::cmp::Reverse(block.size), block.address));
-        let pins = live.into_iter().take(MOST_PINS);
+        let pins = live.into_iter().take(MAX_PINS);
         of_it.pins = pins.map(|block| pin(snapshot, places, block)).collect();
         of_it
     });

@@ -14,16 +14,16 @@ use super::trend::compute_trend;
 use crate::snapshot::{Snapshot, StackId};
 
 /// Troughs that are looked at; more steps are taken together.
-const MOST_SAMPLES: usize = 64;
+const MAX_SAMPLES: usize = 64;
 /// With fewer steps nothing is said.
-const FEWEST_SAMPLES: usize = 5;
+const MIN_SAMPLES: usize = 5;
 /// Share of the pairs of troughs that must rise.
-const RISING: f64 = 0.8;
+const MIN_RISING_SHARE: f64 = 0.8;
 /// Growth over the whole trace below which nothing is said, in bytes and as a share of the peak.
-const LEAST_GROWTH: f64 = 1_048_576.0;
-const LEAST_SHARE: f64 = 0.01;
+const MIN_GROWTH_BYTES: f64 = 1_048_576.0;
+const MIN_GROWTH_SHARE: f64 = 0.01;
 /// Lines that are listed.
-const MOST_PLACES: usize = 20;
+const MAX_PLACES: usize = 20;
 
 /// What a trend is counted in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,8 +80,8 @@ pub(super) fn find_leaks(
     // The first step makes the optimizer's state, and the last one is not over.
     let whole_steps = 2..outline.troughs.len().saturating_sub(1);
     let steps = outline.troughs.get(whole_steps).unwrap_or_default();
-    let (unit, troughs, each) = if steps.len() >= FEWEST_SAMPLES {
-        let each = steps.len().div_ceil(MOST_SAMPLES);
+    let (unit, troughs, each) = if steps.len() >= MIN_SAMPLES {
+        let each = steps.len().div_ceil(MAX_SAMPLES);
         let lowest = |some: &[StepMinimum]| some.iter().copied().min_by_key(|trough| trough.bytes);
         let chunks = steps.chunks_exact(each);
         (TrendUnit::Step, chunks.filter_map(lowest).collect(), each)
@@ -89,7 +89,7 @@ pub(super) fn find_leaks(
         (TrendUnit::Window, windows(snapshot, device, outline), 1)
     };
     let totals: Vec<u64> = troughs.iter().map(|trough| trough.bytes).collect();
-    if totals.len() < FEWEST_SAMPLES {
+    if totals.len() < MIN_SAMPLES {
         return None;
     }
     let whole = compute_trend(&totals)?;
@@ -106,7 +106,7 @@ pub(super) fn find_leaks(
         samples.push(sample);
     });
     let last = samples.last()?;
-    let least = LEAST_GROWTH.max(outline.peak_bytes as f64 * LEAST_SHARE);
+    let least = MIN_GROWTH_BYTES.max(outline.peak_bytes as f64 * MIN_GROWTH_SHARE);
     let grown = last.iter().filter_map(|(place, (last_bytes, stack))| {
         let series = samples
             .iter()
@@ -115,7 +115,7 @@ pub(super) fn find_leaks(
         let trend = compute_trend(&series)?;
         let growth = trend.slope * (series.len() - 1) as f64;
         // What nothing was recorded of only shrinks: its allocations are before the trace.
-        let grows = trend.rising >= RISING && growth >= least && stack.is_some();
+        let grows = trend.rising >= MIN_RISING_SHARE && growth >= least && stack.is_some();
         grows.then(|| Leak {
             place: place.and_then(|place| places.places.get(place).cloned()),
             bytes_per_unit: whole_bytes(trend.slope / each as f64),
@@ -130,7 +130,7 @@ pub(super) fn find_leaks(
         let faster = b.bytes_per_unit.cmp(&a.bytes_per_unit);
         faster.then_with(|| a.place.cmp(&b.place))
     });
-    grown.truncate(MOST_PLACES);
+    grown.truncate(MAX_PLACES);
     Some(LeakReport {
         unit,
         units: totals.len() * each,

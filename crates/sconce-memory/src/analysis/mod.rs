@@ -29,7 +29,7 @@ use replay::LiveBlock;
 /// Version of the written report.
 pub const VERSION: u32 = 1;
 /// Frames that are listed of a stack.
-const MOST_FRAMES: usize = 64;
+const MAX_FRAMES: usize = 64;
 
 /// The most that was live at once in a card's trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -190,7 +190,7 @@ fn stack_lines(snapshot: &Snapshot, stack: Option<StackId>) -> Vec<String> {
         .any(|frame| places::is_python(&frame));
     let frames = snapshot.stack_frames(stack);
     let frames = frames.filter(|frame| !has_python || places::is_python(frame));
-    let frames: Vec<_> = frames.take(MOST_FRAMES).collect();
+    let frames: Vec<_> = frames.take(MAX_FRAMES).collect();
     let begins = frames.iter().rposition(|frame| reaches(frame.name));
     let frames = frames.into_iter().skip(begins.map_or(0, |at| at + 1));
     let lines = frames.map(|frame| match frame.line {

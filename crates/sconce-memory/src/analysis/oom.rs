@@ -12,9 +12,9 @@ use super::stack_lines;
 use crate::snapshot::{Snapshot, TraceAction, TraceEntry};
 
 /// Failed requests that are explained; the last ones.
-const MOST: usize = 4;
+const MAX_EXPLAINED_ERRORS: usize = 4;
 /// Blocks that are listed as in the way.
-const MOST_PINS: usize = 8;
+const MAX_PINS: usize = 8;
 /// Blocks are multiples of this.
 const ROUND: u64 = 512;
 
@@ -171,7 +171,7 @@ pub(super) fn explain_ooms(
         return Vec::new();
     }
     let trace = snapshot.trace_entries(device);
-    let stops = &outline.ooms[outline.ooms.len().saturating_sub(MOST)..];
+    let stops = &outline.ooms[outline.ooms.len().saturating_sub(MAX_EXPLAINED_ERRORS)..];
     let mut ranges = first_ranges(snapshot, device);
     let mut done = 0;
     let mut found = Vec::new();
@@ -239,7 +239,7 @@ fn explain(
     blocks.sort_by_key(|(addr, block)| (std::cmp::Reverse(block.size), *addr));
     let pins = blocks
         .into_iter()
-        .take(MOST_PINS)
+        .take(MAX_PINS)
         .map(|(address, block)| RetainingBlock {
             address,
             size_bytes: block.size,

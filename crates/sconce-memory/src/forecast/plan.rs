@@ -7,7 +7,7 @@ use sconce_schema::{Hint, exit};
 use serde::{Serialize, Serializer};
 
 /// Most plans at once, and the longest text that is read as them.
-const LONGEST: usize = 200;
+const MAX_TEXT_CHARS: usize = 200;
 
 /// One plan. `python/sconce_probe/plans` carries them out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -252,7 +252,7 @@ impl FromStr for TrainingPlans {
 
     fn from_str(text: &str) -> Result<Self, PlanError> {
         let mut plans = Self::default();
-        let text: String = text.chars().take(LONGEST).collect();
+        let text: String = text.chars().take(MAX_TEXT_CHARS).collect();
         for word in text.split('+').map(str::trim) {
             let plan = one(word)?;
             if let Some(other) = plans.iter().find(|other| other.excludes(plan)) {

@@ -12,11 +12,11 @@ use super::{FitOutcome, GpuBudget, RESERVED, fit_outcome, of_card, ran_out};
 /// program that refuses such numbers is tried with smaller ones: they index lists, and lengths are checked.
 const NUMBERS: [(u32, u32); 4] = [(4_099, 1_031), (257, 67), (60, 14), (9, 2)];
 /// Lines that are left at zero, one after the other, as the program fails by itself with their values.
-const MOST_PINNED: usize = 4;
+const MAX_PINNED_LINES: usize = 4;
 /// Reads in a step from which on a line is told zero again (`MOST_IN_A_STEP` of the probe).
-const MOST_IN_A_STEP: u64 = 64;
+const MAX_READS_PER_STEP: u64 = 64;
 /// Lines that are named.
-const MOST_LINES: usize = 8;
+const MAX_NAMED_LINES: usize = 8;
 /// What the probe calls a read that it cannot answer with anything but zeros.
 const UNANSWERED: &str = "unanswered";
 
@@ -423,7 +423,7 @@ where
             let may_pin =
                 |line: &SourceLine| !answers.pinned.contains(line) && !self.reads_number(line);
             match last.filter(may_pin) {
-                Some(line) if answers.pinned.len() < MOST_PINNED => answers.pinned.push(line),
+                Some(line) if answers.pinned.len() < MAX_PINNED_LINES => answers.pinned.push(line),
                 _ => {
                     let kind = seen.error.map(|error| error.kind).unwrap_or_default();
                     return Ok(Err(UnboundedReason::Fails { kind }));
@@ -464,7 +464,7 @@ where
                 .filter(|read| read.at == **line)
                 .map(|read| read.times)
                 .sum();
-            times / steps <= MOST_IN_A_STEP
+            times / steps <= MAX_READS_PER_STEP
         });
         endless.next().is_some()
     }
@@ -479,7 +479,7 @@ where
         let unanswered =
             |read: &ValueRead| why == UnboundedReason::Unanswered && read.operation != UNANSWERED;
         lines.sort_by_key(|read| (unanswered(read), read.done, read.by.is_some()));
-        lines.truncate(MOST_LINES);
+        lines.truncate(MAX_NAMED_LINES);
         ValueDependence::Unknown {
             why,
             lines,

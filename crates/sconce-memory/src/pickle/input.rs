@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read};
 use super::PickleError;
 
 /// How much is asked of the source at once, in bytes.
-const PIECE: usize = 256 << 10;
+const CHUNK_BYTES: usize = 256 << 10;
 
 pub(super) struct Input<R> {
     from: R,
@@ -22,7 +22,7 @@ impl<R: Read> Input<R> {
     pub(super) fn new(from: R) -> Self {
         Self {
             from,
-            piece: vec![0; PIECE],
+            piece: vec![0; CHUNK_BYTES],
             at: 0,
             end: 0,
             before: 0,
@@ -48,7 +48,7 @@ impl<R: Read> Input<R> {
                     });
                 }
                 Ok(n) => {
-                    self.end = n.min(PIECE);
+                    self.end = n.min(CHUNK_BYTES);
                     return Ok(());
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

@@ -6,10 +6,10 @@ use super::input::Input;
 use super::opcode::{self, op};
 use super::{PickleBuilder, PickleError, PickleLimits, PickleNode, PickleRejection, PickleValue};
 
-/// Entries of the memo above [`PickleNode::LARGEST`]: a list that is still open, by its slot, of which there are
+/// Entries of the memo above [`PickleNode::MAX_NUMBER`]: a list that is still open, by its slot, of which there are
 /// so many…
 const OPEN_LIST: u32 = 0xf000_0000;
-const MOST_LISTS: usize = 0x00ff_ffff;
+const MAX_LISTS: usize = 0x00ff_ffff;
 /// …an empty dict that may be filled…
 const OPEN_DICT: u32 = 0xffff_fffd;
 /// …data that is not looked at…
@@ -18,7 +18,7 @@ const OPAQUE: u32 = 0xffff_fffe;
 const UNSET: u32 = 0xffff_ffff;
 
 /// Numbers that may be left out of the memo at once.
-const MOST_LEFT_OUT: usize = 16;
+const MAX_SKIPPED_NUMBERS: usize = 16;
 
 /// A list from its beginning until another container takes it.
 #[derive(Default)]
@@ -343,7 +343,7 @@ impl<R: Read, B: PickleBuilder> PickleMachine<'_, R, B> {
             return Err(self.too_many("entries of the memo", self.limits.memo as usize));
         }
         // Picklers count from 0. A few numbers may be left out, not a billion.
-        if number as usize > known + MOST_LEFT_OUT {
+        if number as usize > known + MAX_SKIPPED_NUMBERS {
             return Err(self.broken("it leaves out numbers of the memo"));
         }
         let entry = match &mut self.stack[top] {
@@ -370,7 +370,7 @@ impl<R: Read, B: PickleBuilder> PickleMachine<'_, R, B> {
         } else {
             if number > known {
                 self.memo.resize(number + 1, UNSET);
-            } else if self.memo[number] > PickleNode::LARGEST && self.memo[number] != UNSET {
+            } else if self.memo[number] > PickleNode::MAX_NUMBER && self.memo[number] != UNSET {
                 return Err(self.broken("it stores two things under one number"));
             }
             self.memo[number] = entry;
@@ -382,7 +382,7 @@ impl<R: Read, B: PickleBuilder> PickleMachine<'_, R, B> {
         if let Some(slot) = self.free_lists.pop() {
             return Ok(slot);
         }
-        if self.lists.len() >= self.limits.open_lists.min(MOST_LISTS) {
+        if self.lists.len() >= self.limits.open_lists.min(MAX_LISTS) {
             return Err(self.too_many("lists that nothing has taken", self.limits.open_lists));
         }
         self.lists.push(OpenList {

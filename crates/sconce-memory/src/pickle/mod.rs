@@ -23,12 +23,12 @@ pub struct PickleNode(u32);
 
 impl PickleNode {
     /// The largest number of a node; those above mean something to the machine.
-    pub const LARGEST: u32 = 0xefff_ffff;
+    pub const MAX_NUMBER: u32 = 0xefff_ffff;
 
-    /// The node of a number; absent above [`PickleNode::LARGEST`].
+    /// The node of a number; absent above [`PickleNode::MAX_NUMBER`].
     #[must_use]
     pub fn new(number: u32) -> Option<Self> {
-        (number <= Self::LARGEST).then_some(Self(number))
+        (number <= Self::MAX_NUMBER).then_some(Self(number))
     }
 
     /// Its number.

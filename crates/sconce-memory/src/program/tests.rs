@@ -7,9 +7,9 @@ use crate::allocator::{SimulatedGpu, TorchVersion};
 use sconce_schema::Hint as _;
 
 fn runner(conf: &str, mib: u64) -> Runner {
-    let settings = AllocatorSettings::parse(conf, TorchVersion::NEWEST).unwrap();
+    let settings = AllocatorSettings::parse(conf, TorchVersion::MAX_KNOWN).unwrap();
     let device = SimulatedGpu::new(mib << 20).unwrap();
-    Runner::new(Allocator::new(settings, device, TorchVersion::NEWEST))
+    Runner::new(Allocator::new(settings, device, TorchVersion::MAX_KNOWN))
 }
 
 /// The answers, with what ended the program.
@@ -148,7 +148,7 @@ fn what_is_wrong_is_said_with_its_line() {
     line 15: no requests go to pool 0_1 (hint: None)
     line 16: there is no pool 0_1 (hint: None)
     "#);
-    let long = vec![b' '; LONGEST_LINE + 1];
+    let long = vec![b' '; MAX_LINE_BYTES + 1];
     let error = runner.run_line(&long).unwrap_err();
     assert!(matches!(error.source, LineError::TooLong), "{error:?}");
     assert!(runner.run_line(b"\xff").is_err());
@@ -157,7 +157,7 @@ fn what_is_wrong_is_said_with_its_line() {
 #[test]
 fn streams_and_pools_are_counted() {
     let mut runner = runner("", 64);
-    for stream in 0..MOST_STREAMS as u64 {
+    for stream in 0..MAX_STREAMS as u64 {
         runner
             .run_call(&AllocatorCall::Alloc {
                 id: stream,
@@ -178,7 +178,7 @@ fn streams_and_pools_are_counted() {
         use_on_oom: false,
         no_split: false,
     };
-    for pool in 1..=MOST_POOLS as u64 {
+    for pool in 1..=MAX_POOLS as u64 {
         runner.run_call(&create(pool)).unwrap();
     }
     let more = runner.run_call(&create(0xffff));

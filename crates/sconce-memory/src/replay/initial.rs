@@ -24,7 +24,7 @@ pub(super) struct InitialSegment {
 }
 
 /// More segments than this are not made again.
-const MOST: usize = 200_000;
+const MAX_SEGMENTS: usize = 200_000;
 
 /// The segments before the first entry, by address.
 pub(super) fn initial_segments(
@@ -37,7 +37,7 @@ pub(super) fn initial_segments(
         .filter_map(|(one, _)| Some((one.address?, one)))
         .collect();
     let ranges = first_ranges(snapshot, device);
-    let stood = ranges.into_iter().take(MOST);
+    let stood = ranges.into_iter().take(MAX_SEGMENTS);
     let stood = stood.map(|(begin, range)| {
         let end = range.end;
         let inside = |at: u64| (begin..end).contains(&at);

@@ -263,7 +263,7 @@ fn possible(snapshot: &Snapshot) -> Vec<TorchVersion> {
         Some(_) => [9, 12, 13]
             .map(|minor| TorchVersion::new(2, minor))
             .to_vec(),
-        None => vec![TorchVersion::OLDEST],
+        None => vec![TorchVersion::MIN_KNOWN],
     }
 }
 

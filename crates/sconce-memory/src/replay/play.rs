@@ -6,7 +6,7 @@ use crate::allocator::{Allocator, NULL, PoolId, PoolScope};
 
 /// Streams that stand for what a freed block waits for, each its own: none of CUDA's handles, which
 /// are addresses or small numbers, has this bit.
-const WAITS: u64 = 1 << 63;
+const WAIT_STREAM_BIT: u64 = 1 << 63;
 /// No block.
 const NONE: u64 = NULL;
 
@@ -149,10 +149,10 @@ fn one(
         }
         ReplayCall::FreeLater { slot } => {
             let address = std::mem::replace(&mut addresses[slot as usize], NONE);
-            let _ = allocator.record_stream(address, WAITS | u64::from(slot));
+            let _ = allocator.record_stream(address, WAIT_STREAM_BIT | u64::from(slot));
             let _ = allocator.free(address);
         }
-        ReplayCall::Complete { slot } => allocator.complete_events(WAITS | u64::from(slot), None),
+        ReplayCall::Complete { slot } => allocator.complete_events(WAIT_STREAM_BIT | u64::from(slot), None),
         ReplayCall::EmptyCache => allocator.empty_cache(),
     }
 }

@@ -59,7 +59,7 @@ const HAS_SIZE: u32 = 1 << 5;
 const HAS_TIME: u32 = 1 << 6;
 const HAS_STACK: u32 = 1 << 7;
 /// Lanes that can be told apart.
-pub(super) const MOST_LANES: usize = 1 << 24;
+pub(super) const MAX_LANES: usize = 1 << 24;
 
 impl TraceEntry {
     pub(super) fn new(action: TraceAction) -> Self {
@@ -100,7 +100,7 @@ impl TraceEntry {
         }
     }
 
-    /// The lane must be below [`MOST_LANES`].
+    /// The lane must be below [`MAX_LANES`].
     pub(super) fn set_lane(&mut self, lane: u32) {
         self.tag |= lane << 8;
     }
@@ -166,13 +166,13 @@ mod tests {
             );
             event.set_at(Some(0));
             event.set_time(Some(-1));
-            event.set_lane(MOST_LANES as u32 - 1);
+            event.set_lane(MAX_LANES as u32 - 1);
             let is_oom = action == TraceAction::Oom;
             assert_eq!(event.addr(), (!is_oom).then_some(0));
             assert_eq!(event.device_free(), is_oom.then_some(0));
             assert_eq!(event.action(), action);
             assert_eq!(event.time_us(), Some(-1));
-            assert_eq!(event.lane_index(), MOST_LANES - 1);
+            assert_eq!(event.lane_index(), MAX_LANES - 1);
             assert_eq!(event.size(), None);
         }
     }

@@ -6,7 +6,7 @@ use super::{RecordedSettings, SegmentInfo, Snapshot, SnapshotError, Trace};
 use crate::pickle::PickleValue;
 
 /// Cards of one process, with room.
-const MOST_TRACES: usize = 1024;
+const MAX_TRACES: usize = 1024;
 
 impl SnapshotBuilder {
     /// The snapshot whose top is this value.
@@ -134,7 +134,7 @@ impl SnapshotBuilder {
             _ => None,
         };
         match list {
-            Some(FinishedList::Values(traces)) if traces.len() <= MOST_TRACES => {
+            Some(FinishedList::Values(traces)) if traces.len() <= MAX_TRACES => {
                 let mut end = 0;
                 let mut own = |trace: Trace| {
                     // No entry is in two traces.

@@ -4,7 +4,7 @@ use super::build::{
     FinishedList, History, NodeKind, SnapshotBuilder, as_text_id, as_unsigned, decode_node,
     known_field_bits, too_many,
 };
-use super::event::MOST_LANES;
+use super::event::MAX_LANES;
 use super::names::key;
 use super::stacks::FrameIds;
 use super::{
@@ -127,8 +127,8 @@ impl SnapshotBuilder {
         let number = match self.lane_numbers.get(&lane) {
             Some(&number) => number,
             None => {
-                if self.lanes.len() >= MOST_LANES {
-                    return Err(too_many("streams, pools and metadata", MOST_LANES));
+                if self.lanes.len() >= MAX_LANES {
+                    return Err(too_many("streams, pools and metadata", MAX_LANES));
                 }
                 let number = u32::try_from(self.lanes.len()).unwrap_or(u32::MAX);
                 self.lanes.push(lane);

@@ -20,7 +20,7 @@ fn on(conf: &str, mib: u64, version: TorchVersion) -> Allocator {
 }
 
 fn newest(conf: &str, mib: u64) -> Allocator {
-    on(conf, mib, TorchVersion::NEWEST)
+    on(conf, mib, TorchVersion::MAX_KNOWN)
 }
 
 /// Addresses of requests in MiB on the default stream.

@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sconce_schema::{Hint, exit};
 
-use super::claim::{Claim, ClaimError, LARGEST_PAYLOAD};
+use super::claim::{Claim, ClaimError, MAX_PAYLOAD_BYTES};
 use super::{KeyError, PublicKey, SigningKey};
 use sconce_oci as oci;
 use sconce_oci::{
@@ -17,7 +17,7 @@ pub const PAYLOAD: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 /// The layer's annotation that holds its signature.
 const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
 /// The most signatures that are looked at, as cosign does.
-pub const MOST_SIGNATURES: usize = 1000;
+pub const MAX_SIGNATURES: usize = 1000;
 
 /// A claim and its signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub struct SignatureAttachment {
 /// A signature of an image as its manifest names it: not yet verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnverifiedSignature {
-    /// The layer that holds the payload: [`LARGEST_PAYLOAD`] bytes at most.
+    /// The layer that holds the payload: [`MAX_PAYLOAD_BYTES`] bytes at most.
     pub layer: Descriptor,
     /// The signature in base64.
     signature: String,
@@ -56,8 +56,8 @@ pub enum AttachmentError {
     /// Not a manifest.
     #[error("the image's signatures cannot be read")]
     Document(#[from] DocumentError),
-    /// More than [`MOST_SIGNATURES`].
-    #[error("the image has {count} signatures; {MOST_SIGNATURES} are the most")]
+    /// More than [`MAX_SIGNATURES`].
+    #[error("the image has {count} signatures; {MAX_SIGNATURES} are the most")]
     TooMany {
         /// How many.
         count: usize,
@@ -169,7 +169,7 @@ pub fn attach_signature(
         .map(|m| m.layers.clone())
         .unwrap_or_default();
     layers.push(layer);
-    if layers.len() > MOST_SIGNATURES {
+    if layers.len() > MAX_SIGNATURES {
         let count = layers.len();
         return Err(AttachmentError::TooMany { count });
     }
@@ -196,19 +196,19 @@ pub fn attach_signature(
 }
 
 /// The signatures that a signature manifest names. Layers of other kinds, layers without a signature
-/// and payloads above [`LARGEST_PAYLOAD`] are passed over: they cannot count.
+/// and payloads above [`MAX_PAYLOAD_BYTES`] are passed over: they cannot count.
 ///
 /// # Errors
 /// [`AttachmentError`].
 pub fn parse_signatures(manifest: &[u8]) -> Result<Vec<UnverifiedSignature>, AttachmentError> {
     let layers = ImageManifest::from_json(manifest)?.layers;
-    if layers.len() > MOST_SIGNATURES {
+    if layers.len() > MAX_SIGNATURES {
         let count = layers.len();
         return Err(AttachmentError::TooMany { count });
     }
     let found = layers.into_iter().filter_map(|layer| {
         let signature = layer.annotations.as_ref()?.get(SIGNATURE)?.clone();
-        let fits = layer.media_type == PAYLOAD && layer.size <= LARGEST_PAYLOAD as u64;
+        let fits = layer.media_type == PAYLOAD && layer.size <= MAX_PAYLOAD_BYTES as u64;
         fits.then_some(UnverifiedSignature { layer, signature })
     });
     Ok(found.collect())

@@ -7,9 +7,9 @@ use sconce_oci as oci;
 use sconce_oci::Digest;
 
 /// The largest payload that is read, in bytes. Usual ones have some hundred.
-pub const LARGEST_PAYLOAD: usize = 64 << 10;
+pub const MAX_PAYLOAD_BYTES: usize = 64 << 10;
 /// The longest reference that is signed.
-const LONGEST_REFERENCE: usize = 1024;
+const MAX_REFERENCE_BYTES: usize = 1024;
 const KIND: &str = "cosign container image signature";
 
 /// "This manifest is the image of this name."
@@ -30,8 +30,8 @@ pub struct Claim {
 /// Why a payload or a claim is none.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// More than [`LARGEST_PAYLOAD`].
-    #[error("the signed text has {bytes} bytes; {LARGEST_PAYLOAD} are the most")]
+    /// More than [`MAX_PAYLOAD_BYTES`].
+    #[error("the signed text has {bytes} bytes; {MAX_PAYLOAD_BYTES} are the most")]
     TooLarge {
         /// Its size.
         bytes: usize,
@@ -103,7 +103,7 @@ impl Claim {
             && parts.clone().all(|part| !part.is_empty())
             && tag != Some("")
             && letters(reference.split('@').next().unwrap_or_default())
-            && reference.len() <= LONGEST_REFERENCE;
+            && reference.len() <= MAX_REFERENCE_BYTES;
         if !fine {
             return Err(ClaimError::Reference {
                 reference: reference.chars().take(200).collect(),
@@ -147,7 +147,7 @@ impl Claim {
     /// # Errors
     /// [`ClaimError`].
     pub fn parse(payload: &[u8]) -> Result<Self, ClaimError> {
-        if payload.len() > LARGEST_PAYLOAD {
+        if payload.len() > MAX_PAYLOAD_BYTES {
             return Err(ClaimError::TooLarge {
                 bytes: payload.len(),
             });
@@ -216,7 +216,7 @@ mod tests {
             "h.example.org/a:1"
         );
         assert_eq!(name("[::1]:5000/a").unwrap(), "[::1]:5000/a");
-        let long = format!("h/{}", "a".repeat(LONGEST_REFERENCE));
+        let long = format!("h/{}", "a".repeat(MAX_REFERENCE_BYTES));
         for wrong in [
             "",
             "a",
@@ -300,7 +300,7 @@ mod tests {
             changed("null", &deep),
             Err(ClaimError::Malformed(_))
         ));
-        let large = vec![b' '; LARGEST_PAYLOAD + 1];
+        let large = vec![b' '; MAX_PAYLOAD_BYTES + 1];
         assert!(matches!(
             Claim::parse(&large),
             Err(ClaimError::TooLarge { .. })

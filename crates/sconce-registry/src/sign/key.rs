@@ -8,7 +8,7 @@ use ring::signature::{
 use sconce_schema::{Hint, exit};
 use zeroize::Zeroizing;
 
-use super::keyfile::{self, KeyFile, MOST_MEMORY};
+use super::keyfile::{self, KeyFile, MAX_MEMORY_BYTES};
 use super::pem::{self, PemError};
 
 const PUBLIC: &str = "PUBLIC KEY";
@@ -45,7 +45,7 @@ pub enum KeyError {
         what: &'static str,
     },
     /// Opening it would take too much, or the numbers are none that scrypt can have.
-    #[error("the key file asks for scrypt with N={n}, r={r}, p={p}; at most {} MiB are spent on a key", MOST_MEMORY >> 20)]
+    #[error("the key file asks for scrypt with N={n}, r={r}, p={p}; at most {} MiB are spent on a key", MAX_MEMORY_BYTES >> 20)]
     Cost {
         /// Rows of the table.
         n: u64,

@@ -29,9 +29,9 @@ const SALT: usize = 32;
 
 /// The most memory that a key file may ask for to try a password, in bytes: four times what cosign
 /// writes. A file that asks for more is not opened.
-pub const MOST_MEMORY: u64 = 256 << 20;
+pub const MAX_MEMORY_BYTES: u64 = 256 << 20;
 /// The most times that this memory may be gone through.
-const MOST_PASSES: u64 = 16;
+const MAX_PASSES: u64 = 16;
 
 /// A key file, read and not yet opened.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl KeyFile {
         })
     }
 
-    /// The memory that trying a password takes, in bytes: [`MOST_MEMORY`] at most.
+    /// The memory that trying a password takes, in bytes: [`MAX_MEMORY_BYTES`] at most.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.memory
@@ -155,8 +155,8 @@ fn bounded(cost: &Scrypt) -> Result<(scrypt::Params, u64), KeyError> {
     let memory = block.saturating_mul(rows);
     let fine = cost.n.is_power_of_two()
         && cost.n > 1
-        && memory <= MOST_MEMORY
-        && u64::from(cost.p) <= MOST_PASSES;
+        && memory <= MAX_MEMORY_BYTES
+        && u64::from(cost.p) <= MAX_PASSES;
     // First: the library multiplies without looking.
     if !fine {
         return Err(wrong());

@@ -15,11 +15,11 @@ mod secretbox;
 mod tests;
 
 pub use attachment::{
-    AttachmentError, MOST_SIGNATURES, PAYLOAD, Signature, SignatureAttachment, SignatureRejection,
+    AttachmentError, MAX_SIGNATURES, PAYLOAD, Signature, SignatureAttachment, SignatureRejection,
     UnverifiedSignature, VerificationFailure, attach_signature, parse_signatures, sign_claim,
     signature_tag, verify_any_signature,
 };
-pub use claim::{Claim, ClaimError, LARGEST_PAYLOAD};
+pub use claim::{Claim, ClaimError, MAX_PAYLOAD_BYTES};
 pub use key::{KeyError, KeyTexts, PublicKey, SigningKey};
-pub use keyfile::{KeyFile, MOST_MEMORY};
-pub use pem::{LARGEST_PEM, PemError};
+pub use keyfile::{KeyFile, MAX_MEMORY_BYTES};
+pub use pem::{MAX_PEM_BYTES, PemError};

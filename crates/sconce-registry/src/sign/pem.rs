@@ -4,13 +4,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 /// The largest file that is read, in bytes. cosign's key files have under 1 KiB.
-pub const LARGEST_PEM: usize = 64 << 10;
+pub const MAX_PEM_BYTES: usize = 64 << 10;
 
 /// Why a text is not one block of PEM.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PemError {
-    /// More than [`LARGEST_PEM`].
-    #[error("it has {bytes} bytes; {LARGEST_PEM} are the most")]
+    /// More than [`MAX_PEM_BYTES`].
+    #[error("it has {bytes} bytes; {MAX_PEM_BYTES} are the most")]
     TooLarge {
         /// Its size.
         bytes: usize,
@@ -38,7 +38,7 @@ pub(super) fn decode(
     labels: &[&str],
     expected: &'static str,
 ) -> Result<Vec<u8>, PemError> {
-    if text.len() > LARGEST_PEM {
+    if text.len() > MAX_PEM_BYTES {
         return Err(PemError::TooLarge { bytes: text.len() });
     }
     let text = std::str::from_utf8(text).map_err(|_| PemError::NoBlock)?;
@@ -126,7 +126,7 @@ mod tests {
             said(b"-----BEGIN A-----\n!\n-----END A-----"),
             PemError::NotBase64
         );
-        let large = vec![b'\n'; LARGEST_PEM + 1];
+        let large = vec![b'\n'; MAX_PEM_BYTES + 1];
         assert!(matches!(said(&large), PemError::TooLarge { .. }));
     }
 }

@@ -160,11 +160,11 @@ fn hostile_manifests() {
         changed(|layer| layer.annotations = None),
         changed(|layer| layer.annotations.as_mut().unwrap().clear()),
         changed(|layer| layer.media_type = media::LAYER.to_owned()),
-        changed(|layer| layer.size = LARGEST_PAYLOAD as u64 + 1),
+        changed(|layer| layer.size = MAX_PAYLOAD_BYTES as u64 + 1),
         layer.clone(),
     ];
     assert_eq!(with(passed_over).unwrap().len(), 1);
-    let many = vec![layer.clone(); MOST_SIGNATURES + 1];
+    let many = vec![layer.clone(); MAX_SIGNATURES + 1];
     assert!(matches!(with(many), Err(AttachmentError::TooMany { .. })));
     for wrong in ["", "%", "AAAA", &"A".repeat(1 << 20)] {
         let mut layer = layer.clone();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 
 /// Of a hostile record, a table has no more columns than this.
-const MOST_COLUMNS: usize = 4096;
+const MAX_COLUMNS: usize = 4096;
 
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,8 +62,8 @@ impl ColumnScan {
         if self.places.contains_key(name) {
             return;
         }
-        if self.columns.len() == MOST_COLUMNS {
-            if self.left_out.len() < MOST_COLUMNS {
+        if self.columns.len() == MAX_COLUMNS {
+            if self.left_out.len() < MAX_COLUMNS {
                 self.left_out.insert(name.to_owned());
             }
             return;
@@ -75,7 +75,7 @@ impl ColumnScan {
         });
     }
 
-    /// Columns that there was no room for; no more than [`MOST_COLUMNS`] are counted.
+    /// Columns that there was no room for; no more than [`MAX_COLUMNS`] are counted.
     pub(super) fn left_out(&self) -> u64 {
         self.left_out.len() as u64
     }

@@ -11,9 +11,9 @@ use super::{ExportError, ExportSummary, ExportTable, flat, walk};
 
 const MAGIC: &[u8] = b"PAR1";
 /// Rows that are held until they are written as a group.
-const GROUP: u64 = 16_384;
+const MAX_GROUP_ROWS: u64 = 16_384;
 /// Bytes that are held at most; a page's size is an i32.
-const GROUP_BYTES: usize = 64 << 20;
+const MAX_GROUP_BYTES: usize = 64 << 20;
 
 // The numbers of `parquet.thrift`.
 const INT64: i32 = 2;
@@ -119,7 +119,7 @@ impl<W: Write> File<'_, W> {
             self.held_bytes += chunk.values.len() - before;
         }
         self.held += 1;
-        if self.held == GROUP || self.held_bytes >= GROUP_BYTES {
+        if self.held == MAX_GROUP_ROWS || self.held_bytes >= MAX_GROUP_BYTES {
             self.group()?;
         }
         Ok(())

@@ -18,7 +18,7 @@ const RUN: u64 = 1;
 const STEPS: u64 = 1;
 const PHASES: u64 = 2;
 /// Of a hostile record, no more groups of tracks than this.
-const MOST: usize = 4096;
+const MAX_TRACK_GROUPS: usize = 4096;
 
 /// Writes a record as a trace.
 ///
@@ -82,7 +82,7 @@ impl<W: Write> Trace<'_, W> {
         if let Some(number) = self.groups.get(key) {
             return Ok(Some(*number));
         }
-        if self.groups.len() == MOST {
+        if self.groups.len() == MAX_TRACK_GROUPS {
             return Ok(None);
         }
         let number = RUN + 1 + self.groups.len() as u64;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::cells::{ColumnType, RowSink};
 
 /// Of a hostile record, no more figures than this are followed.
-const MOST: usize = 4096;
+const MAX_FIGURES: usize = 4096;
 
 /// Figures of one reading after the other.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ impl RowSink for DerivedRates {
             return;
         }
         let now = (self.t_us, value);
-        let room = self.last.len() < MOST;
+        let room = self.last.len() < MAX_FIGURES;
         let before = match self.last.get_mut(name) {
             Some(last) => std::mem::replace(last, now),
             None => {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sconce_schema::Bytes;
 use sconce_schema::event::{GpuSample, GpuSummary};
 
-use super::{MOST, raise, raise_at};
+use super::{MAX_REPORT_ITEMS, raise, raise_at};
 use crate::model::{Energy, GpuReport, Timestamped};
 use crate::timeline::Timeline;
 
@@ -86,7 +86,7 @@ impl GpuFold {
         for reason in reading.throttle.iter().flatten() {
             if let Some(times) = self.throttled.get_mut(reason) {
                 *times += 1;
-            } else if self.throttled.len() < MOST {
+            } else if self.throttled.len() < MAX_REPORT_ITEMS {
                 self.throttled.insert(reason.clone(), 1);
             }
         }

@@ -23,9 +23,9 @@ use crate::model::{
 use crate::timeline::Timeline;
 
 /// Readings nearer to each other than this are not compared for a rate, µs.
-const SHORTEST_INTERVAL_US: u64 = 200_000;
+const MIN_INTERVAL_US: u64 = 200_000;
 /// Of damaged lines, unenforced limits and cards, a report keeps no more than this many.
-const MOST: usize = 64;
+const MAX_REPORT_ITEMS: usize = 64;
 
 /// A report in the making.
 #[derive(Debug, Clone)]
@@ -58,7 +58,7 @@ pub(crate) struct Fold {
 
 impl Fold {
     pub(crate) fn new(started: RunStarted, running: bool) -> Self {
-        let cards = (started.gpus.iter().take(MOST))
+        let cards = (started.gpus.iter().take(MAX_REPORT_ITEMS))
             .map(|card| (card.index, GpuFold::new(card.clone())))
             .collect();
         Self {
@@ -92,7 +92,7 @@ impl Fold {
             Ok(line) => line,
             Err(damage) => {
                 self.damaged_lines += damage.count();
-                if self.damage.len() < MOST {
+                if self.damage.len() < MAX_REPORT_ITEMS {
                     self.damage.push(damage);
                 }
                 return;
@@ -102,11 +102,11 @@ impl Fold {
         match event {
             // The reader gives the beginning by itself.
             RecordEvent::Started(_) => {}
-            RecordEvent::Unenforced(what) if self.unenforced.len() < MOST => {
+            RecordEvent::Unenforced(what) if self.unenforced.len() < MAX_REPORT_ITEMS => {
                 self.unenforced.push(what)
             }
             RecordEvent::Setup(setup) => self.training.apply_setup(*setup),
-            RecordEvent::CardOutOfMemory(told) if self.card_oom.len() < MOST => {
+            RecordEvent::CardOutOfMemory(told) if self.card_oom.len() < MAX_REPORT_ITEMS => {
                 self.card_oom.push(*told)
             }
             RecordEvent::Service(service) => self.service(t_us, *service),
@@ -135,7 +135,7 @@ impl Fold {
     }
 
     fn service(&mut self, t_us: u64, event: ServiceEvent) {
-        let room = self.services.len() < MOST;
+        let room = self.services.len() < MAX_REPORT_ITEMS;
         match (self.services.iter_mut()).find(|known| known.name == event.name) {
             Some(known) => known.apply_service_event(t_us, event),
             None if room => self.services.push(ServiceReport::new(t_us, event)),
@@ -157,7 +157,7 @@ impl Fold {
         self.kills_counted |= sample.oom_kills.is_some();
         self.training.add_sample(sample);
         for reading in &sample.gpus {
-            if self.cards.len() < MOST || self.cards.contains_key(&reading.index) {
+            if self.cards.len() < MAX_REPORT_ITEMS || self.cards.contains_key(&reading.index) {
                 (self.cards.entry(reading.index))
                     .or_insert_with(|| GpuFold::from_index(reading.index))
                     .add_sample(t_us, reading);
@@ -248,7 +248,7 @@ impl CpuFold {
         raise(&mut self.used_us, Some(used_us));
         self.read_us = self.read_us.max(t_us);
         let Some(passed_us) = (t_us.checked_sub(self.before.t_us))
-            .filter(|passed_us| *passed_us >= SHORTEST_INTERVAL_US)
+            .filter(|passed_us| *passed_us >= MIN_INTERVAL_US)
         else {
             return;
         };
@@ -272,12 +272,12 @@ impl CpuFold {
         let busy = |(first, last): (Timestamped<u64>, Timestamped<u64>)| {
             let passed_us = last.t_us.checked_sub(first.t_us)?;
             let busy_us = last.value.checked_sub(first.value)?;
-            (passed_us >= SHORTEST_INTERVAL_US).then(|| busy_us as f64 / passed_us as f64)
+            (passed_us >= MIN_INTERVAL_US).then(|| busy_us as f64 / passed_us as f64)
         };
         CpuReport {
             machine_busy_cores: self.busy.and_then(busy),
             mean_cores: (self.used_us)
-                .filter(|_| self.read_us >= SHORTEST_INTERVAL_US)
+                .filter(|_| self.read_us >= MIN_INTERVAL_US)
                 .map(|used_us| used_us as f64 / self.read_us as f64),
             throttled_share: (self.throttled_us.zip(self.used_us))
                 .and_then(|(throttled_us, used_us)| share(throttled_us, used_us)),

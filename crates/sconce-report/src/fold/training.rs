@@ -8,18 +8,18 @@ use sconce_schema::training::{
     CollectiveTimes, PhaseTimes, TrainingSample, TrainingSetup, TrainingStep,
 };
 
-use super::MOST;
+use super::MAX_REPORT_ITEMS;
 use crate::series::StepSampling;
 use crate::stats::growth::compute_trend;
 use crate::stats::{quantile, sort_finite};
 use crate::training::{GrowthMetric, GrowthReport, RankReport, SteadyPhases, StepTimeStats};
 
 /// Steps at the beginning that are not like the others: caches are cold, libraries choose kernels.
-pub(crate) const WARM_UP: u64 = 10;
+pub(crate) const WARM_UP_STEPS: u64 = 10;
 /// Processes without a place that are counted.
-const MOST_REFUSED: usize = 1 << 20;
+const MAX_REFUSED_PROCESSES: usize = 1 << 20;
 /// Steps that a steady part has at least.
-const STEADY: u64 = 20;
+const MIN_STEADY_STEPS: u64 = 20;
 
 /// A process, and in a notebook the cell.
 type TrainingProcessKey = (u32, Option<u32>);
@@ -70,7 +70,7 @@ impl TrainingFold {
         let is_it = |fold: &RankFold| (fold.rank.pid, fold.rank.cell) == which;
         let at = match self.ranks.iter().position(is_it) {
             Some(at) => at,
-            None if self.ranks.len() < MOST => {
+            None if self.ranks.len() < MAX_REPORT_ITEMS => {
                 let training = TrainingSample {
                     pid,
                     cell,
@@ -87,7 +87,7 @@ impl TrainingFold {
                 self.ranks.len() - 1
             }
             None => {
-                if self.refused.len() < MOST_REFUSED {
+                if self.refused.len() < MAX_REFUSED_PROCESSES {
                     self.refused.insert(which);
                 }
                 return None;
@@ -159,7 +159,7 @@ impl RankFold {
             }
             rank.card_memory = Some(memory);
         }
-        if self.warm.is_none() && now.steps >= WARM_UP {
+        if self.warm.is_none() && now.steps >= WARM_UP_STEPS {
             self.warm = Some((now.steps, now.phases, rank.exchange));
         }
     }
@@ -183,7 +183,7 @@ impl RankFold {
             let steps = rank
                 .steps
                 .checked_sub(steps)
-                .filter(|steps| *steps >= STEADY)?;
+                .filter(|steps| *steps >= MIN_STEADY_STEPS)?;
             let phases = without(&rank.phases, &phases)?;
             let all = rank.exchange;
             let exchange = all.map(|all| sharded_since(&all, &first.unwrap_or_default()));
@@ -231,10 +231,10 @@ fn sharded_since(all: &CollectiveTimes, first: &CollectiveTimes) -> CollectiveTi
 
 /// Steps after the warm-up; all of them where there are few.
 pub(crate) fn steps_after_warm_up(sampled: &[TrainingStep]) -> &[TrainingStep] {
-    if sampled.len() <= 2 * WARM_UP as usize {
+    if sampled.len() <= 2 * WARM_UP_STEPS as usize {
         return sampled;
     }
-    &sampled[sampled.partition_point(|step| step.step <= WARM_UP)..]
+    &sampled[sampled.partition_point(|step| step.step <= WARM_UP_STEPS)..]
 }
 
 fn step_times(rank: &RankReport) -> Option<StepTimeStats> {

@@ -13,13 +13,13 @@ use crate::timeline::Timeline;
 use crate::verdict::{SkippedRule, Verdict, not_judged_yet};
 
 /// Readings that rates of training are taken over: one a second is too few steps to be steady.
-const WINDOW: usize = 10;
+const RATE_WINDOW_READINGS: usize = 10;
 /// Readings nearer to each other than this are not compared for a rate, µs.
-const SHORTEST_INTERVAL_US: u64 = 200_000;
+const MIN_INTERVAL_US: u64 = 200_000;
 /// Of processes that train, no more than this many are kept.
-const MOST_TRAINING: usize = 64;
+const MAX_TRAINING_PROCESSES: usize = 64;
 /// Time of the record after which verdicts are looked at again, µs.
-const JUDGE_EVERY_US: u64 = 5_000_000;
+const JUDGE_INTERVAL_US: u64 = 5_000_000;
 
 /// A run in the making.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct LiveRun {
     pub(super) t_us: u64,
     /// The last readings, the newest last.
     window: VecDeque<(u64, Box<Sample>)>,
-    /// What each process that trains told last; [`MOST_TRAINING`] at most.
+    /// What each process that trains told last; [`MAX_TRAINING_PROCESSES`] at most.
     told: Vec<TrainingSample>,
     pub(super) memory: Timeline,
     pub(super) memory_peak: Option<Bytes>,
@@ -171,7 +171,7 @@ impl LiveRun {
                 ..training.clone()
             };
             let which = |it: &TrainingSample| (it.pid, it.cell);
-            let room = self.told.len() < MOST_TRAINING;
+            let room = self.told.len() < MAX_TRAINING_PROCESSES;
             match (self.told.iter_mut()).find(|it| which(it) == which(&now)) {
                 Some(before) if before.steps > now.steps => {}
                 Some(before) => *before = now,
@@ -196,7 +196,7 @@ impl LiveRun {
             self.card_memory.add(t_us, held as f64);
             self.card_memory_peak = self.card_memory_peak.max(Some(Bytes(held)));
         }
-        if self.window.len() == WINDOW {
+        if self.window.len() == RATE_WINDOW_READINGS {
             self.window.pop_front();
         }
         self.window.push_back((t_us, sample));
@@ -212,7 +212,7 @@ impl LiveRun {
         let (t_us, now) = self.window.back()?;
         let (before_us, before) = self.window.get(self.window.len().checked_sub(2)?)?;
         let passed = t_us.checked_sub(*before_us)?;
-        (passed >= SHORTEST_INTERVAL_US).then_some((now, before, passed))
+        (passed >= MIN_INTERVAL_US).then_some((now, before, passed))
     }
 
     /// Cores in use.
@@ -317,7 +317,7 @@ impl LiveRun {
     /// What is wrong with the run so far. Looks again only where the record has gone on for some time.
     pub fn update_verdicts(&mut self) {
         let old = self.judged_us.is_none_or(|at_us| {
-            self.t_us.saturating_sub(at_us) >= JUDGE_EVERY_US
+            self.t_us.saturating_sub(at_us) >= JUDGE_INTERVAL_US
                 || (self.t_us > at_us && !self.is_running())
         });
         if old {

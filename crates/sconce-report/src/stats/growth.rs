@@ -17,21 +17,21 @@
 use super::{median, quantile, sort_finite};
 
 /// Blocks that the steps are cut into.
-const BLOCKS: usize = 24;
+const BLOCK_COUNT: usize = 24;
 /// Of them, how many need values.
-const LEAST_BLOCKS: usize = 18;
+const MIN_BLOCKS: usize = 18;
 /// Steps that are needed after the warm-up.
-pub(crate) const LEAST_STEPS: u64 = 200;
+pub(crate) const MIN_STEPS: u64 = 200;
 /// Values that are needed after the warm-up.
-const LEAST_VALUES: usize = 96;
+const MIN_VALUES: usize = 96;
 /// Kendall's z, one-sided p = 0.0005.
-const RISES: f64 = 3.29;
+const MIN_KENDALL_Z: f64 = 3.29;
 /// Student's t, one-sided p = 0.001 with 10 degrees of freedom.
-const DRIFTS: f64 = 4.14;
+const MIN_STUDENT_T: f64 = 4.14;
 /// The pace of the last third in shares of the whole's.
-const GOES_ON: f64 = 0.65;
+const MIN_LAST_TO_WHOLE_PACE: f64 = 0.65;
 /// The same in shares of the first third's.
-const KEEPS_PACE: f64 = 0.5;
+const MIN_LAST_TO_FIRST_PACE: f64 = 0.5;
 
 /// How a figure went from step to step.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -69,11 +69,11 @@ pub(crate) fn compute_trend(values: &[(u64, f64)]) -> Option<Trend> {
     let (first, last) = (values.first()?.0, values.last()?.0);
     let from = first + (last - first) / 5;
     let values = &values[values.partition_point(|(step, _)| *step < from)..];
-    if last - from < LEAST_STEPS || values.len() < LEAST_VALUES {
+    if last - from < MIN_STEPS || values.len() < MIN_VALUES {
         return None;
     }
     let blocks = blocks(values, from, last);
-    if blocks.len() < LEAST_BLOCKS {
+    if blocks.len() < MIN_BLOCKS {
         return None;
     }
     let slopes = slopes(&blocks);
@@ -85,7 +85,7 @@ pub(crate) fn compute_trend(values: &[(u64, f64)]) -> Option<Trend> {
     };
     let (first, middle, end) = (third(0)?, third(1)?, third(2)?);
     let goes_on =
-        first > 0.0 && middle > 0.0 && end >= GOES_ON * slope && end >= KEEPS_PACE * first;
+        first > 0.0 && middle > 0.0 && end >= MIN_LAST_TO_WHOLE_PACE * slope && end >= MIN_LAST_TO_FIRST_PACE * first;
     let grows = slope > 0.0 && low > 0.0 && goes_on && rises(&blocks) && drifts(&blocks);
     Some(Trend {
         slope,
@@ -100,7 +100,7 @@ pub(crate) fn compute_trend(values: &[(u64, f64)]) -> Option<Trend> {
 /// The middle step and the median value of each block that has values.
 fn blocks(values: &[(u64, f64)], from: u64, last: u64) -> Vec<(f64, f64)> {
     let span = (last - from) as f64 + 1.0;
-    let block = |step: u64| ((step - from) as f64 / span * BLOCKS as f64) as usize;
+    let block = |step: u64| ((step - from) as f64 / span * BLOCK_COUNT as f64) as usize;
     (values.chunk_by(|a, b| block(a.0) == block(b.0)))
         .filter_map(|part| {
             let step = median(part.iter().map(|(step, _)| *step as f64).collect())?;
@@ -143,7 +143,7 @@ fn rises(blocks: &[(f64, f64)]) -> bool {
                 .map_or(0.0, |order| f64::from(order as i8));
         }
     }
-    (s - 1.0) / variance(blocks.len()).sqrt() >= RISES
+    (s - 1.0) / variance(blocks.len()).sqrt() >= MIN_KENDALL_Z
 }
 
 fn drifts(blocks: &[(f64, f64)]) -> bool {
@@ -156,7 +156,7 @@ fn drifts(blocks: &[(f64, f64)]) -> bool {
     let squares: f64 = steps.iter().map(|step| (step - mean).powi(2)).sum();
     let error = (squares / (n - 1.0) / n).sqrt();
     // A figure that rises by exactly as much each time has no error.
-    mean > 0.0 && mean >= DRIFTS * error
+    mean > 0.0 && mean >= MIN_STUDENT_T * error
 }
 
 #[cfg(test)]

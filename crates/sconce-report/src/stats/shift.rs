@@ -9,11 +9,11 @@
 use super::{median, quantile, sort_finite};
 
 /// Blocks that are needed of each run.
-pub(crate) const LEAST_BLOCKS: usize = 8;
+pub(crate) const MIN_BLOCKS: usize = 8;
 /// Blocks of more are joined further.
-const MOST_BLOCKS: usize = 200;
+const MAX_BLOCKS: usize = 200;
 /// Neighbours that correlate less than this are taken as independent.
-const ALIKE: f64 = 0.1;
+const MAX_INDEPENDENT_CORRELATION: f64 = 0.1;
 
 /// By how much the second run's steps are longer, as a share: −0.2 is a fifth shorter.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -68,18 +68,18 @@ fn blocks(times: &[f64]) -> Option<(usize, Vec<f64>, f64)> {
         .filter(|time| time.is_finite() && **time > 0.0)
         .map(|time| time.ln())
         .collect();
-    let mut length = (logs.len() / MOST_BLOCKS).max(4);
+    let mut length = (logs.len() / MAX_BLOCKS).max(4);
     loop {
         let blocks: Vec<f64> = (logs.chunks_exact(length))
             .filter_map(|block| median(block.to_vec()))
             .collect();
-        if blocks.len() < LEAST_BLOCKS {
+        if blocks.len() < MIN_BLOCKS {
             return None;
         }
         // With few blocks chance alone correlates them by 1/√n; and the fewest are never joined again.
         let chance = 1.0 / (blocks.len() as f64).sqrt();
         let alike = correlation(&blocks);
-        if alike < ALIKE.max(chance) || blocks.len() < 2 * LEAST_BLOCKS {
+        if alike < MAX_INDEPENDENT_CORRELATION.max(chance) || blocks.len() < 2 * MIN_BLOCKS {
             return Some((length, blocks, alike.clamp(0.0, 0.9)));
         }
         length *= 2;

@@ -12,7 +12,7 @@ use crate::verdicts::value::{format_number, format_precise_duration, format_rang
 use crate::words::format_percent;
 
 /// As many packages are named.
-const PACKAGES: usize = 12;
+const MAX_LISTED_PACKAGES: usize = 12;
 
 /// What was changed between two runs, and what came of it.
 #[must_use]
@@ -89,11 +89,11 @@ fn changes(page: &mut TextPage, comparison: &Comparison<'_>) {
     if packages.is_empty() {
         page.write_row("packages", [plain_span("the same in both locks")]);
     }
-    for (n, change) in packages.iter().take(PACKAGES).enumerate() {
+    for (n, change) in packages.iter().take(MAX_LISTED_PACKAGES).enumerate() {
         page.write_row(if n == 0 { "packages" } else { "" }, one(change));
     }
-    if packages.len() > PACKAGES {
-        let more = format!("and {} more: `sconce diff`", packages.len() - PACKAGES);
+    if packages.len() > MAX_LISTED_PACKAGES {
+        let more = format!("and {} more: `sconce diff`", packages.len() - MAX_LISTED_PACKAGES);
         page.write_row("", [styled_span(more, Tone::Dim)]);
     }
 }

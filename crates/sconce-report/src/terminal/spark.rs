@@ -6,8 +6,8 @@ use crate::timeline::Timeline;
 /// Without the full block, which would touch the line above.
 const LEVELS: [char; 7] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇'];
 /// With fewer readings a graph says less than the figures beside it.
-const FEWEST: usize = 6;
-const WIDEST: usize = 60;
+const MIN_COLUMNS: usize = 6;
+const MAX_COLUMNS: usize = 60;
 
 /// The timeline in at most `room` characters, from the run's beginning to its end, so that the
 /// graphs of one report stand below each other; the highest column is full. `None` for too few
@@ -17,9 +17,9 @@ pub(super) fn render_sparkline(
     report: &RunReport,
     room: usize,
 ) -> Option<String> {
-    let samples = usize::try_from(report.samples).unwrap_or(WIDEST);
-    let columns = room.min(WIDEST).min(samples);
-    if columns < FEWEST {
+    let samples = usize::try_from(report.samples).unwrap_or(MAX_COLUMNS);
+    let columns = room.min(MAX_COLUMNS).min(samples);
+    if columns < MIN_COLUMNS {
         return None;
     }
     let columns = timeline.column_means(columns, report.wall_us);

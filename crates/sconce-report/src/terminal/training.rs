@@ -11,7 +11,7 @@ use crate::verdicts::value::{format_number, format_precise_duration, format_rang
 use crate::words::{format_count, format_duration, format_percent};
 
 /// Of several ranks, as many are shown in full.
-const IN_FULL: usize = 4;
+const MAX_FULL_RANKS: usize = 4;
 
 /// What each process that trains did; nothing where none was seen.
 pub(super) fn write_rows(page: &mut TextPage, report: &RunReport) {
@@ -28,7 +28,7 @@ pub(super) fn write_rows(page: &mut TextPage, report: &RunReport) {
             format!("{:<13} ", rank.name())
         };
         // All ranks train the same model; the cells of a notebook need not.
-        let tells = n == 0 || rank.cell.is_some() && n < IN_FULL;
+        let tells = n == 0 || rank.cell.is_some() && n < MAX_FULL_RANKS;
         match rank.setup.as_ref().filter(|_| tells) {
             Some(setup) => {
                 page.write_row(&label, made_of(setup));
@@ -36,7 +36,7 @@ pub(super) fn write_rows(page: &mut TextPage, report: &RunReport) {
             }
             None => page.write_row(&label, steps(rank)),
         }
-        if n < IN_FULL {
+        if n < MAX_FULL_RANKS {
             one(page, rank, &report.training);
         }
     }

@@ -7,7 +7,7 @@ use crate::verdict::{Verdict, VerdictSeverity, not_judged_yet};
 use sconce_schema::training::GpuOutOfMemory;
 
 /// As many mends are shown, and how many more there are.
-const MENDS: usize = 4;
+const MAX_LISTED_MENDS: usize = 4;
 
 pub(super) fn write_rows(page: &mut TextPage, report: &RunReport) {
     said(page, &report.verdicts, &report.card_oom);
@@ -67,10 +67,10 @@ fn said(page: &mut TextPage, verdicts: &[Verdict], card_oom: &[GpuOutOfMemory]) 
         if let Some(gain) = &verdict.gain {
             page.write_row("  gain", [plain_span(gain)]);
         }
-        for (n, mend) in verdict.mends.iter().take(MENDS).enumerate() {
+        for (n, mend) in verdict.mends.iter().take(MAX_LISTED_MENDS).enumerate() {
             page.write_row(if n == 0 { "  change" } else { "" }, [plain_span(mend)]);
         }
-        let more = verdict.mends.len().saturating_sub(MENDS);
+        let more = verdict.mends.len().saturating_sub(MAX_LISTED_MENDS);
         if more > 0 {
             let text = format!("and {more} more: `sconce report --json` has all");
             page.write_row("", [styled_span(text, Tone::Dim)]);
@@ -85,8 +85,8 @@ fn said(page: &mut TextPage, verdicts: &[Verdict], card_oom: &[GpuOutOfMemory]) 
 
 /// Who held the card's memory when it ran out.
 fn holders(page: &mut TextPage, told: &GpuOutOfMemory) {
-    const MOST: usize = 5;
-    for (n, holder) in told.holders.iter().take(MOST).enumerate() {
+    const MAX_LISTED_HOLDERS: usize = 5;
+    for (n, holder) in told.holders.iter().take(MAX_LISTED_HOLDERS).enumerate() {
         let who = holder.stack.first().or(holder.tensor.as_ref());
         let who = who.map_or("–", String::as_str);
         let blocks = crate::words::format_count(holder.blocks, "block", "blocks");

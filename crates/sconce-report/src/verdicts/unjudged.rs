@@ -6,7 +6,7 @@ use super::figures::{FIGURES, FigureSet, RuleSubject};
 use super::rule::VerdictRule;
 use super::value::{FigureUnit, format_number, format_precise_duration};
 use crate::model::RunReport;
-use crate::stats::growth::LEAST_STEPS;
+use crate::stats::growth::MIN_STEPS;
 use crate::training::GrowthMetric;
 use crate::verdict::SkippedRule;
 
@@ -79,7 +79,7 @@ fn without_subject(
             }
             let steps = report.training.iter().map(|rank| rank.steps).max()?;
             // The first fifth is not looked at.
-            let least = LEAST_STEPS * 5 / 4;
+            let least = MIN_STEPS * 5 / 4;
             let [steps_told, least_told] = [steps, least].map(|steps| format_number(steps as f64));
             Some(SkipReason::TooLittle(match steps < least {
                 true => format!("too few steps: {steps_told}, where it takes {least_told}"),

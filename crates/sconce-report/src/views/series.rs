@@ -12,11 +12,11 @@ use super::table::SeriesTable;
 use super::thinned::{DownsampledSeries, SeriesBucket};
 
 /// Readings nearer to each other than this are not compared for a rate, µs.
-const SHORTEST_INTERVAL_US: u64 = 200_000;
+const MIN_INTERVAL_US: u64 = 200_000;
 /// How many processes' counters are kept at most.
-const MOST_PROCESSES: usize = 64;
+const MAX_PROCESSES: usize = 64;
 /// How many cards' memory is kept at most.
-const MOST_CARDS: usize = 64;
+const MAX_CARDS: usize = 64;
 
 /// A picture over time; in the order of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -300,7 +300,7 @@ impl SeriesFold {
         let run = run
             .into_iter()
             .map(|(plot, limit)| ((plot, SeriesScope::Run), limit));
-        let cards = (started.gpus.iter().take(MOST_CARDS)).map(|card| {
+        let cards = (started.gpus.iter().take(MAX_CARDS)).map(|card| {
             (
                 (Plot::CardMemory, SeriesScope::Card(card.index)),
                 bytes(card.memory),
@@ -342,7 +342,7 @@ impl SeriesFold {
 
     fn rank(&mut self, of: &TrainingSample) {
         if let Some(rank) = of.rank
-            && self.series.ranks.len() < MOST_PROCESSES
+            && self.series.ranks.len() < MAX_PROCESSES
         {
             self.series.ranks.insert(of.pid, (rank, of.group));
         }
@@ -550,7 +550,7 @@ impl SeriesFold {
         self.put(Plot::Loader, of, (0, ""), t_us, ready.map(f64::from));
 
         let which = (training.pid, training.cell);
-        if self.processes.len() >= MOST_PROCESSES && !self.processes.contains_key(&which) {
+        if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(&which) {
             return;
         }
         let before = self.processes.get(&which).copied().unwrap_or_default();
@@ -603,7 +603,7 @@ impl SeriesFold {
 /// The time between two readings, µs, where it is long enough to compare them.
 fn long_enough(before_us: u64, now_us: u64) -> Option<f64> {
     let passed_us = now_us.checked_sub(before_us)?;
-    (passed_us >= SHORTEST_INTERVAL_US).then_some(passed_us as f64)
+    (passed_us >= MIN_INTERVAL_US).then_some(passed_us as f64)
 }
 
 fn bytes(bytes: Option<Bytes>) -> Option<f64> {

@@ -6,9 +6,9 @@ use super::series::{Plot, SeriesKey, SeriesScope};
 use super::thinned::DownsampledSeries;
 
 /// How many figures are kept at most: a record may come from anywhere.
-const MOST: usize = 512;
+const MAX_FIGURES: usize = 512;
 /// Figures that one plot has of one subject, at most.
-const PLACES: usize = 8;
+const MAX_FIGURES_PER_PLOT: usize = 8;
 const PLOTS: usize = Plot::Tasks as usize + 1;
 
 /// Every figure has a fixed place among those of its subject: a day's record adds twenty million readings,
@@ -28,7 +28,7 @@ struct Subject {
 }
 
 impl SeriesTable {
-    /// Adds a reading of the figure `key`; `new` makes one that is not there yet. Beyond [`MOST`] figures
+    /// Adds a reading of the figure `key`; `new` makes one that is not there yet. Beyond [`MAX_FIGURES`] figures
     /// none is added.
     pub(super) fn add(
         &mut self,
@@ -39,13 +39,13 @@ impl SeriesTable {
     ) {
         let (place, name) = key.which;
         let place = usize::from(place);
-        debug_assert!(place < PLACES, "{key:?}");
+        debug_assert!(place < MAX_FIGURES_PER_PLOT, "{key:?}");
         let Some(subject) = self.subject(key.of) else {
             return;
         };
-        let full = self.figures >= MOST;
+        let full = self.figures >= MAX_FIGURES;
         let figures = &mut self.subjects[subject].figures;
-        match &mut figures[key.plot as usize * PLACES + place] {
+        match &mut figures[key.plot as usize * MAX_FIGURES_PER_PLOT + place] {
             Some((_, figure)) => figure.add(t_us, value),
             None if full => {}
             empty => {
@@ -61,9 +61,9 @@ impl SeriesTable {
         if !self.subjects.get(self.last).is_some_and(is) {
             self.last = match self.subjects.iter().position(is) {
                 Some(found) => found,
-                None if self.figures >= MOST => return None,
+                None if self.figures >= MAX_FIGURES => return None,
                 None => {
-                    let figures = vec![None; PLOTS * PLACES];
+                    let figures = vec![None; PLOTS * MAX_FIGURES_PER_PLOT];
                     self.subjects.push(Subject { of, figures });
                     self.subjects.len() - 1
                 }
@@ -80,8 +80,8 @@ impl SeriesTable {
                 let Some((name, figure)) = figure else {
                     continue;
                 };
-                let which = ((at % PLACES) as u8, name);
-                let plot = Plot::ALL[at / PLACES];
+                let which = ((at % MAX_FIGURES_PER_PLOT) as u8, name);
+                let plot = Plot::ALL[at / MAX_FIGURES_PER_PLOT];
                 all.insert(SeriesKey { plot, of, which }, figure);
             }
         }
@@ -110,11 +110,11 @@ mod tests {
         add(Plot::Tasks, SeriesScope::Run, (1, "threads"));
         add(Plot::Phases, SeriesScope::Process(9), (5, "other"));
         add(Plot::Phases, SeriesScope::Process(9), (0, "data"));
-        for card in 0..2 * MOST as u32 {
+        for card in 0..2 * MAX_FIGURES as u32 {
             add(Plot::CardUse, SeriesScope::Card(card), (0, ""));
         }
         let all = table.finish();
-        assert_eq!(all.len(), MOST);
+        assert_eq!(all.len(), MAX_FIGURES);
         let names: Vec<&str> = all.keys().map(|key| key.which.1).collect();
         assert_eq!((names[0], names[1]), ("data", "other"));
         assert_eq!(names.last(), Some(&"threads"));

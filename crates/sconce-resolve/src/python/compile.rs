@@ -445,7 +445,7 @@ mod tests {
     use super::*;
 
     /// What uv 0.13.8 wrote, hosts changed.
-    const SAID: [(&str, NoSolution); 5] = [
+    const UV_MESSAGES: [(&str, NoSolution); 5] = [
         (
             "error: No solution found when resolving dependencies\n  cause: Because nosuchpackage was not found in the package registry and you require nosuchpackage, we can conclude that your requirements are unsatisfiable.",
             NoSolution::NoSuchProject,
@@ -470,7 +470,7 @@ mod tests {
 
     #[test]
     fn failures_are_told_apart() {
-        for (said, expected) in SAID {
+        for (said, expected) in UV_MESSAGES {
             let error = classify(said.to_owned());
             assert!(
                 matches!(&error, CompileError::NoSolution { kind, .. } if *kind == expected),

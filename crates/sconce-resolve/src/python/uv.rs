@@ -16,9 +16,9 @@ use sconce_formats::tags::CpuArchitecture;
 
 /// The oldest uv that is used: from 0.7 on `uv pip compile` writes `pylock.toml`, takes the
 /// platforms `manylinux_2_28` to `manylinux_2_40` and reads an older lock's versions.
-pub const OLDEST: UvVersion = UvVersion(0, 7, 0);
+pub const MIN_VERSION: UvVersion = UvVersion(0, 7, 0);
 /// The uv that is brought when there is none.
-pub const PINNED: UvVersion = UvVersion(0, 13, 8);
+pub const PINNED_VERSION: UvVersion = UvVersion(0, 13, 8);
 
 /// Digests of the pinned wheels, for glibc: `uv-0.13.8-py3-none-manylinux_2_17_…`.
 const PINNED_WHEELS: [(CpuArchitecture, &str); 2] = [
@@ -57,7 +57,7 @@ pub struct UvSource {
 #[derive(Debug, thiserror::Error)]
 pub enum UvError {
     /// Neither a usable uv nor a pip.
-    #[error("resolving Python packages needs uv {OLDEST} or newer, and {}", found(found_uv.as_deref()))]
+    #[error("resolving Python packages needs uv {MIN_VERSION} or newer, and {}", found(found_uv.as_deref()))]
     Nowhere {
         /// The version of the uv that is there and too old.
         found_uv: Option<String>,
@@ -71,7 +71,7 @@ pub enum UvError {
         source: std::io::Error,
     },
     /// pip failed.
-    #[error("pip could not {what} uv {PINNED}:\n{stderr}")]
+    #[error("pip could not {what} uv {PINNED_VERSION}:\n{stderr}")]
     Pip {
         /// `bring`, `unpack`.
         what: &'static str,
@@ -79,7 +79,7 @@ pub enum UvError {
         stderr: String,
     },
     /// pip brought other bytes.
-    #[error("pip brought a uv {PINNED} whose SHA-256 is {found}, not {wanted}")]
+    #[error("pip brought a uv {PINNED_VERSION} whose SHA-256 is {found}, not {wanted}")]
     Digest {
         /// Of what came.
         found: Sha256,
@@ -87,7 +87,7 @@ pub enum UvError {
         wanted: Sha256,
     },
     /// It would have to be fetched.
-    #[error("uv {PINNED} is not in the store and fetching is off")]
+    #[error("uv {PINNED_VERSION} is not in the store and fetching is off")]
     Offline,
     /// The store failed: all work on uv is done there.
     #[error("cannot keep uv in the store")]
@@ -136,14 +136,14 @@ pub fn find_or_fetch(
     let mut found_uv = None;
     if let Some(uv) = &source.path_uv {
         match version_of(uv, environment) {
-            Some(version) if version >= OLDEST => {
+            Some(version) if version >= MIN_VERSION => {
                 info!(program = %uv.display(), %version, "uv: the one on PATH");
                 return Ok(uv.clone());
             }
             version => {
                 let said = version.map_or_else(|| "unreadable".to_owned(), |v| v.to_string());
                 progress.note(&format!(
-                    "{} is not used: its version is {said}, at least {OLDEST} is needed",
+                    "{} is not used: its version is {said}, at least {MIN_VERSION} is needed",
                     uv.display()
                 ));
                 found_uv = Some(said);
@@ -158,9 +158,9 @@ pub fn find_or_fetch(
     let Some((machine, wanted)) = pinned else {
         return Err(UvError::Nowhere { found_uv });
     };
-    let key = format!("{PINNED}-{}-{wanted}", machine.name());
+    let key = format!("{PINNED_VERSION}-{}-{wanted}", machine.name());
     if let Some(folder) = store.find_tree("uv", &key) {
-        info!(version = %PINNED, "uv: the one in the store");
+        info!(version = %PINNED_VERSION, "uv: the one in the store");
         return Ok(folder.join("uv"));
     }
     if source.offline {
@@ -171,9 +171,9 @@ pub fn find_or_fetch(
         .as_deref()
         .filter(|pip| !pip.is_empty())
         .ok_or(UvError::Nowhere { found_uv })?;
-    info!(version = %PINNED, "uv: brought by pip");
+    info!(version = %PINNED_VERSION, "uv: brought by pip");
     progress.stage("get uv", None);
-    let name = format!("uv {PINNED}");
+    let name = format!("uv {PINNED_VERSION}");
     progress.advance(&name, 0);
     let making = TreeBuildOptions {
         name: &name,
@@ -231,7 +231,7 @@ fn bring(
     // Beside the program, so that there is one disk that can be full.
     let scratch = tempfile::tempdir_in(folder).map_err(disk("create a folder in", folder))?;
     let at = |name: &str| scratch.path().join(name);
-    let requirement = format!("uv=={PINNED} --hash=sha256:{wanted}\n");
+    let requirement = format!("uv=={PINNED_VERSION} --hash=sha256:{wanted}\n");
     fs::write(at("uv.txt"), requirement).map_err(disk("write", &at("uv.txt")))?;
     let run = |arguments: &[OsString]| run_pip(pip, arguments, environment, scratch.path());
 
@@ -350,9 +350,9 @@ mod tests {
     fn versions_are_read() {
         assert_eq!(
             parse_version("uv 0.13.8 (x86_64-unknown-linux-gnu)\n"),
-            Some(PINNED)
+            Some(PINNED_VERSION)
         );
-        assert_eq!(parse_version("uv 0.7.0\n"), Some(OLDEST));
+        assert_eq!(parse_version("uv 0.7.0\n"), Some(MIN_VERSION));
         assert_eq!(parse_version("uv 1.0"), Some(UvVersion(1, 0, 0)));
         for said in ["", "uv", "uv x.y", "python 3.13.5", "uv 1"] {
             assert_eq!(parse_version(said), None, "{said}");
@@ -465,7 +465,7 @@ mod tests {
             panic!("{said:?}");
         };
         assert!(
-            wait.ends_with(&format!(", which gets uv {PINNED}")),
+            wait.ends_with(&format!(", which gets uv {PINNED_VERSION}")),
             "{wait}"
         );
         assert_eq!(over, "");

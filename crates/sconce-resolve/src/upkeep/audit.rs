@@ -17,15 +17,15 @@ use sconce_formats::normalize_project_name;
 const DEBIAN: [(&str, &str); 2] = [("bookworm", "12"), ("trixie", "13")];
 
 /// The first format of a lock that names source packages.
-const NAMES_SOURCES: u32 = 2;
+const MIN_FORMAT_WITH_SOURCES: u32 = 2;
 
 /// The most that is kept of what was found. A lock with the kernel's headers has some thousand.
-const MOST_FOUND: usize = 100_000;
+const MAX_FOUND: usize = 100_000;
 
 /// The most characters of a summary that are kept.
-const SUMMARY_CHARACTERS: usize = 160;
+const MAX_SUMMARY_CHARS: usize = 160;
 /// The most characters of an id, a version or a severity that are kept.
-const WORD_CHARACTERS: usize = 120;
+const MAX_WORD_CHARS: usize = 120;
 
 /// Why a lock cannot be audited.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -254,7 +254,7 @@ impl LockAuditor {
         if verdict == AdvisoryMatch::Clear {
             return;
         }
-        if self.found.len() + self.done.unclear.len() >= MOST_FOUND {
+        if self.found.len() + self.done.unclear.len() >= MAX_FOUND {
             self.too_many = true;
             return;
         }
@@ -272,7 +272,7 @@ impl LockAuditor {
                 self.done.unclear.push(UndecidedEntry {
                     subject,
                     id: word(&entry.id),
-                    why: to_printable(&why, SUMMARY_CHARACTERS),
+                    why: to_printable(&why, MAX_SUMMARY_CHARS),
                 });
                 return;
             }
@@ -318,7 +318,7 @@ impl LockAuditor {
     /// [`AuditError::TooMany`].
     pub fn finish(mut self) -> Result<AuditReport, AuditError> {
         if self.too_many {
-            return Err(AuditError::TooMany { limit: MOST_FOUND });
+            return Err(AuditError::TooMany { limit: MAX_FOUND });
         }
         // Only now is it known which ids are one vulnerability.
         let mut findings = aliases::merge_aliases(std::mem::take(&mut self.found));
@@ -347,7 +347,7 @@ impl AuditReport {
 }
 
 fn subjects(lock: &Lock) -> Result<Vec<AuditedPackage>, AuditError> {
-    if !lock.debs.is_empty() && lock.version < NAMES_SOURCES {
+    if !lock.debs.is_empty() && lock.version < MIN_FORMAT_WITH_SOURCES {
         return Err(AuditError::NoSources {
             found: lock.version,
         });
@@ -421,7 +421,7 @@ fn shown(severity: &OsvSeverity) -> OsvSeverity {
 }
 
 fn word(text: &str) -> String {
-    to_printable(text, WORD_CHARACTERS)
+    to_printable(text, MAX_WORD_CHARS)
 }
 
 /// The entry's own line, or the first one of its story.
@@ -429,7 +429,7 @@ fn summary(entry: &OsvEntry) -> Option<String> {
     let texts = [&entry.summary, &entry.details];
     let mut lines = texts.into_iter().flatten().flat_map(|text| text.lines());
     let line = lines.find(|line| !line.trim().is_empty())?;
-    Some(to_printable(line.trim(), SUMMARY_CHARACTERS))
+    Some(to_printable(line.trim(), MAX_SUMMARY_CHARS))
 }
 
 #[cfg(test)]

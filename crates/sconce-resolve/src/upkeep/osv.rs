@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// The most packages that one entry may name. Each takes 60 times its shortest text in memory;
 /// real entries name some hundred.
-const MOST_AFFECTED: usize = 20_000;
+const MAX_AFFECTED: usize = 20_000;
 
 /// One vulnerability.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -128,7 +128,7 @@ where
 
 fn affected<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Affected>, D::Error> {
     Ok(
-        Option::<AtMost<Affected, MOST_AFFECTED>>::deserialize(from)?
+        Option::<AtMost<Affected, MAX_AFFECTED>>::deserialize(from)?
             .map(|list| list.0)
             .unwrap_or_default(),
     )
@@ -197,7 +197,7 @@ mod tests {
     fn refuses_what_is_no_entry() {
         let many = format!(
             "{{\"id\":\"A\",\"affected\":[{}{{}}]}}",
-            "{},".repeat(MOST_AFFECTED)
+            "{},".repeat(MAX_AFFECTED)
         );
         let deep = "[".repeat(100_000);
         let deep = format!("{{\"id\":\"A\",\"database_specific\":{deep}");

@@ -15,11 +15,11 @@ use std::time::Duration;
 use super::CgroupFs;
 
 /// So many runs that are over are removed at one time. A start waits for it.
-const MOST: usize = 128;
+const MAX_REMOVED_RUNS: usize = 128;
 /// A folder this young stays: an older Sconce, which locks none, may be about to use it.
-const YOUNG: Duration = Duration::from_secs(5);
+const MIN_STALE_AGE: Duration = Duration::from_secs(5);
 /// A new folder may be taken for one of a run that is over before it is locked; then it is made again.
-const TRIES: u32 = 8;
+const MAX_ATTEMPTS: u32 = 8;
 
 /// Makes a run's folder, and adds what says that the run lives.
 ///
@@ -30,7 +30,7 @@ pub(super) fn create_locked_dir(
     folder: &Path,
     held: &mut Vec<OwnedFd>,
 ) -> io::Result<()> {
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         files.make(folder)?;
         let hold = files.hold(folder);
         let there = || folder.symlink_metadata().is_ok();
@@ -54,7 +54,7 @@ pub(super) fn create_locked_dir(
 /// Removes the folders of runs that are over from `parents`, the folders of runs in each hierarchy: those
 /// of this user in which nothing lives.
 pub(crate) fn remove_stale_cgroups(files: &dyn CgroupFs, parents: &[PathBuf]) {
-    sweep_older(files, parents, YOUNG);
+    sweep_older(files, parents, MIN_STALE_AGE);
 }
 
 fn sweep_older(files: &dyn CgroupFs, parents: &[PathBuf], age: Duration) {
@@ -86,7 +86,7 @@ fn sweep_older(files: &dyn CgroupFs, parents: &[PathBuf], age: Duration) {
             .iter()
             .for_each(|folder| remove_empty(files, folder));
         removed += 1;
-        if removed == MOST {
+        if removed == MAX_REMOVED_RUNS {
             return;
         }
     }

@@ -14,13 +14,13 @@ use super::{Can, DockerClient};
 use crate::error::RunError;
 
 /// The oldest daemon that this was tried with. `--pull never` came with it.
-const OLDEST: (u32, u32) = (20, 10);
+const MIN_VERSION: (u32, u32) = (20, 10);
 
 /// Where no file of settings is: they could add variables to the container, and choose another daemon.
 const NO_SETTINGS: &str = "/nonexistent";
 
 /// The most that is told of what a client said, bytes.
-const SAID: usize = 2000;
+const MAX_QUOTED_BYTES: usize = 2000;
 
 impl DockerClient {
     /// The client, to be told what to do. Its environment is empty, so that no variable of the caller
@@ -174,11 +174,11 @@ impl DockerClient {
             program: self.program.clone(),
             source: None,
         })?;
-        if numbers < OLDEST {
+        if numbers < MIN_VERSION {
             return Err(RunError::EngineTooOld {
                 runtime: Runtime::Docker,
                 found: info.server_version,
-                oldest: OLDEST,
+                oldest: MIN_VERSION,
             });
         }
         let options = info.security_options.unwrap_or_default();
@@ -281,7 +281,7 @@ pub(super) fn error_from_output(output: &Output) -> RunError {
 }
 
 fn said(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(SAID)]);
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_QUOTED_BYTES)]);
     text.trim().to_owned()
 }
 

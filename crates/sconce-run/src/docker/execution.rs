@@ -27,7 +27,7 @@ use crate::sys::pipes;
 use crate::{RunObserver, RunOptions};
 
 /// Time between two looks whether the container has begun.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const START_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Keys that take the client away from a container: Docker's own, Ctrl-P and Ctrl-Q, mean something to
 /// shells.
@@ -161,7 +161,7 @@ impl<'a> DockerExecution<'a> {
             if state.was_started() || has_ended {
                 return Ok(state);
             }
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(START_POLL_INTERVAL);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::capabilities;
 use crate::error::{InvalidRequest, RunError};
 
 /// The smallest weight that Docker takes.
-const LEAST_WEIGHT: u32 = 10;
+const MIN_WEIGHT: u32 = 10;
 
 /// uid and gid of [`ContainerUser::Plain`].
 const PLAIN: u32 = 1000;
@@ -147,7 +147,7 @@ fn limits(asked: &CreateArgs<'_>, line: &mut Line) {
         line.pair("--pids-limit", pids.to_string());
     }
     if let Some(weight) = limits.io_weight {
-        line.pair("--blkio-weight", weight.max(LEAST_WEIGHT).to_string());
+        line.pair("--blkio-weight", weight.max(MIN_WEIGHT).to_string());
     }
     if let Some(files) = limits.nofile {
         line.pair("--ulimit", format!("nofile={files}:{files}"));
@@ -268,10 +268,10 @@ pub(super) fn unenforced_limits(request: &RunRequest, can: Can) -> Vec<Unenforce
     if limits.hugepages.is_some() {
         say("hugepages", "docker has no flag for them".to_owned());
     }
-    if limits.io_weight.is_some_and(|weight| weight < LEAST_WEIGHT) {
+    if limits.io_weight.is_some_and(|weight| weight < MIN_WEIGHT) {
         say(
             "io-weight",
-            format!("docker takes no weight below {LEAST_WEIGHT}, which it is now"),
+            format!("docker takes no weight below {MIN_WEIGHT}, which it is now"),
         );
     }
     if request.near.is_some() {

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// Longer than any check may take, so that a read ends at some time even if nobody ends the process.
-const LONGEST: Duration = Duration::from_secs(3_600);
+const READ_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 /// Whether something listens on this port of the loopback address.
 pub(super) fn is_port_open(port: u16) -> bool {
@@ -26,7 +26,7 @@ fn connect(port: u16) -> Option<TcpStream> {
 }
 
 fn answers(mut stream: TcpStream, port: u16, path: &str) -> std::io::Result<bool> {
-    stream.set_read_timeout(Some(LONGEST))?;
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
     write!(
         stream,
         "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUser-Agent: sconce\r\nConnection: close\r\n\r\n"

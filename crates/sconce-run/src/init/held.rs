@@ -25,7 +25,7 @@ use crate::sys::pipes;
 const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// The most that is told of an engine's own words, bytes.
-const MOST_WORDS: u64 = 4096;
+const MAX_QUOTED_BYTES: u64 = 4096;
 
 /// Builds the root, looks for the command in it, and hides cgroups from the engine. Gives the shared
 /// folder.
@@ -207,7 +207,7 @@ pub(super) fn command_end(engine: &DelegatedRuntime, exit: ExitStatus) -> ExitSt
 fn last_words(log: &Path) -> Option<String> {
     let mut text = String::new();
     let file = std::fs::File::open(log).ok()?;
-    file.take(MOST_WORDS).read_to_string(&mut text).ok()?;
+    file.take(MAX_QUOTED_BYTES).read_to_string(&mut text).ok()?;
     let mut lines = text.lines().rev();
     lines.find_map(|line| {
         let line: serde_json::Value = serde_json::from_str(line).ok()?;

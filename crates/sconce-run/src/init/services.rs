@@ -16,7 +16,7 @@ use crate::protocol::ServiceChange;
 const NO_PROGRAM: [u8; 2] = [126, 127];
 
 /// Time between checks of a service that has not been healthy yet.
-const FIRST_CHECKS: Duration = Duration::from_millis(500);
+const STARTUP_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What decisions are carried out with.
 pub(super) trait ServiceActions {
@@ -368,7 +368,7 @@ impl ServiceSupervisor {
         entry.next_check = Some(
             now + match entry.was_healthy {
                 true => interval,
-                false => interval.min(FIRST_CHECKS),
+                false => interval.min(STARTUP_CHECK_INTERVAL),
             },
         );
         if state != entry.state {

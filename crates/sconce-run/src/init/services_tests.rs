@@ -164,8 +164,8 @@ fn others_wait_until_it_is_healthy_and_are_stopped_before_it() {
     services.advance(now, &mut hands);
     assert_eq!(hands.take(), ["start 1", "1 Starting", "check 1"]);
     services.handle_exit(pid(101), ExitStatus::Code(1), now, &mut hands);
-    assert_eq!(services.next_deadline(), Some(now + FIRST_CHECKS));
-    now += FIRST_CHECKS;
+    assert_eq!(services.next_deadline(), Some(now + STARTUP_CHECK_INTERVAL));
+    now += STARTUP_CHECK_INTERVAL;
     services.advance(now, &mut hands);
     services.handle_exit(pid(102), ExitStatus::Code(0), now, &mut hands);
     services.advance(now, &mut hands);
@@ -232,7 +232,7 @@ fn a_check_that_hangs_is_ended_and_counts_after_the_start_period() {
         services.advance(now, &mut hands);
         assert_eq!(hands.take(), [format!("signal {number} 9")]);
         services.handle_exit(pid(number), ExitStatus::Signal(9), now, &mut hands);
-        now += FIRST_CHECKS;
+        now += STARTUP_CHECK_INTERVAL;
         services.advance(now, &mut hands);
         let told = hands.take();
         assert_eq!(told.last().map(String::as_str), Some("check 0"));

@@ -10,9 +10,9 @@ use rustix::net::{
 };
 
 /// The longest message.
-const LONGEST: usize = 64 * 1024;
+const MAX_MESSAGE_BYTES: usize = 64 * 1024;
 /// The most descriptors in a message.
-const DESCRIPTORS: usize = 16;
+const MAX_DESCRIPTORS: usize = 16;
 
 /// A message as it arrived.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(crate) fn send_message(
     bytes: &[u8],
     fds: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -66,9 +66,9 @@ pub(crate) fn send_message(
 /// # Errors
 /// The kernel's.
 pub(crate) fn receive_message(socket: impl AsFd) -> io::Result<Option<SocketMessage>> {
-    let mut bytes = vec![0; LONGEST];
+    let mut bytes = vec![0; MAX_MESSAGE_BYTES];
     let mut space =
-        [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS), ScmCredentials(1))];
+        [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS), ScmCredentials(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut reset = false;
     let received = loop {

@@ -11,7 +11,7 @@ use crate::bench::{Bench, NOBODY_IN_PARTICULAR, Who, benches};
 
 /// What overlayfs makes for itself in a volatile writable layer (`ovl_make_workdir` in
 /// fs/overlayfs/super.c), and the run's lock and folder with three in it.
-const MOST: u64 = 12;
+const MAX_INODES: u64 = 12;
 
 /// Runs with the state folder in memory, and gives how many inodes were made in it.
 fn inodes_of(bench: &Bench, request: &sconce_schema::RunRequest, more: &str) -> (u64, String) {
@@ -44,7 +44,7 @@ fn a_run_that_writes_nothing_makes_few_inodes() {
             });
         }
         let (inodes, _) = inodes_of(&bench, &request, "--shared=/run/sconce/account");
-        assert!(inodes <= MOST, "{:?}: {inodes} inodes", bench.who);
+        assert!(inodes <= MAX_INODES, "{:?}: {inodes} inodes", bench.who);
     }
 }
 

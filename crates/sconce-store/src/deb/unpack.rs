@@ -15,10 +15,10 @@ use super::{DebControl, DebError, ar, control};
 use crate::rooted::{OnConflict, ScopedRoot, set_modified};
 
 /// Nobody's name, link or control file is longer, bytes.
-const LONGEST_TEXT: u64 = 1 << 20;
+const MAX_TEXT_BYTES: u64 = 1 << 20;
 
 /// Memory that an xz dictionary may take, bytes; `xz -9` takes 65 MiB.
-const XZ_MEMORY: u64 = 256 << 20;
+const MAX_XZ_MEMORY_BYTES: u64 = 256 << 20;
 
 /// What a package may unpack to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +90,7 @@ pub fn unpack(
             _ => return Ok(()),
         };
         into.clear();
-        data.take(LONGEST_TEXT)
+        data.take(MAX_TEXT_BYTES)
             .read_to_string(into)
             .map(|_| ())
             .map_err(|source| budget.error("control.tar", source))
@@ -323,7 +323,7 @@ impl<'r, R: Read> Member<'r, R> {
             "" => Box::new(&mut self.data),
             ".gz" => Box::new(MultiGzDecoder::new(&mut self.data)),
             ".xz" => {
-                let stream = Stream::new_stream_decoder(XZ_MEMORY, CONCATENATED)
+                let stream = Stream::new_stream_decoder(MAX_XZ_MEMORY_BYTES, CONCATENATED)
                     .map_err(|e| error(e.into()))?;
                 Box::new(XzDecoder::new_stream(&mut self.data, stream))
             }
@@ -369,7 +369,7 @@ fn walk<R: Read>(
             let mut text = Vec::new();
             entry
                 .by_ref()
-                .take(LONGEST_TEXT)
+                .take(MAX_TEXT_BYTES)
                 .read_to_end(&mut text)
                 .map_err(error)?;
             Ok(text)

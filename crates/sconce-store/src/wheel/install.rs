@@ -28,7 +28,7 @@ use sconce_fetch::{FetchBody, Fetcher, redact_url};
 /// The layout of the trees. Part of their keys, so that trees of an older one are not used.
 const LAYOUT: u32 = 1;
 /// A wheel larger than this is not read to its end only to say how it is wrong.
-const LARGEST: u64 = 64 << 30;
+const MAX_WHEEL_BYTES: u64 = 64 << 30;
 
 /// How to install.
 #[derive(Debug, Clone, Copy, Default)]
@@ -303,7 +303,7 @@ impl Job<'_> {
         wheel: &Wheel,
         input: BufferedInput<S>,
     ) -> Result<(), Failure> {
-        let most = wheel.size.unwrap_or(LARGEST);
+        let most = wheel.size.unwrap_or(MAX_WHEEL_BYTES);
         let Some((got, hash)) = input.drain_to_end(most)? else {
             return Err(Failure::Store(StoreError::Size {
                 what: redact_url(&wheel.url),

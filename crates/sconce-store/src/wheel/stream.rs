@@ -33,11 +33,11 @@ impl Default for WheelLimits {
 }
 
 /// Deflate cannot do better than this (zlib's technical notes: 1032 to 1).
-const BEST_RATIO: u64 = 1032;
+const MAX_DEFLATE_RATIO: u64 = 1032;
 
 /// As many compressed bytes at once as can be had: every call of the inflater ends with 32 KiB
 /// of window copied aside, and a socket gives 16 KiB at a time.
-const GOOD_INPUT: usize = 192 << 10;
+const INPUT_CHUNK_BYTES: usize = 192 << 10;
 
 /// Takes what comes out.
 pub(super) trait EntrySink {
@@ -157,7 +157,7 @@ impl<S: ByteStream> Reader<'_, S> {
             let size = (!entry.sizes_behind).then_some(entry.size);
             // A promise that the compressed bytes cannot keep gets no disk space set aside.
             let likely =
-                size.filter(|&size| size / BEST_RATIO <= entry.packed && size <= self.limits.bytes);
+                size.filter(|&size| size / MAX_DEFLATE_RATIO <= entry.packed && size <= self.limits.bytes);
             sink.begin(&entry.name, likely)?;
         }
         let mut out = Out {
@@ -283,7 +283,7 @@ impl<S: ByteStream> Reader<'_, S> {
                 entry.packed - self.inflate.total_in()
             };
             let at = self.input.offset();
-            let wanted = usize::try_from(left).map_or(GOOD_INPUT, |left| left.clamp(1, GOOD_INPUT));
+            let wanted = usize::try_from(left).map_or(INPUT_CHUNK_BYTES, |left| left.clamp(1, INPUT_CHUNK_BYTES));
             let bytes = self.input.peek(wanted).map_err(ReadFailure::Source)?;
             if bytes.is_empty() {
                 return Err(ZipError::CutOff { at }.into());
@@ -354,8 +354,8 @@ impl<S: ByteStream> Reader<'_, S> {
         }
         let at = self.input.offset();
         // The end records and the longest comment.
-        const MOST: usize = 56 + 20 + 22 + u16::MAX as usize;
-        let bytes = self.input.peek(MOST + 1).map_err(ReadFailure::Source)?;
+        const MAX_END_RECORDS_BYTES: usize = 56 + 20 + 22 + u16::MAX as usize;
+        let bytes = self.input.peek(MAX_END_RECORDS_BYTES + 1).map_err(ReadFailure::Source)?;
         let end = zip::parse_end_records(bytes, at)?;
         let found = zip::EndOfDirectory {
             entries,

@@ -19,7 +19,7 @@ use sconce_base::direct::DirectWriter;
 use sconce_base::direct::fixed_time;
 
 /// Nobody's list of files is longer.
-const LARGEST_RECORD: usize = 256 << 20;
+const MAX_RECORD_BYTES: usize = 256 << 20;
 
 /// A file that was installed.
 #[derive(Debug)]
@@ -375,7 +375,7 @@ impl EntrySink for WheelTree<'_> {
                 }
                 self.writer.start_file(PathBuf::new(), None);
             }
-            if self.record.len() > LARGEST_RECORD {
+            if self.record.len() > MAX_RECORD_BYTES {
                 return Err(Self::metadata("its RECORD is too large"));
             }
         }

@@ -56,11 +56,11 @@ pub struct Tensor {
 }
 
 /// The most dimensions of a tensor (`CUDNN_DIM_MAX`).
-const MOST_DIMENSIONS: usize = 8;
+const MAX_DIMENSIONS: usize = 8;
 
 /// Numbers that a caller gives.
 fn numbers(count: i32, from: InPointer<i32>) -> Vec<i32> {
-    let count = usize::try_from(count).unwrap_or(0).min(MOST_DIMENSIONS);
+    let count = usize::try_from(count).unwrap_or(0).min(MAX_DIMENSIONS);
     (0..count).filter_map(|at| from.read_at(at)).collect()
 }
 

@@ -51,7 +51,7 @@ impl Communicator {
 pub struct UniqueId([u8; 128]);
 
 /// Between cards, in bytes a second: NVLink of the Hopper generation, in one direction.
-const RATE: u64 = 450_000_000_000;
+const LINK_BYTES_PER_S: u64 = 450_000_000_000;
 
 fn element_bytes(kind: i32) -> usize {
     match kind {
@@ -132,7 +132,7 @@ fn moved(
     let ranks = known(&machine, communicator)?.ranks;
     let sent = machine.known_bytes(from, size);
     let total = (size as u64).saturating_mul(ranks.max(1) as u64);
-    machine.launch_collective(stream, duration_ns(total, RATE));
+    machine.launch_collective(stream, duration_ns(total, LINK_BYTES_PER_S));
     machine.forget_bytes(to, size.saturating_mul(copies.max(1) as usize));
     let Some(sent) = sent else { return Ok(()) };
     for copy in 0..copies as u64 {
@@ -169,7 +169,7 @@ fn broadcast(machine: &mut DriverState, group: &[Broadcast]) {
             Some((size, bytes)) if *size == one.size => bytes.clone(),
             _ => machine.known_bytes(one.from, one.size),
         };
-        machine.launch_collective(one.stream, duration_ns(one.size as u64, RATE));
+        machine.launch_collective(one.stream, duration_ns(one.size as u64, LINK_BYTES_PER_S));
         machine.forget_bytes(one.to, one.size);
         if let Some(bytes) = sent {
             machine.remember_bytes(one.to, bytes);
@@ -294,7 +294,7 @@ entries! { status;
         let mut machine = lock_state();
         known(&machine, communicator)?;
         machine.asked.pairs += 1;
-        machine.launch_collective(stream, duration_ns((count * element_bytes(kind)) as u64, RATE));
+        machine.launch_collective(stream, duration_ns((count * element_bytes(kind)) as u64, LINK_BYTES_PER_S));
         Ok(())
     }
     fn ncclRecv(to: u64, count: usize, kind: i32, peer: i32, communicator: Handle, stream: Handle) {
@@ -303,7 +303,7 @@ entries! { status;
         known(&machine, communicator)?;
         machine.asked.pairs += 1;
         machine.forget_bytes(to, count * element_bytes(kind));
-        machine.launch_collective(stream, duration_ns((count * element_bytes(kind)) as u64, RATE));
+        machine.launch_collective(stream, duration_ns((count * element_bytes(kind)) as u64, LINK_BYTES_PER_S));
         Ok(())
     }
     fn ncclMemAlloc(address: OutPointer<u64>, size: usize) {

@@ -159,7 +159,7 @@ entries! { remember_status;
     // A variable of a kernel's file: no memory that anything asks for.
     fn cudaGetSymbolAddress(to: OutPointer<u64>, symbol: usize) {
         let _ = symbol;
-        let first = lock_state().devices.first().map(|_| crate::memory::FIRST_CARD);
+        let first = lock_state().devices.first().map(|_| crate::memory::CARD_BASE);
         to.write(first.ok_or(Error::NoDevice)?);
         Ok(())
     }

@@ -16,13 +16,13 @@ use ureq::http::{HeaderMap, HeaderValue, Uri};
 use crate::server::WebServer;
 
 /// In which time a collector must have answered.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest that a collector may ask to be left alone.
-const LONGEST_REST: Duration = Duration::from_secs(600);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(600);
 /// How often the end of the server is looked for.
-const BEAT: Duration = Duration::from_millis(100);
+const SHUTDOWN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// More of an answer is not read.
-const LARGEST_ANSWER: u64 = 64 << 10;
+const MAX_ANSWER_BYTES: u64 = 64 << 10;
 
 /// Where metrics go; shown without a query, which can carry secrets.
 #[derive(Clone, PartialEq, Eq)]
@@ -169,7 +169,7 @@ impl OtlpCollector {
                         rest: Some(asked), ..
                     } = error
                     {
-                        rest = rest.max(asked.min(LONGEST_REST));
+                        rest = rest.max(asked.min(MAX_RETRY_DELAY));
                     }
                 }
             }
@@ -177,7 +177,7 @@ impl OtlpCollector {
                 if server.ending.load(Ordering::Relaxed) {
                     return;
                 }
-                thread::sleep(BEAT.min(rest));
+                thread::sleep(SHUTDOWN_POLL_INTERVAL.min(rest));
             }
         }
     }
@@ -189,7 +189,7 @@ impl OtlpCollector {
         let mut request = agent
             .post(&self.target.0)
             .config()
-            .timeout_global(Some(PATIENCE))
+            .timeout_global(Some(RESPONSE_TIMEOUT))
             .build();
         if let Some(headers) = request.headers_mut() {
             headers.extend(self.headers.clone());
@@ -206,7 +206,7 @@ impl OtlpCollector {
             });
         }
         // Whoever took it may say so in any words, or none.
-        let limited = answer.body_mut().with_config().limit(LARGEST_ANSWER);
+        let limited = answer.body_mut().with_config().limit(MAX_ANSWER_BYTES);
         match left_out(&limited.read_to_string().unwrap_or_default()) {
             0 => Ok(()),
             count => Err(PushError::Partial { count }),

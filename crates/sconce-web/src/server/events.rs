@@ -11,11 +11,11 @@ use super::http::{self, HttpStatus};
 use super::{WebServer, write_with_timeout};
 
 /// How often it is looked whether something changed.
-const LOOK: Duration = Duration::from_secs(1);
+const CHANGE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the end of the server is looked for.
-const BEAT: Duration = Duration::from_millis(100);
+const SHUTDOWN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// After which silence something is sent, so that a page that is gone is noticed.
-const SILENCE: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Sends until the page or the server is gone.
 pub(super) fn stream_run_events(server: &Arc<WebServer>, connection: &TcpStream) -> io::Result<()> {
@@ -32,13 +32,13 @@ pub(super) fn stream_run_events(server: &Arc<WebServer>, connection: &TcpStream)
                 format!("event: runs\ndata: {now}\n\n").as_bytes(),
             )?;
             (told, spoke) = (Some(now), Instant::now());
-        } else if spoke.elapsed() >= SILENCE {
+        } else if spoke.elapsed() >= KEEPALIVE_INTERVAL {
             write_with_timeout(connection, b": \n\n")?;
             spoke = Instant::now();
         }
-        let next = Instant::now() + LOOK;
+        let next = Instant::now() + CHANGE_POLL_INTERVAL;
         while Instant::now() < next && !server.ending.load(Ordering::Relaxed) {
-            thread::sleep(BEAT);
+            thread::sleep(SHUTDOWN_POLL_INTERVAL);
         }
     }
     Ok(())

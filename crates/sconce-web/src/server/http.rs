@@ -2,8 +2,8 @@
 //! anyone's: it is bounded, parsed by `httparse`, and refused where two readers could differ about it.
 
 /// The largest head of a request, bytes.
-pub(super) const LARGEST_HEAD: usize = 8 << 10;
-const MOST_HEADERS: usize = 64;
+pub(super) const MAX_HEAD_BYTES: usize = 8 << 10;
+const MAX_HEADERS: usize = 64;
 
 /// A request for something.
 #[derive(Debug, PartialEq, Eq)]
@@ -83,11 +83,11 @@ impl HttpStatus {
 /// # Errors
 /// What is no GET or HEAD of this server.
 pub(super) fn parse_request(bytes: &[u8]) -> Result<Option<HttpRequest>, HttpRejection> {
-    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(bytes) {
         Ok(httparse::Status::Complete(_)) => {}
-        Ok(httparse::Status::Partial) if bytes.len() >= LARGEST_HEAD => {
+        Ok(httparse::Status::Partial) if bytes.len() >= MAX_HEAD_BYTES => {
             return Err(HttpRejection::TooLarge);
         }
         Ok(httparse::Status::Partial) => return Ok(None),
@@ -297,7 +297,7 @@ mod tests {
                 HttpRejection::TooLarge,
             ),
             (
-                format!("GET /{}", "a".repeat(LARGEST_HEAD)),
+                format!("GET /{}", "a".repeat(MAX_HEAD_BYTES)),
                 HttpRejection::TooLarge,
             ),
             ("\u{16}\u{3}\u{1}".to_owned(), HttpRejection::Malformed),

@@ -17,21 +17,21 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
 
-use self::http::{HttpRequest, HttpResponse, HttpStatus, LARGEST_HEAD};
+use self::http::{HttpRequest, HttpResponse, HttpStatus, MAX_HEAD_BYTES};
 pub use self::record_cache::RecordCache;
 use self::routes::RouteResponse;
 pub use self::routes::ServerState;
 pub use self::served_gpus::ServedGpus;
 
 /// How many connections there may be at once; a stream is one.
-const MOST_CONNECTIONS: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 /// How many of them may be streams.
-const MOST_STREAMS: usize = 24;
+const MAX_STREAMS: usize = 24;
 /// In which time a request must have arrived.
-const ASKING: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// In which time its answer must have been taken.
-const ANSWERING: Duration = Duration::from_secs(30);
-const CHUNK: usize = 64 << 10;
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// A server under way.
 pub struct WebServer {
@@ -138,7 +138,7 @@ impl WebServer {
                 continue;
             };
             let Some(place) =
-                ConnectionSlot::take(self, |server| &server.connections, MOST_CONNECTIONS)
+                ConnectionSlot::take(self, |server| &server.connections, MAX_CONNECTIONS)
             else {
                 let _ = connection.set_write_timeout(Some(Duration::from_millis(100)));
                 let busy = http::response_head(HttpStatus::Busy, http::TEXT, Some(0));
@@ -188,7 +188,7 @@ impl WebServer {
         match self.site.route_request(&request) {
             RouteResponse::Whole(response) => send(connection, &response, request.head_only),
             RouteResponse::Live => {
-                match ConnectionSlot::take(self, |server| &server.streams, MOST_STREAMS) {
+                match ConnectionSlot::take(self, |server| &server.streams, MAX_STREAMS) {
                     Some(_place) => events::stream_run_events(self, connection),
                     None => {
                         let why = "Too many pages are open.";
@@ -235,19 +235,19 @@ impl Drop for ConnectionSlot {
 
 /// Reads a request's head.
 fn ask(mut connection: &TcpStream) -> io::Result<Result<HttpRequest, http::HttpRejection>> {
-    let end = Instant::now() + ASKING;
+    let end = Instant::now() + REQUEST_TIMEOUT;
     let mut head = Vec::new();
     let mut chunk = [0; 2048];
     loop {
         connection.set_read_timeout(Some(left(end)?))?;
-        let room = (LARGEST_HEAD - head.len()).min(chunk.len());
+        let room = (MAX_HEAD_BYTES - head.len()).min(chunk.len());
         let read = connection.read(&mut chunk[..room])?;
         if read == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         head.extend_from_slice(&chunk[..read]);
         match http::parse_request(&head) {
-            Ok(None) if head.len() >= LARGEST_HEAD => {
+            Ok(None) if head.len() >= MAX_HEAD_BYTES => {
                 return Ok(Err(http::HttpRejection::TooLarge));
             }
             Ok(None) => {}
@@ -271,10 +271,10 @@ fn send(mut connection: &TcpStream, response: &HttpResponse, head_only: bool) ->
     Ok(())
 }
 
-/// Writes all of it within [`ANSWERING`].
+/// Writes all of it within [`SEND_TIMEOUT`].
 fn write_with_timeout(mut connection: &TcpStream, bytes: &[u8]) -> io::Result<()> {
-    let end = Instant::now() + ANSWERING;
-    for chunk in bytes.chunks(CHUNK) {
+    let end = Instant::now() + SEND_TIMEOUT;
+    for chunk in bytes.chunks(CHUNK_BYTES) {
         let mut rest = chunk;
         while !rest.is_empty() {
             connection.set_write_timeout(Some(left(end)?))?;

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use sconce_record::{RecordError, RunEntry, RunListing, RunState};
 use sconce_report::views::{RecordView, RunSeries, SeriesFold};
 
-use crate::view::POINTS;
+use crate::view::POINTS_PER_FIGURE;
 
 /// How many runs are kept.
-const MOST: usize = 6;
+const MAX_CACHED_RUNS: usize = 6;
 /// What goes on is read again no sooner than this many times as long as reading took, so that it costs
 /// no more than a tenth of a core however long it is.
-const RESTING: u32 = 10;
+const REFRESH_COST_FACTOR: u32 = 10;
 /// But for short ones it is no sooner than this.
-const LEAST_REST: Duration = Duration::from_millis(900);
+const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(900);
 
 /// What was read of a folder of runs.
 pub struct RecordCache {
@@ -86,7 +86,7 @@ impl RecordCache {
         let began = Instant::now();
         let view = Arc::new(RecordView::from_record(
             sconce_record::open_record(&entry.path)?,
-            POINTS,
+            POINTS_PER_FIGURE,
         ));
         *run = Some(CachedRun {
             view: view.clone(),
@@ -104,7 +104,7 @@ impl RecordCache {
         };
         let mut newest: Vec<&RunEntry> = listing.runs.iter().collect();
         newest.sort_by_key(|run| Reverse(run.started.unix_ms));
-        for run in newest.into_iter().take(MOST) {
+        for run in newest.into_iter().take(MAX_CACHED_RUNS) {
             let _ = self.load_view(&run.started.id);
         }
     }
@@ -137,7 +137,7 @@ impl RecordCache {
 
     fn slot(&self, id: &str) -> Arc<Mutex<Option<CachedRun>>> {
         let mut runs = locked(&self.runs);
-        while runs.len() >= MOST && !runs.contains_key(id) {
+        while runs.len() >= MAX_CACHED_RUNS && !runs.contains_key(id) {
             let oldest = runs
                 .iter()
                 .min_by_key(|(_, slot)| slot.used)
@@ -160,7 +160,7 @@ fn find<'a>(listing: &'a RunListing, id: &str) -> Option<&'a RunEntry> {
 
 /// When something is read again that took from `began` until now.
 fn rested(began: Instant) -> Instant {
-    Instant::now() + (began.elapsed() * RESTING).max(LEAST_REST)
+    Instant::now() + (began.elapsed() * REFRESH_COST_FACTOR).max(MIN_REFRESH_INTERVAL)
 }
 
 /// A thread that panicked leaves what it kept whole: it is replaced, never changed.
@@ -192,13 +192,13 @@ mod tests {
     #[test]
     fn the_newest_runs_are_read_ahead() {
         let folder = tempfile::tempdir().unwrap();
-        for n in 0..=MOST as u64 {
+        for n in 0..=MAX_CACHED_RUNS as u64 {
             record(folder.path(), &format!("run-{n}"), n);
         }
         let kept = RecordCache::new(folder.path().to_owned());
         kept.read_ahead();
         let read: Vec<String> = locked(&kept.runs).keys().cloned().collect();
-        let wanted: Vec<String> = (1..=MOST).map(|n| format!("run-{n}")).collect();
+        let wanted: Vec<String> = (1..=MAX_CACHED_RUNS).map(|n| format!("run-{n}")).collect();
         assert_eq!(read, wanted);
         let slot = kept.slot("run-3");
         assert!(locked(&slot).is_some());

@@ -15,8 +15,8 @@ use super::served_gpus::ServedGpus;
 use crate::view;
 
 /// Points of a figure that one answer has at most.
-const MOST_POINTS: u64 = 4096;
-const POINTS: u64 = 600;
+const MAX_POINTS: u64 = 4096;
+const DEFAULT_POINTS: u64 = 600;
 
 /// What the server shows.
 pub struct ServerState {
@@ -112,8 +112,8 @@ impl ServerState {
             };
             let points = request
                 .numeric_parameter("points")
-                .unwrap_or(POINTS)
-                .clamp(2, MOST_POINTS);
+                .unwrap_or(DEFAULT_POINTS)
+                .clamp(2, MAX_POINTS);
             let from_us = request.numeric_parameter("from").unwrap_or(0);
             let to_us = request
                 .numeric_parameter("to")

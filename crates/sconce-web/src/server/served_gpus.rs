@@ -7,7 +7,7 @@ use sconce_host::{GpuMonitor, NvmlGpu, NvmlMonitor};
 use sconce_report::metrics::MachineGpuSample;
 
 /// Readings are not made more often than this, whoever asks.
-const REST: Duration = Duration::from_millis(500);
+const MIN_READING_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The GPUs, where there are any.
 pub struct ServedGpus {
@@ -48,7 +48,7 @@ impl ServedGpus {
             return Vec::new();
         };
         if let Some((when, readings)) = &inner.read
-            && when.elapsed() < REST
+            && when.elapsed() < MIN_READING_INTERVAL
         {
             return readings.clone();
         }

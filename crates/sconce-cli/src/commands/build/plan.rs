@@ -103,13 +103,13 @@ fn format_plan(
 
 /// What a layer holds, in a few words.
 fn contents(planned: &PlannedLayer) -> String {
-    const FEW: usize = 4;
+    const MAX_LISTED_PACKAGES: usize = 4;
     let names: Vec<&str> = planned.packages.iter().map(|p| p.0.as_str()).collect();
     match names.len() {
         0 => String::new(),
         1 => "1 package".to_owned(),
-        n if n <= FEW => names.join(", "),
-        n => format!("{}, … ({n} packages)", names[..FEW - 1].join(", ")),
+        n if n <= MAX_LISTED_PACKAGES => names.join(", "),
+        n => format!("{}, … ({n} packages)", names[..MAX_LISTED_PACKAGES - 1].join(", ")),
     }
 }
 

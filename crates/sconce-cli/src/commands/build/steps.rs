@@ -342,11 +342,11 @@ impl RunObserver for SilentObserver {
 
 /// The first line of a step, as a layer is named by it.
 fn first_line(text: &str) -> &str {
-    const MOST: usize = 60;
+    const MAX_NAME_CHARS: usize = 60;
     let line = text.trim().lines().next().unwrap_or_default();
     let end = line
         .char_indices()
-        .nth(MOST)
+        .nth(MAX_NAME_CHARS)
         .map_or(line.len(), |(at, _)| at);
     &line[..end]
 }

@@ -18,7 +18,7 @@ use crate::output;
 use crate::style::OutputStyle;
 
 /// A longer text is cut: it is no path and no reason.
-const WIDEST: usize = 400;
+const MAX_TEXT_CHARS: usize = 400;
 
 #[derive(Debug, Args)]
 pub(crate) struct CdiCheckArgs {
@@ -109,10 +109,10 @@ fn as_text(
     }
     let mut lines = Vec::new();
     for one in checked {
-        let path = to_printable(&one.file.path, WIDEST);
+        let path = to_printable(&one.file.path, MAX_TEXT_CHARS);
         if one.troubles.is_empty() {
             let devices = one.file.device_names().count();
-            let kind = to_printable(one.file.kind().unwrap_or_default(), WIDEST);
+            let kind = to_printable(one.file.kind().unwrap_or_default(), MAX_TEXT_CHARS);
             lines.push(format!("{path}: right, {devices} devices of {kind}"));
             continue;
         }
@@ -120,7 +120,7 @@ fn as_text(
         let what = one
             .troubles
             .iter()
-            .map(|trouble| to_printable(&trouble.what, WIDEST));
+            .map(|trouble| to_printable(&trouble.what, MAX_TEXT_CHARS));
         lines.extend(what.map(|what| format!("  {what}")));
         lines.push(format!(
             "  {} {}",
@@ -134,7 +134,7 @@ fn as_text(
             "{} is in {} and in {other}: engines find it in neither; remove one",
             device.name, device.path
         );
-        lines.push(to_printable(&what, WIDEST));
+        lines.push(to_printable(&what, MAX_TEXT_CHARS));
     }
     lines.join("\n")
 }
@@ -145,7 +145,7 @@ fn hint(file: &CdiFile, machine: &HostProfile) -> String {
     if !cards {
         return cdi_error_hint(&file.path);
     }
-    let path = to_printable(&file.path, WIDEST);
+    let path = to_printable(&file.path, MAX_TEXT_CHARS);
     format!(
         "write it again with what wrote it: `sconce cdi write --output {path}`, `nvidia-ctk cdi generate --output={path}`"
     )
@@ -153,6 +153,6 @@ fn hint(file: &CdiFile, machine: &HostProfile) -> String {
 
 fn cdi_error_hint(path: &str) -> String {
     let hint = sconce_host::CdiError::NoDriver.hint().unwrap_or_default();
-    let path = to_printable(path, WIDEST);
+    let path = to_printable(path, MAX_TEXT_CHARS);
     format!("no card is known here: {hint}; or remove {path}")
 }

@@ -14,7 +14,7 @@ use crate::style::OutputStyle;
 use crate::table::format_table;
 
 /// A longer text is cut: it is no path and no reason.
-const WIDEST: usize = 400;
+const MAX_TEXT_CHARS: usize = 400;
 
 #[derive(Debug, Args)]
 pub(crate) struct CdiListArgs {
@@ -100,7 +100,7 @@ fn unread(file: &CdiFile) -> Option<String> {
             file.rejection_reasons().first()?
         ),
     };
-    Some(to_printable(&format!("{} {why}", file.path), WIDEST))
+    Some(to_printable(&format!("{} {why}", file.path), MAX_TEXT_CHARS))
 }
 
 #[cfg(test)]

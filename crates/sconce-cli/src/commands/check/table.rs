@@ -194,12 +194,12 @@ fn mark(number: usize) -> String {
 
 /// The end of a long path: a table has one column for it.
 fn brief(name: &str) -> String {
-    const LONGEST: usize = 32;
+    const MAX_PATH_CHARS: usize = 32;
     let name = &to_printable(name, super::LONGEST_NAME);
     let ends = name.match_indices('/').map(|(at, _)| &name[at..]);
-    let mut short = ends.filter(|end| end.chars().count() < LONGEST);
+    let mut short = ends.filter(|end| end.chars().count() < MAX_PATH_CHARS);
     match short.next() {
-        Some(end) if name.chars().count() > LONGEST => format!("…{end}"),
+        Some(end) if name.chars().count() > MAX_PATH_CHARS => format!("…{end}"),
         _ => name.clone(),
     }
 }

@@ -13,9 +13,9 @@ use super::pyenv::PyenvSelector;
 use crate::output;
 
 /// Entries of a folder that are looked at.
-const MOST_ENTRIES: usize = 20_000;
+const MAX_DIR_ENTRIES: usize = 20_000;
 /// A larger file is none of those that are read here.
-const MOST_BYTES: u64 = 64 << 10;
+const MAX_FILE_BYTES: u64 = 64 << 10;
 
 /// What is found on the `PATH` and by the variables of activated environments.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
@@ -395,7 +395,7 @@ pub(super) fn list_dir_names(folder: &Path) -> Vec<String> {
     let Ok(read) = fs::read_dir(folder) else {
         return Vec::new();
     };
-    let names = read.take(MOST_ENTRIES).flatten();
+    let names = read.take(MAX_DIR_ENTRIES).flatten();
     let mut names: Vec<String> = names
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
@@ -406,7 +406,7 @@ pub(super) fn list_dir_names(folder: &Path) -> Vec<String> {
 /// A small file's text.
 pub(super) fn read_small_file(path: &Path) -> Option<String> {
     let metadata = path.metadata().ok()?;
-    (metadata.is_file() && metadata.len() <= MOST_BYTES).then(|| fs::read_to_string(path).ok())?
+    (metadata.is_file() && metadata.len() <= MAX_FILE_BYTES).then(|| fs::read_to_string(path).ok())?
 }
 
 #[cfg(test)]

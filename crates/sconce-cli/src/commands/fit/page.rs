@@ -13,7 +13,7 @@ use crate::commands::memory::words::{
 use crate::html::{BarSegment, Html};
 
 /// Rows of a list.
-const ROWS: usize = 40;
+const MAX_ROWS: usize = 40;
 
 /// The page.
 pub(super) fn render_page(forecast: &Forecast, host: bool) -> String {
@@ -188,7 +188,7 @@ fn peak(html: &mut Html, made: &PeakBreakdown, several: bool) {
     html.push_element("h3", "By line");
     html.push_markup("<div class=\"wide\" tabindex=\"0\"><table>\n<thead><tr><th scope=\"col\" class=\"number\">Size</th>")
         .push_markup("<th scope=\"col\" class=\"number\">Of reserved</th><th scope=\"col\">Where</th></tr></thead>\n<tbody>\n");
-    for group in moment.filled.places.iter().take(ROWS) {
+    for group in moment.filled.places.iter().take(MAX_ROWS) {
         html.push_markup("<tr><td class=\"number\">")
             .push_text(&format_bytes(group.bytes));
         html.push_markup("</td><td class=\"number\">")
@@ -208,7 +208,7 @@ fn peak(html: &mut Html, made: &PeakBreakdown, several: bool) {
         html.push_markup("</td></tr>\n");
     }
     html.push_markup("</tbody></table></div>\n");
-    let more = moment.filled.places.len().saturating_sub(ROWS);
+    let more = moment.filled.places.len().saturating_sub(MAX_ROWS);
     if more > 0 {
         html.push_element(
             "p",
@@ -218,7 +218,7 @@ fn peak(html: &mut Html, made: &PeakBreakdown, several: bool) {
     let modules = moment.filled.modules.iter();
     let modules = modules.filter_map(|one| Some((one.module.as_ref()?, one.bytes)));
     let rows: Vec<[String; 3]> = modules
-        .take(ROWS)
+        .take(MAX_ROWS)
         .map(|(module, bytes)| {
             [
                 format_bytes(bytes),

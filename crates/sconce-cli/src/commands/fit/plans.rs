@@ -12,17 +12,17 @@ use sconce_schema::Bytes;
 
 use super::side::{self, TrialResult};
 use super::trial::{TrialContext, TrialOutput, TrialRequest};
-use super::{WITHOUT_END, command, say};
+use super::{UNLIMITED_CARD_MEMORY, command, say};
 use crate::commands::memory::words::format_count;
 use crate::failure::Result;
 use crate::worker::TrialTask;
 
 /// Values of the user's flag that are tried at most.
-const MOST_VALUES: usize = 6;
+const MAX_FLAG_VALUES: usize = 6;
 /// Plans that are run on a card as it is until one fits.
-const MOST_CONFIRMED: usize = 4;
+const MAX_CONFIRMED_PLANS: usize = 4;
 /// A value of the flag with less than this part of the work changes how much is done in a step.
-const LESS_WORK: f64 = 0.75;
+const MIN_SAME_WORK_SHARE: f64 = 0.75;
 
 /// The command as it is, on one card.
 pub(super) struct BaselineTrial {
@@ -90,7 +90,7 @@ impl BaselineTrial {
             return self;
         };
         let without_end = forecast::ran_out(&limited.seen)
-            .then(|| asked.run_trial(self.wanted(Some(WITHOUT_END), &base)).ok())
+            .then(|| asked.run_trial(self.wanted(Some(UNLIMITED_CARD_MEMORY), &base)).ok())
             .flatten();
         let seen = without_end
             .as_ref()
@@ -190,7 +190,7 @@ fn of_group_searched(
     let values: Vec<u64> = vary.map_or(Vec::new(), |vary| {
         let halves = std::iter::successors(Some(vary.most / 2), |value| Some(value / 2));
         let halves = halves.take_while(|value| *value >= vary.least.max(1));
-        halves.take(MOST_VALUES).collect()
+        halves.take(MAX_FLAG_VALUES).collect()
     });
     let base = &plain.base;
     let ranks = asked.args.ranks.ranks;
@@ -232,7 +232,7 @@ fn of_group_searched(
         );
         let tasks: Vec<TrialTask> = wishes
             .iter()
-            .map(|wish| task(asked, cards, plain, wish, Some(WITHOUT_END.0)))
+            .map(|wish| task(asked, cards, plain, wish, Some(UNLIMITED_CARD_MEMORY.0)))
             .collect();
         let came = side::run_trials(asked, cards, &tasks)?;
         let mut outcomes = Vec::new();
@@ -243,7 +243,7 @@ fn of_group_searched(
             {
                 let part =
                     work::total_operations(&done.seen.work) / work::total_operations(&plain.work);
-                let scales = *scales.get_or_insert(part < LESS_WORK);
+                let scales = *scales.get_or_insert(part < MIN_SAME_WORK_SHARE);
                 let times = if scales {
                     most as f64 / value as f64
                 } else {
@@ -291,7 +291,7 @@ fn confirm(
 ) -> Result<()> {
     let mut open: Vec<usize> = (0..group.len()).collect();
     let mut tried: Vec<(usize, usize)> = Vec::new();
-    for _ in 0..MOST_CONFIRMED {
+    for _ in 0..MAX_CONFIRMED_PLANS {
         let mut next: Vec<(usize, usize)> = Vec::new();
         for &card in &open {
             let rows = table.rows.iter().enumerate().skip(1);

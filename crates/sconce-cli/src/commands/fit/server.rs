@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::WITHOUT_END;
+use super::UNLIMITED_CARD_MEMORY;
 use super::side::{self, ERRORS};
 use super::trial::{SEEN, TrialRequest};
 use crate::commands::run::current_exe;
@@ -21,9 +21,9 @@ use crate::virtual_gpu;
 use crate::worker::TrialTask;
 
 /// Between two looks whether it listens.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const LISTEN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// An exit code is no longer, in bytes.
-const LONGEST_ANSWER: u64 = 16;
+const MAX_ANSWER_BYTES: u64 = 16;
 
 /// Whether trials are forked from a server.
 #[derive(Debug, Default)]
@@ -107,7 +107,7 @@ impl ForkServer {
         };
         let task = TrialTask {
             card: 0,
-            memory: Some(WITHOUT_END.0),
+            memory: Some(UNLIMITED_CARD_MEMORY.0),
             command: command.clone(),
             plans: None,
             answers: Default::default(),
@@ -124,7 +124,7 @@ impl ForkServer {
                 held: None,
             };
             while running.held.is_none() && running.child.try_wait()?.is_none() {
-                std::thread::sleep(LOOK_EVERY);
+                std::thread::sleep(LISTEN_POLL_INTERVAL);
                 running.held = running.connect().ok();
             }
             Ok(running)
@@ -202,7 +202,7 @@ impl ForkServerProcess {
         let mut server = self.connect()?;
         writeln!(server, "{}", serde_json::to_string(&request)?)?;
         let mut answer = String::new();
-        BufReader::new(server.take(LONGEST_ANSWER)).read_line(&mut answer)?;
+        BufReader::new(server.take(MAX_ANSWER_BYTES)).read_line(&mut answer)?;
         let code = answer.trim().parse();
         let code: u8 = code.map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
         fs::rename(own.join(ERRORS), folder.join(ERRORS))?;

@@ -22,9 +22,9 @@ use crate::worker::{TrialTask, WorkerTask, worker_command};
 
 pub(super) const ERRORS: &str = "stderr";
 /// Memory of the machine that a trial may take; fewer run beside each other where there is less.
-const MEMORY_EACH: u64 = 3 << 30;
+const TRIAL_MEMORY_BYTES: u64 = 3 << 30;
 /// The end of what a trial said that is looked at, in bytes.
-const LAST_WORDS: usize = 4000;
+const OUTPUT_TAIL_BYTES: usize = 4000;
 
 /// The trial of a task; an error where a card or a plan is not known.
 fn wanted_trial<'a>(
@@ -157,7 +157,7 @@ fn at_once() -> usize {
     let machine = sconce_host::HostProfile::read(&sconce_host::Roots::default());
     let memory = machine
         .memory_available
-        .map_or(1, |bytes| bytes.0 / MEMORY_EACH);
+        .map_or(1, |bytes| bytes.0 / TRIAL_MEMORY_BYTES);
     cores.min(usize::try_from(memory).unwrap_or(1)).clamp(1, 8)
 }
 
@@ -165,7 +165,7 @@ fn at_once() -> usize {
 fn last_words(path: &Path) -> Option<String> {
     let bytes = fs::read(path).ok()?;
     let text =
-        String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LAST_WORDS)..]).into_owned();
+        String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(OUTPUT_TAIL_BYTES)..]).into_owned();
     let line = text.lines().map(str::trim).rfind(|line| !line.is_empty())?;
     Some(line.to_owned())
 }

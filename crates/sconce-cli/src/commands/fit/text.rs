@@ -15,17 +15,17 @@ use crate::page::TextLayout;
 use crate::table::format_table;
 
 /// Rows of a list without --all.
-const FEW: usize = 6;
+const DEFAULT_ROWS: usize = 6;
 /// Lines that read values, without --all.
-const FEW_READS: usize = 4;
+const DEFAULT_READS: usize = 4;
 /// Where the words of a list's row begin.
 const WORDS: usize = 18;
 /// Names of unknown entry points that are listed.
-const MOST_NAMES: usize = 8;
+const MAX_LISTED_NAMES: usize = 8;
 
 /// Everything that is said of it.
 pub(super) fn render_text(forecast: &Forecast, all: bool, host: bool, page: &TextLayout) -> String {
-    let few = if all { usize::MAX } else { FEW };
+    let few = if all { usize::MAX } else { DEFAULT_ROWS };
     let mut text = String::new();
     let _ = writeln!(text, "{}\n", format_headline(forecast));
     let rows: Vec<[String; 6]> = forecast.cards.iter().map(row).collect();
@@ -57,11 +57,11 @@ pub(super) fn render_text(forecast: &Forecast, all: bool, host: bool, page: &Tex
     }
     // Those whose tensors are as large as values say come first.
     let reads: Vec<&ValueRead> = forecast.deciding_reads().collect();
-    for one in reads.iter().take(if all { usize::MAX } else { FEW_READS }) {
+    for one in reads.iter().take(if all { usize::MAX } else { DEFAULT_READS }) {
         say(&mut text, page, &format!("  {}", format_value_read(one)));
     }
-    if !all && reads.len() > FEW_READS {
-        let more = reads.len() - FEW_READS;
+    if !all && reads.len() > DEFAULT_READS {
+        let more = reads.len() - DEFAULT_READS;
         say(&mut text, page, &format!("  {more} more: --all shows them"));
     }
     text
@@ -383,7 +383,7 @@ pub(super) fn format_caveat(doubt: &ForecastCaveat) -> String {
         ForecastCaveat::Unknown { names } => {
             let shown: Vec<String> = names
                 .iter()
-                .take(MOST_NAMES)
+                .take(MAX_LISTED_NAMES)
                 .map(|name| to_printable(name, 60))
                 .collect();
             format!("The virtual card does not know {}.", shown.join(", "))

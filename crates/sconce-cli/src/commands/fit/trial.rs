@@ -29,9 +29,9 @@ use crate::ranks::RankWorld;
 use crate::virtual_gpu::VirtualGpus;
 
 /// Processes of one trial that are looked at.
-const MOST_PROCESSES: usize = 1024;
+const MAX_PROCESSES: usize = 1024;
 /// What a process may tell of itself.
-const LARGEST: u64 = 256 << 20;
+const MAX_REPORT_BYTES: u64 = 256 << 20;
 
 /// What trials are made with.
 pub(super) struct TrialContext<'a> {
@@ -261,7 +261,7 @@ impl TrialContext<'_> {
 fn read(folder: &Path) -> io::Result<Option<(usize, ProcessDirectory, ProbeReport)>> {
     let left = TreeDirectory::open(folder)?;
     let mut names = left.list_names()?;
-    names.truncate(MOST_PROCESSES);
+    names.truncate(MAX_PROCESSES);
     names.sort();
     let read = |name: OsString| Some((read_report(&left, &name)?, name));
     let all: Vec<(ProbeReport, OsString)> = names.into_iter().filter_map(read).collect();
@@ -282,8 +282,8 @@ fn read_report(left: &TreeDirectory, name: &OsStr) -> Option<ProbeReport> {
     let own = left.open_subdir(name).ok()?;
     let file = own.open_regular_file("fit.json".as_ref()).ok()?;
     let mut text = String::new();
-    let size = file.take(LARGEST + 1).read_to_string(&mut text).ok()?;
-    let is_small = u64::try_from(size).is_ok_and(|size| size <= LARGEST);
+    let size = file.take(MAX_REPORT_BYTES + 1).read_to_string(&mut text).ok()?;
+    let is_small = u64::try_from(size).is_ok_and(|size| size <= MAX_REPORT_BYTES);
     is_small.then(|| ProbeReport::parse(&text).ok()).flatten()
 }
 

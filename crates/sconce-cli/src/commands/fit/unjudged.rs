@@ -8,7 +8,7 @@ use super::text::{format_source_line, format_value_read};
 use crate::commands::memory::words::{format_bytes, format_count, printable_text};
 
 /// Lines of a list, and shapes of batches, that are named.
-const FEW: usize = 4;
+const MAX_LISTED: usize = 4;
 
 /// Why it is not known of these cards; what holds for several is said once.
 pub(super) fn format_reasons(cards: &[GpuForecast], steps: usize) -> Vec<String> {
@@ -33,17 +33,17 @@ fn reason(card: &GpuForecast, one: &InconclusiveReason, steps: usize) -> Vec<Str
             said.extend(
                 lines
                     .iter()
-                    .take(FEW)
+                    .take(MAX_LISTED)
                     .map(|line| format!("  {}", format_value_read(line))),
             );
-            if lines.len() > FEW {
-                said.push(format!("  {} more: --json has them", lines.len() - FEW));
+            if lines.len() > MAX_LISTED {
+                said.push(format!("  {} more: --json has them", lines.len() - MAX_LISTED));
             }
             said
         }
         InconclusiveReason::Shapes { largest, shapes } => {
-            let some: Vec<String> = shapes.iter().take(FEW).map(|batch| shape(batch)).collect();
-            let more = match shapes.len().saturating_sub(FEW) {
+            let some: Vec<String> = shapes.iter().take(MAX_LISTED).map(|batch| shape(batch)).collect();
+            let more = match shapes.len().saturating_sub(MAX_LISTED) {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
@@ -85,7 +85,7 @@ fn reason(card: &GpuForecast, one: &InconclusiveReason, steps: usize) -> Vec<Str
             );
             let lines = lines
                 .iter()
-                .take(FEW)
+                .take(MAX_LISTED)
                 .map(|line| format!("  {}", format_evaluation(line)));
             std::iter::once(what).chain(lines).collect()
         }
@@ -108,7 +108,7 @@ fn shape(batch: &[Vec<u64>]) -> String {
             false => sizes.join(" × "),
         }
     });
-    let shapes: Vec<String> = shapes.take(FEW).collect();
+    let shapes: Vec<String> = shapes.take(MAX_LISTED).collect();
     shapes.join(", ")
 }
 

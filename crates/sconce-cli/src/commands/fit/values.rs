@@ -13,8 +13,8 @@ use crate::failure::{Failure, Result};
 
 /// What a trial with other values may take: so many times what the one with zeros took, and this in any
 /// case, in seconds. A loop that waits for a value may never end.
-const LONGER: u32 = 5;
-const AT_LEAST: u32 = 60;
+const TRIAL_TIME_FACTOR: u32 = 5;
+const MIN_TRIAL_TIME_S: u32 = 60;
 
 /// A command of which it is known that no memory hangs on values, with the lines that read some.
 pub(super) struct Free {
@@ -54,8 +54,8 @@ pub(super) fn classify_by_trials(
 ) -> Result<ValueDependence> {
     let took = u32::try_from(took.as_secs()).unwrap_or(u32::MAX);
     let seconds = took
-        .saturating_mul(LONGER)
-        .max(AT_LEAST)
+        .saturating_mul(TRIAL_TIME_FACTOR)
+        .max(MIN_TRIAL_TIME_S)
         .min(asked.args.time);
     let least_steps = asked.args.steps;
     let mut tried = 0;

@@ -27,7 +27,7 @@ use crate::output;
 const READ_EVERY_MS: Millis = 15_000;
 const READ_NO_OFTENER_MS: Millis = 1_000;
 /// Time until names that nobody had are asked for again.
-const ASK_AGAIN: Duration = Duration::from_secs(300);
+const NAME_RETRY_INTERVAL: Duration = Duration::from_secs(300);
 /// User ids that belong to users (subuid(5)).
 const SUBORDINATES: &str = "/etc/subuid";
 
@@ -102,7 +102,7 @@ impl Service {
         let policy = lock(&self.policy).clone();
         let cards = u32::try_from(lock(&self.cards).len()).unwrap_or(u32::MAX);
         let known = watched.looked_at.as_ref().is_some_and(|(before, n, at)| {
-            let settled = lock(&self.cautions).is_empty() || at.elapsed() < ASK_AGAIN;
+            let settled = lock(&self.cautions).is_empty() || at.elapsed() < NAME_RETRY_INTERVAL;
             *before == policy && *n == cards && settled
         });
         if known {

@@ -12,7 +12,7 @@ use crate::failure::Result;
 use crate::output;
 
 /// Time between two looks at whether more was written.
-pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(200);
+pub(super) const LOG_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Several logs that are read together.
 pub(super) struct MergedLogs {
@@ -112,7 +112,7 @@ impl Follower {
                 if !matches!(print_all(&mut logs, over), Ok(true)) || over {
                     return;
                 }
-                std::thread::sleep(LOOK_AGAIN);
+                std::thread::sleep(LOG_POLL_INTERVAL);
             }
         };
         let named = std::thread::Builder::new().name("services' lines".to_owned());

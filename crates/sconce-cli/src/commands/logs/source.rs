@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use sconce_run::logs;
 
 /// How long the time before a line is, without the space after it.
-const STAMP: usize = 24;
+const TIMESTAMP_BYTES: usize = 24;
 /// A longer line is given in parts.
-const LONGEST: u64 = 1 << 20;
+const MAX_LINE_BYTES: u64 = 1 << 20;
 
 /// A line of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(super) struct LogReader {
 impl LogReader {
     /// A log that is not there has no lines yet.
     pub(super) fn open(folder: &Path, name: &str) -> Self {
-        let numbers = (0..=logs::KEPT).rev();
+        let numbers = (0..=logs::RETAINED_FILES).rev();
         let files =
             numbers.filter_map(|number| File::open(logs::log_path(folder, name, number)).ok());
         Self {
@@ -76,10 +76,10 @@ impl LogReader {
         let Some(file) = self.files.front_mut() else {
             return self.follow();
         };
-        let mut limited = std::io::Read::take(&mut *file, LONGEST);
+        let mut limited = std::io::Read::take(&mut *file, MAX_LINE_BYTES);
         match limited.read_until(b'\n', &mut self.buffer) {
             Ok(count) if count > 0 => {
-                self.whole = self.buffer.ends_with(b"\n") || self.buffer.len() as u64 >= LONGEST;
+                self.whole = self.buffer.ends_with(b"\n") || self.buffer.len() as u64 >= MAX_LINE_BYTES;
                 true
             }
             // A file that cannot be read has ended as well.
@@ -109,12 +109,12 @@ impl LogReader {
         while text.last().is_some_and(|byte| b"\r\n".contains(byte)) {
             text.pop();
         }
-        let stamped = text.get(STAMP) == Some(&b' ')
-            && text[STAMP - 1] == b'Z'
-            && text[..STAMP].iter().all(u8::is_ascii_graphic);
+        let stamped = text.get(TIMESTAMP_BYTES) == Some(&b' ')
+            && text[TIMESTAMP_BYTES - 1] == b'Z'
+            && text[..TIMESTAMP_BYTES].iter().all(u8::is_ascii_graphic);
         if stamped {
-            let rest = text.split_off(STAMP + 1);
-            text.truncate(STAMP);
+            let rest = text.split_off(TIMESTAMP_BYTES + 1);
+            text.truncate(TIMESTAMP_BYTES);
             self.stamp = String::from_utf8_lossy(&text).into_owned();
             text = rest;
         }

@@ -19,7 +19,7 @@ use crate::page::TextLayout;
 use crate::table::format_table;
 
 /// Places without --all.
-const FEW: usize = 10;
+const DEFAULT_ROWS: usize = 10;
 
 #[derive(Debug, Args)]
 pub(crate) struct MemoryDiffArgs {
@@ -89,7 +89,7 @@ fn text(found: &ReportDiff, all: bool, page: &TextLayout) -> String {
         if device.changes.is_empty() {
             continue;
         }
-        let few = if all { usize::MAX } else { FEW };
+        let few = if all { usize::MAX } else { DEFAULT_ROWS };
         let rows: Vec<[String; 4]> = device.changes.iter().take(few).map(cells).collect();
         let heads = ["change", "before", "after", "what filled the peak"];
         let _ = writeln!(text, "\n{}", format_table(heads, &rows, &page.style));

@@ -24,13 +24,13 @@ use crate::outputs;
 use crate::page::TextLayout;
 
 /// Rows of a list without --all.
-const FEW: usize = 6;
+const DEFAULT_ROWS: usize = 6;
 /// Frames that are shown of a stack.
-const FRAMES: usize = 6;
+const MAX_FRAMES: usize = 6;
 /// Where what is said begins.
 const DETAIL: usize = 2;
 /// Stuck memory is a finding from this share of what is reserved.
-const MUCH_STUCK: f64 = 0.1;
+const MIN_STUCK_SHARE: f64 = 0.1;
 
 #[derive(Debug, Args)]
 pub(crate) struct MemoryReportArgs {
@@ -105,7 +105,7 @@ struct ReportTextOptions<'p> {
 
 impl ReportTextOptions<'_> {
     fn few(&self) -> usize {
-        if self.all { usize::MAX } else { FEW }
+        if self.all { usize::MAX } else { DEFAULT_ROWS }
     }
 
     fn say(&self, text: &mut String, said: &str) {
@@ -247,7 +247,7 @@ impl ReportTextOptions<'_> {
         // Every call of a module goes through these.
         let calls = [" _call_impl", " _wrapped_call_impl"];
         let told = |frame: &&String| !calls.iter().any(|call| frame.ends_with(call));
-        for frame in stack.iter().filter(told).take(FRAMES) {
+        for frame in stack.iter().filter(told).take(MAX_FRAMES) {
             let line = format!("{:indent$}{}", "", frame_of(frame));
             let _ = writeln!(text, "{}", self.page.style.dim(&line));
         }
@@ -384,7 +384,7 @@ impl ReportTextOptions<'_> {
             let figure = bytes.map_or("–".to_owned(), format_bytes);
             let _ = writeln!(text, "  {name:40}{figure:>10}");
         }
-        let much = found.stuck_bytes as f64 >= found.reserved_bytes as f64 * MUCH_STUCK;
+        let much = found.stuck_bytes as f64 >= found.reserved_bytes as f64 * MIN_STUCK_SHARE;
         if found.stuck_bytes == 0 || !(much || self.all) {
             return;
         }

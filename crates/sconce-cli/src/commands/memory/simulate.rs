@@ -9,7 +9,7 @@ use sconce_base::input::check_stream;
 use sconce_memory::allocator::{
     Allocator, AllocatorSettings, PoolStat, SimulatedGpu, TorchVersion,
 };
-use sconce_memory::program::{CallResult, LONGEST_LINE, LineResult, Runner};
+use sconce_memory::program::{CallResult, MAX_LINE_BYTES, LineResult, Runner};
 use sconce_schema::{Bytes, Hint, exit};
 
 use crate::args::GlobalArgs;
@@ -21,9 +21,9 @@ use crate::page::TextLayout;
 use crate::table::format_table;
 
 /// Out-of-memory errors that are shown; --json has all.
-const MOST_ERRORS: usize = 3;
+const MAX_LISTED_ERRORS: usize = 3;
 /// Answers are printed when so many bytes of them came together.
-const PIECE: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Args)]
 pub(crate) struct SimulateArgs {
@@ -45,7 +45,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "SIZE", default_value = "0")]
     outside: Bytes,
     /// The release of PyTorch whose allocator it is.
-    #[arg(long, value_name = "VERSION", default_value_t = TorchVersion::NEWEST)]
+    #[arg(long, value_name = "VERSION", default_value_t = TorchVersion::MAX_KNOWN)]
     torch: TorchVersion,
     /// Print each answer and all counters as JSON lines.
     #[arg(long)]
@@ -84,7 +84,7 @@ pub(super) fn simulate_program(args: &SimulateArgs, global: &GlobalArgs) -> Resu
                 text += &serde_json::to_string(&answer).unwrap_or_default();
                 text.push('\n');
             }
-            if text.len() > PIECE {
+            if text.len() > CHUNK_BYTES {
                 output::write_data(&std::mem::take(&mut text))?;
             }
         }
@@ -131,7 +131,7 @@ fn lines(
     loop {
         line.clear();
         // One byte more than a line may have, and its end.
-        let mut piece = (&mut from).take(LONGEST_LINE as u64 + 2);
+        let mut piece = (&mut from).take(MAX_LINE_BYTES as u64 + 2);
         if piece.read_until(b'\n', &mut line).map_err(failed)? == 0 {
             return Ok(());
         }
@@ -155,7 +155,7 @@ impl SimulationTotals {
             CallResult::OutOfMemory(error) => {
                 self.requests += 1;
                 self.refused += 1;
-                if self.errors.len() < MOST_ERRORS {
+                if self.errors.len() < MAX_LISTED_ERRORS {
                     self.errors.push((answer.line, error.to_string()));
                 }
             }

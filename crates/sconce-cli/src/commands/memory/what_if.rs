@@ -23,11 +23,11 @@ use crate::outputs;
 use crate::page::TextLayout;
 
 /// Searched settings that are shown without --all.
-const FEW: usize = 5;
+const DEFAULT_ROWS: usize = 5;
 /// Peaks within this part of each other are the same.
-const SAME: f64 = 1.01;
+const SAME_PEAK_RATIO: f64 = 1.01;
 /// What a request that did not fail leaves open.
-const AFTER: &str =
+const LATER_REQUESTS_NOTE: &str =
     "what the program would have asked for after the failed request is not in the snapshot";
 /// Where what is said begins.
 const DETAIL: usize = 2;
@@ -194,7 +194,7 @@ impl WhatIfText<'_> {
             printable_text(&best.conf)
         );
         if best.saved > 0 {
-            self.say(text, AFTER);
+            self.say(text, LATER_REQUESTS_NOTE);
         }
     }
 }
@@ -341,7 +341,7 @@ fn telling<'o>(searched: &[&'o ReplayOutcome], today: &ReplayOutcome) -> Vec<&'o
     let as_good = |one: &ReplayOutcome, other: &ReplayOutcome| {
         let (one_peak, other_peak) = (one.peak_reserved_bytes, other.peak_reserved_bytes);
         one.failed_request_count() <= other.failed_request_count()
-            && one_peak as f64 <= other_peak as f64 * SAME
+            && one_peak as f64 <= other_peak as f64 * SAME_PEAK_RATIO
     };
     let needless = |one: &&ReplayOutcome| {
         let own = parts(one);
@@ -354,7 +354,7 @@ fn telling<'o>(searched: &[&'o ReplayOutcome], today: &ReplayOutcome) -> Vec<&'o
             })
     };
     let telling = searched.iter().filter(|one| !needless(one)).copied();
-    telling.take(FEW).collect()
+    telling.take(DEFAULT_ROWS).collect()
 }
 
 /// A change in per cent of what it was.

@@ -13,7 +13,7 @@ use crate::input;
 use crate::output;
 
 /// Longer names are cut.
-const WIDEST: usize = 120;
+const MAX_NAME_CHARS: usize = 120;
 
 /// Reads a snapshot and says what is in it.
 pub(crate) fn analyze_snapshot_file(path: &Path) -> Result<SnapshotReport> {
@@ -54,7 +54,7 @@ pub(crate) fn format_location(place: Option<&SourceLocation>) -> String {
         Some(line) => format!("{file}:{line} {}", place.function),
         None => format!("{file} {}", place.function),
     };
-    to_printable(&text, WIDEST)
+    to_printable(&text, MAX_NAME_CHARS)
 }
 
 /// One frame of a stack; of an installed package without the folder that packages are in.
@@ -65,7 +65,7 @@ pub(crate) fn frame_of(frame: &str) -> String {
 
 /// A text of a snapshot, without what a terminal would obey.
 pub(crate) fn printable_text(text: &str) -> String {
-    to_printable(text, WIDEST)
+    to_printable(text, MAX_NAME_CHARS)
 }
 
 pub(crate) fn format_category(category: MemoryCategory) -> &'static str {

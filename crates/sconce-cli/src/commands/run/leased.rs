@@ -19,9 +19,9 @@ use crate::leases::{self, LeaseClient, unexpected_response};
 use crate::output;
 
 /// Time between two looks at the lease of a run.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// The shortest such time: a lease's end is told in whole seconds.
-const LOOK_NO_OFTENER: Duration = Duration::from_millis(250);
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Time from the signal that ends a run whose lease is over to the one that kills it.
 const GRACE: Duration = Duration::from_secs(30);
 
@@ -251,8 +251,8 @@ fn watch(own: &Arc<OwnLease>) {
 /// Time until the next look at a lease with so many milliseconds left: at its end, not some
 /// seconds later, when its cards are another's already.
 fn look_after(left_ms: Option<u64>) -> Duration {
-    let left = left_ms.map_or(LOOK_EVERY, Duration::from_millis);
-    left.clamp(LOOK_NO_OFTENER, LOOK_EVERY)
+    let left = left_ms.map_or(MAX_POLL_INTERVAL, Duration::from_millis);
+    left.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)
 }
 
 /// Milliseconds since boot, sleep included, as the time of the leases passes.

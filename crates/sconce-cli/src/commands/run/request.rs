@@ -14,7 +14,7 @@ use crate::file_action::FileAction;
 use crate::staying::acquire_layer_guards;
 
 /// So many ids are tried for one that is free.
-const TRIES: usize = 32;
+const MAX_ATTEMPTS: usize = 32;
 
 /// The parts of a run's beginning that every kind of run has.
 pub(super) fn common_start_event(request: &RunRequest, host: &HostProfile) -> RunStarted {
@@ -69,7 +69,7 @@ fn chore_id(name: &str) -> String {
 pub(super) fn new_id(name: &str, runs: &Path) -> String {
     let fresh = || sconce_record::new_id(name, unix_ms(), random());
     let taken = |id: &String| runs.join(id).exists();
-    let mut ids = std::iter::repeat_with(fresh).take(TRIES);
+    let mut ids = std::iter::repeat_with(fresh).take(MAX_ATTEMPTS);
     ids.find(|id| !taken(id)).unwrap_or_else(fresh)
 }
 

@@ -16,7 +16,7 @@ use crate::input;
 use crate::output;
 
 /// More of a header's value is not taken.
-const LARGEST_VALUE: u64 = 16 << 10;
+const MAX_HEADER_VALUE_BYTES: u64 = 16 << 10;
 
 #[derive(Args)]
 pub(super) struct MetricsPushArgs {
@@ -84,7 +84,7 @@ fn header(text: &str) -> std::result::Result<Header, String> {
             let file =
                 input::open_stream(Path::new(path), output::tell_fifo_wait).map_err(unreadable)?;
             let mut line = String::new();
-            BufReader::new(file.take(LARGEST_VALUE))
+            BufReader::new(file.take(MAX_HEADER_VALUE_BYTES))
                 .read_line(&mut line)
                 .map_err(unreadable)?;
             line.trim().to_owned()

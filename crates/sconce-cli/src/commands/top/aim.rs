@@ -12,7 +12,7 @@ use sconce_record::RunEntry;
 use sconce_report::live::{Signal, SignalRecipient};
 
 /// A process's parents are followed no further than this.
-const DEEPEST: usize = 256;
+const MAX_ANCESTORS: usize = 256;
 
 /// Why nothing is ended.
 #[derive(Debug, thiserror::Error)]
@@ -136,7 +136,7 @@ fn is_called(pid: u32, name: &str) -> bool {
 fn descends(pid: u32, ancestor: u32) -> bool {
     std::iter::successors(Some(pid), |pid| parent(*pid))
         .skip(1)
-        .take(DEEPEST)
+        .take(MAX_ANCESTORS)
         .any(|pid| pid == ancestor)
 }
 

@@ -9,7 +9,7 @@ use sconce_record::{RecordError, RecordReader, RunEntry, RunState};
 use sconce_report::live::LiveRun;
 
 /// So long a record is read before a key is looked for.
-const SLICE: Duration = Duration::from_millis(50);
+const READ_TIME_SLICE: Duration = Duration::from_millis(50);
 
 /// An open record, read as far as it goes.
 pub(super) struct RecordFollower {
@@ -39,7 +39,7 @@ impl RecordFollower {
 
     /// Gives new lines to `run`; true when there may be more at once.
     pub(super) fn read_new_lines(&mut self, run: &mut LiveRun) -> bool {
-        let until = Instant::now() + SLICE;
+        let until = Instant::now() + READ_TIME_SLICE;
         while Instant::now() < until {
             match self.record.next() {
                 None => {

@@ -17,11 +17,11 @@ use crate::nvml::{NvmlLibrary, NvmlMonitor, by_pid, throttle_words};
 /// What NVML says of itself where its file is not there.
 pub(super) const NOT_FOUND: &str = "NVML Shared Library Not Found";
 /// No machine has more cards.
-const MOST_CARDS: u32 = 256;
+const MAX_CARDS: u32 = 256;
 /// NVML_NVLINK_MAX_LINKS.
-const MOST_LINKS: u32 = 18;
+const MAX_LINKS: u32 = 18;
 /// A card is split into seven at most.
-const MOST_PARTS: u32 = 64;
+const MAX_MIG_DEVICES: u32 = 64;
 
 /// NVML's answers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -77,7 +77,7 @@ pub fn read(from: &NvmlLibrary) -> NvmlReply {
 }
 
 fn ask(nvml: &Nvml) -> NvmlReply {
-    let count = nvml.device_count().unwrap_or(0).min(MOST_CARDS);
+    let count = nvml.device_count().unwrap_or(0).min(MAX_CARDS);
     NvmlReply {
         library: Library {
             error: None,
@@ -214,7 +214,7 @@ fn data_centre(brand: Brand) -> Option<bool> {
 
 /// UUIDs of a card's parts. Their numbers have holes.
 fn instances(device: &Device<'_>) -> Vec<String> {
-    let count = device.mig_device_count().unwrap_or(0).min(MOST_PARTS);
+    let count = device.mig_device_count().unwrap_or(0).min(MAX_MIG_DEVICES);
     let uuid = |index| device.mig_device_by_index(index).ok()?.uuid().ok();
     (0..count).filter_map(uuid).collect()
 }
@@ -222,7 +222,7 @@ fn instances(device: &Device<'_>) -> Vec<String> {
 /// Links that are up; `None` where the card has none at all.
 fn links(device: &Device<'_>) -> Option<Vec<NvLink>> {
     let mut up = None;
-    for link in 0..MOST_LINKS {
+    for link in 0..MAX_LINKS {
         let asked = device.link_wrapper_for(link);
         match asked.is_active() {
             Ok(active) => {

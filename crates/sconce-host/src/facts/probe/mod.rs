@@ -117,7 +117,7 @@ pub fn query_nvml(child: &QueryProcess) -> NvmlReply {
 /// may print too.
 fn ask<T: DeserializeOwned>(child: &QueryProcess) -> Result<T, DriverQueryError> {
     /// The answer for a machine with 16 cards has 30 KB.
-    const MOST: u64 = 4 << 20;
+    const MAX_OUTPUT_BYTES: u64 = 4 << 20;
     let start = |source| DriverQueryError::Start {
         program: child.program.clone(),
         source,
@@ -145,7 +145,7 @@ fn ask<T: DeserializeOwned>(child: &QueryProcess) -> Result<T, DriverQueryError>
         let mut bytes = Vec::new();
         if let Some(output) = output {
             // What was read before a failure still counts.
-            let _ = output.take(MOST).read_to_end(&mut bytes);
+            let _ = output.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes);
         }
         // Nobody listens where it came too late.
         let _ = tell.send(bytes);
@@ -176,8 +176,8 @@ fn wait(
     child: &mut std::process::Child,
     deadline: Instant,
 ) -> Result<Option<ExitStatus>, std::io::Error> {
-    const PAUSE: Duration = Duration::from_millis(1);
-    const LAST: Duration = Duration::from_millis(200);
+    const POLL_INTERVAL: Duration = Duration::from_millis(1);
+    const KILL_TIMEOUT: Duration = Duration::from_millis(200);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
@@ -185,12 +185,12 @@ fn wait(
         if Instant::now() >= deadline {
             break;
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(POLL_INTERVAL);
     }
     child.kill()?;
-    let last = Instant::now() + LAST;
+    let last = Instant::now() + KILL_TIMEOUT;
     while child.try_wait()?.is_none() && Instant::now() < last {
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(None)
 }
@@ -233,13 +233,13 @@ mod tests {
         })
     }
 
-    const LONG: Duration = Duration::from_secs(60);
+    const LONG_TIMEOUT: Duration = Duration::from_secs(60);
 
     #[test]
     fn answers_and_ends() {
         let told = shell(
             r#"echo noise; echo '{"result":100,"devices":null}'; kill -SEGV $$"#,
-            LONG,
+            LONG_TIMEOUT,
         );
         assert_eq!((told.result, told.error), (Some(100), None));
         for (script, error) in [
@@ -249,7 +249,7 @@ mod tests {
             ("echo '[1]'", "ended with exit code 0 and no answer"),
         ] {
             assert_eq!(
-                shell(script, LONG).error.as_deref(),
+                shell(script, LONG_TIMEOUT).error.as_deref(),
                 Some(error),
                 "{script}"
             );
@@ -269,7 +269,7 @@ mod tests {
             name: None,
             input: Vec::new(),
             arguments: vec![],
-            limit: LONG,
+            limit: LONG_TIMEOUT,
         };
         let error = cuda_init(&child).error.unwrap();
         assert!(

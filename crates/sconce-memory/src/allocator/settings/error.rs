@@ -106,7 +106,7 @@ pub enum SettingsError {
     #[error("Pinned reserve segment size has to be greater than 0")]
     PinnedReserve,
     /// More words than any settings need. PyTorch has no such limit.
-    #[error("the settings have more than {} words", super::MOST_WORDS)]
+    #[error("the settings have more than {} words", super::MAX_WORDS)]
     TooLong,
 }
 

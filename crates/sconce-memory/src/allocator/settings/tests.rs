@@ -211,7 +211,7 @@ const ANSWERS: &[(&str, Result<(), &str>)] = &[
 #[test]
 fn settings_are_taken_and_refused_as_torch_does() {
     for &(text, answer) in ANSWERS {
-        let got = AllocatorSettings::parse(text, TorchVersion::NEWEST);
+        let got = AllocatorSettings::parse(text, TorchVersion::MAX_KNOWN);
         match (got, answer) {
             (Ok(_), Ok(())) => {}
             (Err(SettingsError::Ends { .. }), Err("index")) => {}
@@ -225,7 +225,7 @@ fn settings_are_taken_and_refused_as_torch_does() {
 
 #[test]
 fn values_are_read() {
-    let parse = |text| AllocatorSettings::parse(text, TorchVersion::NEWEST).unwrap();
+    let parse = |text| AllocatorSettings::parse(text, TorchVersion::MAX_KNOWN).unwrap();
     assert_eq!(parse(""), AllocatorSettings::default());
     // As torch 2.15.0 shows them in a snapshot.
     let list = parse("roundup_power2_divisions:[1:4,4:2,16:1,64:8,256:4,>:2]");
@@ -253,7 +253,7 @@ fn values_are_read() {
     };
     assert_eq!(all, expected);
     // What is not named stays, but for three.
-    let changed = all.with_conf("", TorchVersion::NEWEST).unwrap();
+    let changed = all.with_conf("", TorchVersion::MAX_KNOWN).unwrap();
     let expected = AllocatorSettings {
         max_split_size: None,
         garbage_collection_threshold: None,
@@ -332,9 +332,9 @@ fn keys_came_one_by_one() {
             "{text}"
         );
     }
-    let words = "a,".repeat(MOST_WORDS);
+    let words = "a,".repeat(MAX_WORDS);
     assert_eq!(
-        AllocatorSettings::parse(&words, TorchVersion::NEWEST),
+        AllocatorSettings::parse(&words, TorchVersion::MAX_KNOWN),
         Err(SettingsError::TooLong)
     );
 }
@@ -342,7 +342,7 @@ fn keys_came_one_by_one() {
 proptest! {
     #[test]
     fn no_text_panics(text in "\\PC*", old: bool) {
-        let version = if old { TorchVersion::OLDEST } else { TorchVersion::NEWEST };
+        let version = if old { TorchVersion::MIN_KNOWN } else { TorchVersion::MAX_KNOWN };
         let _ = AllocatorSettings::parse(&text, version);
     }
 
@@ -357,7 +357,7 @@ proptest! {
         ),
         old: bool,
     ) {
-        let version = if old { TorchVersion::OLDEST } else { TorchVersion::NEWEST };
+        let version = if old { TorchVersion::MIN_KNOWN } else { TorchVersion::MAX_KNOWN };
         let _ = AllocatorSettings::parse(&words.concat(), version);
     }
 }

@@ -27,7 +27,7 @@ pub(super) const WARN: Style = Style::new().fg(Color::Yellow);
 pub(super) const DASH: &str = "–";
 
 /// The rows that processes get before anything else grows.
-const FEWEST_PROCESSES: u16 = 6;
+const MIN_PROCESS_ROWS: u16 = 6;
 
 const HELP: [&str; 18] = [
     "↑ ↓ PgUp PgDn Home End   move",
@@ -147,7 +147,7 @@ impl App {
 fn above(run: &LiveRun, area: Rect, frame: &mut Frame<'_>) -> Rect {
     let cards = run.latest_sample().map_or(0, |now| now.gpus.len());
     let paces = run.training_rates();
-    let spare = area.height.saturating_sub(FEWEST_PROCESSES);
+    let spare = area.height.saturating_sub(MIN_PROCESS_ROWS);
     let lines = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
     // In 24 rows: 4 of meters, 3 of two ranks, 5 of memory over time, 10 of processes.
     let meters = lines(cards).clamp(4, (spare / 3).max(4));

@@ -8,15 +8,15 @@ use sconce_schema::training::LeakCandidate;
 use super::FigureSet;
 
 /// What is kept grows by this share of the rate at least, for it to be named as a reason.
-const SHARE: f64 = 0.1;
+const MIN_GROWTH_SHARE: f64 = 0.1;
 /// So many lines are told.
-const LINES: usize = 3;
+const MAX_LISTED_LINES: usize = 3;
 
 /// `rate`: bytes a step; `None` where it is not known.
 pub(super) fn add_figures(it: &mut FigureSet, kept: &[LeakCandidate], rate: Option<f64>) {
     let reason = |kept: &&LeakCandidate| {
         let a_step = kept.bytes.0 as f64 / kept.steps.max(1) as f64;
-        kept.graph || rate.is_none_or(|rate| a_step >= rate * SHARE)
+        kept.graph || rate.is_none_or(|rate| a_step >= rate * MIN_GROWTH_SHARE)
     };
     let Some(kept) = kept.iter().find(reason) else {
         return;
@@ -48,9 +48,9 @@ fn what(kept: &LeakCandidate) -> String {
 fn lines(adds: &[String]) -> Vec<&str> {
     let theirs = |line: &&str| !line.contains("/torch/");
     let all = || adds.iter().map(String::as_str);
-    let own: Vec<&str> = all().filter(theirs).take(LINES).collect();
+    let own: Vec<&str> = all().filter(theirs).take(MAX_LISTED_LINES).collect();
     match own.is_empty() {
-        true => all().take(LINES).collect(),
+        true => all().take(MAX_LISTED_LINES).collect(),
         false => own,
     }
 }

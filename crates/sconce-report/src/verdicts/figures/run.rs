@@ -6,7 +6,7 @@ use super::{FigureSet, RuleSubject, of};
 use crate::model::RunReport;
 
 /// A longer command is not written out in a sentence.
-const LONGEST_COMMAND: usize = 160;
+const MAX_COMMAND_CHARS: usize = 160;
 
 pub(super) fn compute_figures(report: &RunReport) -> FigureSet {
     let mut run = FigureSet::new(RuleSubject::Run);
@@ -43,7 +43,7 @@ pub(super) fn compute_figures(report: &RunReport) -> FigureSet {
     );
     run.count("cores-own-free", own.map(|own| (own * 10.0).floor() / 10.0));
     let command = crate::words::format_command(&report.started.command);
-    let short = command.chars().count() <= LONGEST_COMMAND;
+    let short = command.chars().count() <= MAX_COMMAND_CHARS;
     run.text("command", Some(command.as_str()).filter(|_| short));
     // As it is told, so that no sentence speaks of one CPU and another of less than one.
     run.count("cores-free", free.map(|free| (free * 10.0).floor() / 10.0));

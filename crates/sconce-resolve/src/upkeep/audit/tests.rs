@@ -167,7 +167,7 @@ fn a_database_of_any_size_gives_so_much_and_no_more() {
         r#"{"id":"X","affected":[{"package":{"ecosystem":"PyPI","name":"six"}}]}"#,
     )
     .unwrap();
-    for number in 0..=MOST_FOUND {
+    for number in 0..=MAX_FOUND {
         entry.id = format!("X-{number}");
         audit.add_entry(&entry);
     }

@@ -34,7 +34,7 @@ pub struct CudnnBackend {
 }
 
 /// The first release that takes a description of a card.
-const FIRST: usize = 90_800;
+const MIN_VERSION: usize = 90_800;
 
 const KIND_CARD: i32 = 38;
 const CARD_JSON: i32 = 2702;
@@ -52,17 +52,17 @@ pub fn queryable_library() -> Option<&'static CudnnBackend> {
 }
 
 /// How many threads are asking. It may work in threads of its own, so this is no thread's.
-static ASKING: AtomicUsize = AtomicUsize::new(0);
+static ASKING_THREADS: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether NVIDIA's library is being asked: what calls this one then may be that.
 pub fn is_asking() -> bool {
-    ASKING.load(Ordering::Relaxed) > 0
+    ASKING_THREADS.load(Ordering::Relaxed) > 0
 }
 
 fn asking<T>(ask: impl FnOnce() -> T) -> T {
-    ASKING.fetch_add(1, Ordering::Relaxed);
+    ASKING_THREADS.fetch_add(1, Ordering::Relaxed);
     let answer = ask();
-    ASKING.fetch_sub(1, Ordering::Relaxed);
+    ASKING_THREADS.fetch_sub(1, Ordering::Relaxed);
     answer
 }
 
@@ -81,7 +81,7 @@ fn find() -> Option<CudnnBackend> {
         return None;
     }
     let library = find_loaded_library(LIBRARY)?;
-    if cudnn_version()? < FIRST {
+    if cudnn_version()? < MIN_VERSION {
         return None;
     }
     let create = symbol_of(library, c"cudnnBackendCreateDescriptor")?;

@@ -7,7 +7,7 @@ use crate::commands::memory::words::format_count;
 use crate::html::{BarSegment, Html};
 
 /// Places that are shown.
-const ROWS: usize = 200;
+const MAX_ROWS: usize = 200;
 
 /// The page of two snapshots with these names.
 pub(super) fn render_page(before: &str, after: &str, found: &ReportDiff) -> String {
@@ -34,7 +34,7 @@ pub(super) fn render_page(before: &str, after: &str, found: &ReportDiff) -> Stri
             u64::try_from(change.growth_bytes().unsigned_abs()).unwrap_or(u64::MAX)
         };
         let most = device.changes.iter().map(grown).max().unwrap_or(0);
-        for change in device.changes.iter().take(ROWS) {
+        for change in device.changes.iter().take(MAX_ROWS) {
             let [growth, before, after, place] = cells(change);
             html.push_markup("<tr><td class=\"number\">")
                 .push_text(&growth)
@@ -58,7 +58,7 @@ pub(super) fn render_page(before: &str, after: &str, found: &ReportDiff) -> Stri
                 .push_markup("</code></td></tr>\n");
         }
         html.push_markup("</tbody></table></div>\n");
-        let more = device.changes.len().saturating_sub(ROWS);
+        let more = device.changes.len().saturating_sub(MAX_ROWS);
         if more > 0 {
             html.push_element(
                 "p",

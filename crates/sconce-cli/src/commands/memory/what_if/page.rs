@@ -2,12 +2,12 @@
 
 use sconce_memory::replay::{DeviceWhatIf, ReplayOutcome, WhatIf};
 
-use super::{AFTER, change, failed, head, in_order, named, stands_on, trust, unmatched, verdict};
+use super::{LATER_REQUESTS_NOTE, change, failed, head, in_order, named, stands_on, trust, unmatched, verdict};
 use crate::commands::memory::words::{format_bytes, format_count, printable_text};
 use crate::html::{BarSegment, Html};
 
 /// Settings that are shown.
-const ROWS: usize = 200;
+const MAX_ROWS: usize = 200;
 
 /// The page of a snapshot's replay; `name` is the snapshot's.
 pub(super) fn render_page(name: &str, answer: &WhatIf) -> String {
@@ -31,7 +31,7 @@ fn of_card(html: &mut Html, answer: &WhatIf, device: &DeviceWhatIf) {
             .push_text(&printable_text(&best.conf))
             .push_markup("</pre>\n");
         if best.saved > 0 {
-            html.push_element("p", AFTER);
+            html.push_element("p", LATER_REQUESTS_NOTE);
         }
     }
     let searched = in_order(device);
@@ -43,11 +43,11 @@ fn of_card(html: &mut Html, answer: &WhatIf, device: &DeviceWhatIf) {
         .push_markup("<th scope=\"col\" class=\"number\">Retries</th><th scope=\"col\">Settings</th></tr></thead>\n<tbody>\n");
     let today = format!("now: {}", named(&device.today.conf));
     row(html, device, most, &device.today, &today);
-    for one in all.take(ROWS) {
+    for one in all.take(MAX_ROWS) {
         row(html, device, most, one, &named(&one.conf));
     }
     html.push_markup("</tbody></table></div>\n");
-    let more = (device.asked.len() + device.searched.len()).saturating_sub(ROWS);
+    let more = (device.asked.len() + device.searched.len()).saturating_sub(MAX_ROWS);
     if more > 0 {
         html.push_element(
             "p",
