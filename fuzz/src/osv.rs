@@ -3,10 +3,10 @@
 use std::cmp::Ordering;
 use std::io::Cursor;
 
-use sconce_resolve::upkeep::database::{self, ContentError, DatabaseLimits, DatabaseSummary};
-use sconce_resolve::upkeep::osv::OsvEntry;
-use sconce_resolve::upkeep::versions::Ecosystem;
-use sconce_resolve::upkeep::{AuditReport, LockAuditor};
+use sconce_resolve::audit::database::{self, ContentError, DatabaseLimits, DatabaseSummary};
+use sconce_resolve::audit::osv::OsvEntry;
+use sconce_resolve::audit::{AuditReport, LockAuditor};
+use sconce_resolve::ecosystem::Ecosystem;
 use sconce_schema::{Hint as _, Lock};
 
 use crate::bytes::{fixture, parts, text};

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use sconce_image::diff::diff_packages;
+use sconce_image::package_diff::diff_packages;
 use sconce_image::sbom;
 use sconce_oci::{Digest, to_json};
 use sconce_registry::sign::{

@@ -22,7 +22,7 @@ FORMAT = 1
 # Entries of the allocator's history; older ones are overwritten.
 HISTORY = 2_000_000
 # Steps after the first in which what is compiled may still be compiled anew: so many more are run
-# (`COMPILING` of watched.rs).
+# (`COMPILING` of inconclusive.rs).
 COMPILING = 2
 # Steps that are run beyond those where each has more memory than the one before: what only swings does not.
 GROWING = 2

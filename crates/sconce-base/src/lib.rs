@@ -1,19 +1,19 @@
 //! What every stage needs beside the written types: files that users name, names that nobody else takes, text that
 //! may be shown, secrets that may not.
 //!
-//! [`input`] reads the files that users name, [`output`] writes them, [`direct`] large files past the page cache,
+//! [`input`] reads the files that users name, [`output`] writes them, [`direct_io`] large files past the page cache,
 //! [`secrets`] masks what must not be written down, [`text`] takes the teeth out of foreign text, [`tree`] removes and
 //! reads what somebody else may change meanwhile.
 #![forbid(unsafe_code)]
 
-pub mod direct;
+pub mod direct_io;
 mod env;
 pub mod input;
-mod names;
 pub mod output;
 pub mod secrets;
 pub mod text;
 pub mod tree;
+mod unique_names;
 
 pub use env::Env;
-pub use names::random_name;
+pub use unique_names::random_name;

@@ -268,11 +268,11 @@ pub(crate) struct RunFlags {
     #[arg(long)]
     pub(crate) strict: bool,
     #[command(flatten)]
-    pub(crate) account: crate::account::AccountFlags,
+    pub(crate) account: crate::accounting::AccountFlags,
     #[command(flatten)]
     pub(crate) limits: crate::limits::LimitFlags,
     #[command(flatten)]
-    pub(crate) plan: crate::plan::TrainingPlanFlags,
+    pub(crate) plan: crate::training_plan::TrainingPlanFlags,
     #[command(flatten)]
     pub(crate) ranks: crate::ranks::RankFlags,
     #[command(flatten)]

@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use sconce_base::Env;
-use sconce_image::docker::send_archive;
+use sconce_image::docker_archive::send_archive;
 use sconce_image::layout::LayoutError;
-use sconce_image::local::LocalImage;
+use sconce_image::local_image::LocalImage;
 use sconce_run::{ContainerEngine, DockerClient, DockerContainer, Executor, Native};
 use sconce_schema::{Progress, Runtime};
 use sconce_store::Store;

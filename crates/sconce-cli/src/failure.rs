@@ -12,7 +12,7 @@ use sconce_schema::Hint;
 use sconce_store::StoreError;
 
 use crate::file_action::FileAction;
-use crate::own_folders::WritableSource;
+use crate::protected_dirs::WritableSource;
 
 /// An expected failure of any stage, on its way to the terminal.
 #[derive(Debug)]
@@ -78,13 +78,13 @@ pub(crate) enum CliError {
     },
     #[error("{mounted} {conflict}: a run could {}", conflict.own.write_risk())]
     OwnFolder {
-        mounted: crate::own_folders::WritableSource,
-        conflict: crate::own_folders::OwnFolderConflict,
+        mounted: crate::protected_dirs::WritableSource,
+        conflict: crate::protected_dirs::OwnFolderConflict,
     },
     #[error("`{name}` in [build] files {conflict}: the image would {}", conflict.own.packing_risk())]
     PackedOwnFolder {
         name: String,
-        conflict: crate::own_folders::OwnFolderConflict,
+        conflict: crate::protected_dirs::OwnFolderConflict,
     },
     #[error("{}", path.display())]
     Spec {

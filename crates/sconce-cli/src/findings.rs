@@ -6,7 +6,7 @@ use sconce_base::text::to_printable;
 use sconce_schema::Finding;
 use sconce_schema::finding::{Certainty, Evidence, Fix, FixAction, Severity};
 
-use crate::page::TextLayout;
+use crate::text_layout::TextLayout;
 
 /// Longer texts are cut: they hold bytes of libraries and logs.
 const MAX_TEXT_CHARS: usize = 400;

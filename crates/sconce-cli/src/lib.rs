@@ -1,11 +1,15 @@
 //! The `sconce` program: flags, environment, printing, exit codes. Everything else is a stage.
 #![forbid(unsafe_code)]
 
-mod account;
+mod accounting;
 mod args;
 mod background;
 mod commands;
 mod detach;
+mod dirs;
+#[cfg(test)]
+mod documented_commands_test;
+mod environment_builder;
 mod executor;
 mod failure;
 mod file_action;
@@ -14,40 +18,36 @@ mod findings;
 mod golden;
 #[cfg(test)]
 mod help_text;
-mod hosts;
 mod input;
-mod judge;
-mod kernels;
-mod leases;
+mod inspect;
+mod item_guards;
+mod kernel_cache;
+mod lease_client;
 mod limits;
-mod live;
 mod log;
 mod logout;
 mod network;
 mod number;
 mod output;
 mod outputs;
-mod own_folders;
-mod page;
 mod pip;
-mod places;
-mod plan;
-mod prepare;
-mod private;
 mod probe;
 mod progress;
 mod project;
+mod protected_dirs;
 mod ranks;
 mod registries;
+mod remote_machines;
+mod run_lookup;
+mod run_options;
+mod run_recorder;
+mod run_temp_dir;
 mod services;
-mod staying;
 mod style;
 mod table;
-#[cfg(test)]
-mod told;
+mod text_layout;
+mod training_plan;
 mod virtual_gpu;
-mod watch;
-mod wish;
 mod worker;
 
 use std::process::ExitCode;
@@ -80,7 +80,9 @@ pub fn main() -> ExitCode {
     };
     // Children whose arguments say nothing.
     match &task {
-        Some(WorkerTask::QueryDriver(library)) => return exit_code(hosts::query_driver(*library)),
+        Some(WorkerTask::QueryDriver(library)) => {
+            return exit_code(remote_machines::query_driver(*library));
+        }
         Some(WorkerTask::WorkBesideRun { spec, store }) => {
             return exit_code(background::work_beside_run(spec.as_ref(), store.as_ref()));
         }

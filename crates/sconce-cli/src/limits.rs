@@ -126,6 +126,9 @@ mod tests {
         let path = Env::from_variables([("PATH", "/home/anna/bin:.:/usr/local/bin:")]);
         let own = ["/home/anna/bin", "/usr/local/bin"].map(PathBuf::from);
         assert_eq!(folders(false, &path), own);
-        assert_eq!(folders(true, &path), TRUSTED_PROGRAM_DIRS.map(PathBuf::from));
+        assert_eq!(
+            folders(true, &path),
+            TRUSTED_PROGRAM_DIRS.map(PathBuf::from)
+        );
     }
 }

@@ -13,7 +13,7 @@ use sconce_schema::{Hint, exit};
 use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
-use crate::own_folders::OwnFolderConflict;
+use crate::protected_dirs::OwnFolderConflict;
 
 pub(crate) mod inputs;
 pub(crate) mod own_places;
@@ -287,4 +287,4 @@ pub(crate) fn write(output: OutputDestination, bytes: &[u8], global: &GlobalArgs
 }
 
 #[cfg(test)]
-mod listed;
+mod table_test;

@@ -8,19 +8,19 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use sconce_memory::forecast::plan::{TrainingPlan, TrainingPlans};
+use sconce_memory::forecast::training_plan::{TrainingPlan, TrainingPlans};
 use sconce_memory::forecast::values::SubstituteValues;
 use sconce_schema::Sha256;
 use sconce_schema::request::{Mount, RunRequest, RunRoot};
 use sconce_store::{ItemGuard, Store, StoreError, TreeBuildError};
 use sha2::Digest as _;
 
-use crate::account::{AccountingOptions, ProbeDirectory};
+use crate::accounting::{AccountingOptions, ProbeDirectory};
+use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
-use crate::places::SconceDirs;
-use crate::private::RunTempDir;
 use crate::ranks::RankWorld;
+use crate::run_temp_dir::RunTempDir;
 
 /// Where a container sees the probe.
 const CONTAINER_DIR: &str = "/run/sconce/python";
@@ -249,7 +249,7 @@ impl Probe {
     pub(crate) fn accounting_location(&self) -> Option<ProbeDirectory> {
         let account = self.account.as_ref()?;
         Some(match &account.folder {
-            Some(folder) => ProbeDirectory::Folder(crate::account::accounting_dir(folder)),
+            Some(folder) => ProbeDirectory::Folder(crate::accounting::accounting_dir(folder)),
             None => ProbeDirectory::InMemory(PathBuf::from(ACCOUNT_INSIDE)),
         })
     }
@@ -264,8 +264,8 @@ impl Account {
     /// A folder on the disk, for a run that has none in memory.
     fn folder_of(&mut self, id: &str) -> Result<PathBuf> {
         let private = RunTempDir::create(&self.scratch.join(format!("{id}.account.private")))?;
-        let folder = crate::account::accounting_dir(&private);
-        crate::account::open_to_all(&folder).map_err(|source| CliError::File {
+        let folder = crate::accounting::accounting_dir(&private);
+        crate::accounting::open_to_all(&folder).map_err(|source| CliError::File {
             action: FileAction::Write,
             path: folder.clone(),
             source,

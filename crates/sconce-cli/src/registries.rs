@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use sconce_base::Env;
-use sconce_image::local;
+use sconce_image::local_image;
 use sconce_registry::sign::{KeyFile, PublicKey, SigningKey};
 use sconce_registry::{
     HelperPrograms, LoginSources, Mirror, Reference, Registry, RegistrySettings,
 };
 
 use crate::args::GlobalArgs;
+use crate::dirs::{self, SconceDirs};
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
 use crate::input;
 use crate::network;
 use crate::output;
-use crate::places::{self, SconceDirs};
 
 /// How long a credential helper may take; one may ask its user.
 const HELPER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -47,7 +47,7 @@ pub(crate) fn build_registry_client(places: &SconceDirs, global: &GlobalArgs) ->
         folders: global.env.search_path(),
         limit: HELPER_TIMEOUT,
     };
-    let mirror = |mirror: &places::RegistryMirror| Mirror {
+    let mirror = |mirror: &dirs::RegistryMirror| Mirror {
         of: mirror.of.clone(),
         base: mirror.base.clone(),
     };
@@ -99,8 +99,13 @@ pub(crate) fn parse_destination(
 
 /// Whether local names may be given.
 pub(crate) fn check_local(names: &[String], latest: bool) -> Result<()> {
-    names.iter().try_for_each(|name| local::check_name(name))?;
-    let is_latest = |name: &String| name.rsplit_once(':').is_some_and(|(_, tag)| tag == LATEST_TAG);
+    names
+        .iter()
+        .try_for_each(|name| local_image::check_name(name))?;
+    let is_latest = |name: &String| {
+        name.rsplit_once(':')
+            .is_some_and(|(_, tag)| tag == LATEST_TAG)
+    };
     match names.iter().any(is_latest) && !latest {
         true => Err(CliError::Latest.into()),
         false => Ok(()),

@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod binary;
-pub mod causes;
+pub mod correlate;
 pub mod explain;
 pub mod library;
 pub mod loader;

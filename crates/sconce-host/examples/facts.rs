@@ -11,7 +11,7 @@
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
-use sconce_host::facts::probe::{DriverQuery, QueryProcess, run_query};
+use sconce_host::facts::driver_query::{DriverQuery, QueryProcess, run_query};
 use sconce_host::facts::{self, FactsOptions, NvmlSource};
 use sconce_host::{NvmlLibrary, Roots};
 

@@ -20,10 +20,10 @@ use std::path::{Path, PathBuf};
 use sconce_schema::request::{ContainerEdits, DeviceNode, EditMount};
 use sconce_schema::{Hint, exit};
 
-use crate::machine::HostProfile;
+use crate::host_profile::HostProfile;
 use crate::nvidia::{CharacterDevice, GpuDevice};
-use crate::read;
 use crate::roots::Roots;
+use crate::small_files;
 use driver_files::DriverFiles;
 pub(crate) use driver_files::library_folders;
 
@@ -246,7 +246,7 @@ fn usable(node: &CharacterDevice) -> Result<DeviceNode, CdiError> {
 }
 
 fn masked_params(roots: &Roots, scratch: &Path) -> Result<Option<EditMount>, CdiError> {
-    let Some(masked) = read::read_text(&roots.proc.join("driver/nvidia/params"))
+    let Some(masked) = small_files::read_text(&roots.proc.join("driver/nvidia/params"))
         .and_then(|text| mask_params(&text))
     else {
         return Ok(None);
@@ -261,7 +261,7 @@ fn masked_params(roots: &Roots, scratch: &Path) -> Result<Option<EditMount>, Cdi
 
 /// The parameters with `ModifyDeviceFiles: 0`; `None` when they have no such line, or it is 0.
 fn mask_params(text: &str) -> Option<String> {
-    (read::find_field(text, "ModifyDeviceFiles")? != "0").then(|| {
+    (small_files::find_field(text, "ModifyDeviceFiles")? != "0").then(|| {
         text.lines()
             .map(|line| match line.split_once(':') {
                 Some(("ModifyDeviceFiles", _)) => "ModifyDeviceFiles: 0\n".to_owned(),

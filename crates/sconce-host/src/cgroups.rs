@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use crate::read;
 use crate::roots::Roots;
+use crate::small_files;
 
 /// Which kinds of cgroup file system are mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,9 +61,9 @@ impl Cgroups {
     }
 
     fn of(roots: &Roots, process: &str) -> Option<Self> {
-        let mounts = parse_mountinfo(&read::read_text(&roots.proc.join("self/mountinfo"))?);
+        let mounts = parse_mountinfo(&small_files::read_text(&roots.proc.join("self/mountinfo"))?);
         let cgroups = roots.proc.join(process).join("cgroup");
-        let own = parse_own(&read::read_text(&cgroups).unwrap_or_default());
+        let own = parse_own(&small_files::read_text(&cgroups).unwrap_or_default());
         let mut hierarchies: Vec<Hierarchy> = Vec::new();
         for mount in mounts {
             let twice = hierarchies
@@ -138,7 +138,7 @@ impl CgroupMount {
             writable(folder) && files.iter().all(|file| writable(&folder.join(file)))
         });
         let controllers = match (&own, self.v2) {
-            (Some(folder), true) => read::read_text(&folder.join("cgroup.controllers"))
+            (Some(folder), true) => small_files::read_text(&folder.join("cgroup.controllers"))
                 .unwrap_or_default()
                 .split_ascii_whitespace()
                 .map(str::to_owned)

@@ -5,7 +5,7 @@ use std::path::Path;
 use sconce_schema::{Bytes, Millicores};
 
 use crate::cgroups::Cgroups;
-use crate::read;
+use crate::small_files;
 
 /// Counts a kernel CPU list such as `0-3,8,10-11` (the format of `Cpus_allowed_list`, see
 /// `Documentation/admin-guide/cputopology.rst`).
@@ -40,12 +40,12 @@ pub(crate) fn read_quota(cgroups: &Cgroups) -> Option<Millicores> {
         .take_while(|folder| folder.starts_with(&hierarchy.mount))
         .filter_map(|folder| {
             if hierarchy.v2 {
-                parse_cpu_max(&read::read_text(&folder.join("cpu.max"))?)
+                parse_cpu_max(&small_files::read_text(&folder.join("cpu.max"))?)
             } else {
                 // -1 is "no limit", which is no number here.
                 quota_of(
-                    read::read_number(&folder.join("cpu.cfs_quota_us"))?,
-                    read::read_number(&folder.join("cpu.cfs_period_us"))?,
+                    small_files::read_number(&folder.join("cpu.cfs_quota_us"))?,
+                    small_files::read_number(&folder.join("cpu.cfs_period_us"))?,
                 )
             }
         })
@@ -56,16 +56,18 @@ pub(crate) fn read_quota(cgroups: &Cgroups) -> Option<Millicores> {
 /// Only the first CPU's paragraph is read: the kernel makes the text CPU by CPU, and on older
 /// kernels asks each one for its clock.
 pub(crate) fn read_model_name(proc: &Path) -> Option<String> {
-    let text = read::text_up_to(&proc.join("cpuinfo"), 4096)?;
+    let text = small_files::text_up_to(&proc.join("cpuinfo"), 4096)?;
     ["model name", "cpu"]
         .iter()
-        .find_map(|key| read::find_field(&text, key))
+        .find_map(|key| small_files::find_field(&text, key))
         .map(str::to_owned)
 }
 
 /// A `kB` line of `/proc/meminfo`, which means KiB.
 pub(crate) fn memory_line(meminfo: &str, key: &str) -> Option<Bytes> {
-    let kib = read::find_field(meminfo, key)?.strip_suffix("kB")?.trim();
+    let kib = small_files::find_field(meminfo, key)?
+        .strip_suffix("kB")?
+        .trim();
     kib.parse::<u64>().ok()?.checked_mul(1024).map(Bytes)
 }
 

@@ -1,7 +1,7 @@
 //! Whether the machine's disks heed a weight.
 
-use crate::read;
 use crate::roots::Roots;
+use crate::small_files;
 
 /// Whether a weight of a cgroup has any effect: a disk's scheduler is BFQ, or the kernel's cost
 /// model is on for a disk (Documentation/admin-guide/cgroup-v2.rst, "IO Interface Files").
@@ -13,11 +13,11 @@ pub fn detect_io_weight_support(roots: &Roots, top: Option<&std::path::Path>) ->
             .into_iter()
             .flatten();
         disks.flatten().any(|disk| {
-            read::read_line(&disk.path().join("queue/scheduler"))
+            small_files::read_line(&disk.path().join("queue/scheduler"))
                 .is_some_and(|s| s.contains("[bfq]"))
         })
     };
-    let cost = top.and_then(|top| read::read_text(&top.join("io.cost.qos")));
+    let cost = top.and_then(|top| small_files::read_text(&top.join("io.cost.qos")));
     cost.is_some_and(|text| text.contains("enable=1")) || bfq()
 }
 

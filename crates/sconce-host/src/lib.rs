@@ -8,7 +8,6 @@
 //! Unsafe code is in three files, where a driver's library is called: `facts/nvml/raw.rs`,
 //! `facts/probe/cuda.rs` and `nvml/counters.rs`.
 
-pub mod cards;
 pub mod cdi;
 pub mod cgroups;
 mod cpus;
@@ -16,24 +15,25 @@ pub mod disks;
 pub mod facts;
 #[cfg(test)]
 mod golden;
-pub mod machine;
+pub mod gpu_selection;
+pub mod host_profile;
 pub mod numa;
 mod nvidia;
 pub mod nvml;
-pub mod owners;
-mod read;
+pub mod process_owner;
 mod roots;
 pub mod sampler;
+mod small_files;
 #[cfg(test)]
 mod testing;
 
 pub mod training;
 pub mod userns;
 
-pub use cards::{GpuSelectionError, select_gpus, visible_devices};
 pub use cdi::{CdiError, edits_for};
 pub use cgroups::{CgroupMode, Cgroups, Hierarchy};
-pub use machine::{HostProfile, OverlaySupport, boot_id, machine_id};
+pub use gpu_selection::{GpuSelectionError, select_gpus, visible_devices};
+pub use host_profile::{HostProfile, OverlaySupport, boot_id, machine_id};
 pub use nvidia::{CharacterDevice, GpuDevice, NvidiaDriver};
 pub use nvml::{GpuMonitor, MigInstance, NvmlGpu, NvmlLibrary, NvmlMonitor};
 pub use roots::Roots;

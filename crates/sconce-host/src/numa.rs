@@ -8,8 +8,8 @@ use sconce_schema::request::NumaPlacement;
 use sconce_schema::{Millicores, NumberSet};
 
 use crate::nvidia::GpuDevice;
-use crate::read;
 use crate::roots::Roots;
+use crate::small_files;
 
 /// A memory node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,8 +24,9 @@ pub struct NumaNode {
 #[must_use]
 pub fn read_nodes(roots: &Roots) -> Vec<NumaNode> {
     let folder = roots.sys.join("devices/system/node");
-    let list =
-        |name: &str| -> Option<NumberSet> { read::read_line(&folder.join(name))?.parse().ok() };
+    let list = |name: &str| -> Option<NumberSet> {
+        small_files::read_line(&folder.join(name))?.parse().ok()
+    };
     let Some(numbers) = list("has_memory").or_else(|| list("online")) else {
         return Vec::new();
     };
@@ -42,7 +43,7 @@ pub fn nodes_of(cards: &[&GpuDevice], roots: &Roots) -> Vec<Option<u32>> {
     let of = |card: &&GpuDevice| {
         let address = card.bus_id.as_deref()?;
         let devices = roots.sys.join("bus/pci/devices");
-        read::read_line(&devices.join(address).join("numa_node"))?
+        small_files::read_line(&devices.join(address).join("numa_node"))?
             .parse()
             .ok()
     };

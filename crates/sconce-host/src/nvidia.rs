@@ -8,8 +8,8 @@ use sconce_schema::event::GpuSummary;
 use sconce_schema::{Bytes, DriverVersion};
 
 use crate::nvml::GpuMonitor;
-use crate::read;
 use crate::roots::Roots;
+use crate::small_files;
 
 /// NVIDIA's driver and cards.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -70,12 +70,12 @@ impl NvidiaDriver {
     /// `/proc/driver/nvidia/gpus/*/information`, else (some sandboxes have no such folder) the
     /// nodes /dev/nvidiaN. `None` where there is neither version nor card.
     pub(crate) fn read(roots: &Roots) -> Option<Self> {
-        let version = read::read_text(&roots.proc.join("driver/nvidia/version"))
+        let version = small_files::read_text(&roots.proc.join("driver/nvidia/version"))
             .and_then(|text| parse_version(&text));
         let (driver, open_module) = match version {
             Some((driver, open)) => (Some(driver), Some(open)),
             None => (
-                read::read_line(&roots.sys.join("module/nvidia/version")),
+                small_files::read_line(&roots.sys.join("module/nvidia/version")),
                 None,
             ),
         };
@@ -204,8 +204,8 @@ pub(crate) fn is_version(word: &str) -> bool {
 
 /// One card's `information`; `None` for a card that the driver was told to leave alone.
 fn parse_information(text: &str) -> Option<GpuDevice> {
-    let field = |key| read::find_field(text, key).map(str::to_owned);
-    if read::find_field(text, "GPU Excluded") == Some("Yes") {
+    let field = |key| small_files::find_field(text, key).map(str::to_owned);
+    if small_files::find_field(text, "GPU Excluded") == Some("Yes") {
         return None;
     }
     Some(GpuDevice {
@@ -227,7 +227,8 @@ fn cards_of_proc(roots: &Roots) -> Vec<GpuDevice> {
     let mut cards: Vec<GpuDevice> = folder
         .flatten()
         .filter_map(|entry| {
-            let card = parse_information(&read::read_text(&entry.path().join("information"))?)?;
+            let card =
+                parse_information(&small_files::read_text(&entry.path().join("information"))?)?;
             // The folder is named after the address, too.
             let name = entry.file_name().into_string().ok();
             Some(GpuDevice {

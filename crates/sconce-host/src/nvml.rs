@@ -2,7 +2,7 @@
 //! watching takes no memory of a card.
 
 mod counters;
-mod watch;
+mod gpu_watch;
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 
-use watch::GpuWatchState;
+use gpu_watch::GpuWatchState;
 
 /// A card as NVML names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,7 +149,7 @@ impl NvmlMonitor {
                         compute_instance,
                     })
                 };
-                let parts = watch::numbered_parts(&device);
+                let parts = gpu_watch::numbered_parts(&device);
                 parts.into_iter().filter_map(read).collect::<Vec<_>>()
             })
             .collect()
@@ -196,7 +196,7 @@ impl GpuMonitor for NvmlMonitor {
             };
         };
         let utilisation = device.utilization_rates().ok();
-        let parts = watch::mig_devices(&device);
+        let parts = gpu_watch::mig_devices(&device);
         let mut processes = device.running_compute_processes().unwrap_or_default();
         if processes.is_empty() {
             // Of a split card only some callers get the whole list.
@@ -221,7 +221,10 @@ impl GpuMonitor for NvmlMonitor {
             nvlink_received_bytes: links.nvlink.map(|pair| pair.received),
             nvlink_sent_bytes: links.nvlink.map(|pair| pair.sent),
             xids: watch.poll_xids(index, self.nvml),
-            instances: parts.iter().filter_map(watch::sample_instance).collect(),
+            instances: parts
+                .iter()
+                .filter_map(gpu_watch::sample_instance)
+                .collect(),
             throttle: device.current_throttle_reasons().ok().map(throttle_words),
         }
     }

@@ -33,11 +33,11 @@
 
 mod cgroup;
 mod identity;
-mod kept;
 mod machine;
 mod parse;
 mod processes;
 mod pss;
+mod reread_file;
 
 use std::path::PathBuf;
 

@@ -2,8 +2,8 @@
 
 use sconce_schema::Hint;
 
-use crate::read;
 use crate::roots::Roots;
+use crate::small_files;
 
 /// Bit of `CAP_SYS_ADMIN` in a capability set (capabilities(7)).
 const CAP_SYS_ADMIN: u64 = 1 << 21;
@@ -67,18 +67,18 @@ pub(crate) fn check_available(roots: &Roots) -> UserNamespaces {
     if proc.join("self/ns/user").symlink_metadata().is_err() {
         return Err(UsernsObstacle::NotBuilt);
     }
-    let sysctl = |name: &str| read::read_number(&proc.join("sys").join(name));
+    let sysctl = |name: &str| small_files::read_number(&proc.join("sys").join(name));
     if sysctl("user/max_user_namespaces") == Some(0) {
         return Err(UsernsObstacle::MaxIsZero);
     }
-    let status = read::read_text(&proc.join("self/status")).unwrap_or_default();
+    let status = small_files::read_text(&proc.join("self/status")).unwrap_or_default();
     if privileged(&status) {
         return Ok(());
     }
     if sysctl("kernel/unprivileged_userns_clone") == Some(0) {
         return Err(UsernsObstacle::Sysctl);
     }
-    let label = read::read_line(&proc.join("self/attr/current"));
+    let label = small_files::read_line(&proc.join("self/attr/current"));
     if sysctl("kernel/apparmor_restrict_unprivileged_userns") == Some(1)
         && label.is_none_or(|label| label == "unconfined")
     {
@@ -88,7 +88,7 @@ pub(crate) fn check_available(roots: &Roots) -> UserNamespaces {
 }
 
 fn privileged(status: &str) -> bool {
-    read::find_field(status, "CapEff")
+    small_files::find_field(status, "CapEff")
         .and_then(|hex| u64::from_str_radix(hex, 16).ok())
         .is_some_and(|set| set & CAP_SYS_ADMIN != 0)
 }

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
 use sconce_fetch::Fetcher;
+use sconce_schema::environment_layers::LayerTree;
 use sconce_schema::lock::{Deb, Lock, Wheel};
-use sconce_schema::manifest::LayerTree;
 use sconce_schema::{EnvironmentLayers, Hint, Progress, Sha256, WaitCause, exit};
 use sconce_store::deb::{self, DebError, DebLimits};
-use sconce_store::rooted::printable_name;
+use sconce_store::scoped_root::printable_name;
 use sconce_store::{Store, StoreError, TreeBuildError, TreeBuildOptions};
 use sha2::Digest;
 use tracing::{debug, info};

@@ -12,8 +12,8 @@ use crate::assemble::AssembleError;
 use crate::layer::{
     self, Compression, LayerBlob, LayerError, LayerJob, TreeSource, TreeSubset, is_below,
 };
-use crate::local::{self, LOCK_LABEL, LayerContents, LocalError, LocalImage};
-use crate::plan::{LayerContent, LayerPlan, PlannedLayer};
+use crate::layer_plan::{LayerContent, LayerPlan, PlannedLayer};
+use crate::local_image::{self, LOCK_LABEL, LayerContents, LocalError, LocalImage};
 use crate::slim::{self, RemovedFile, SlimFilter, SlimRules};
 use crate::squashfs::launch::{self, LaunchError};
 use crate::squashfs::{self, SquashfsError, SquashfsSummary};
@@ -349,7 +349,7 @@ pub fn build_image(
         .collect::<Result<Vec<_>, _>>()?;
     let layers = layer::make_all(&jobs, options.compression, store, progress)?;
 
-    let digest = local::keep_lock(lock, store)?;
+    let digest = local_image::keep_lock(lock, store)?;
     let config = config(plan, lock, digest, environment, &layers, options);
     let config = oci::to_json(&config);
     let mut manifest = ImageManifest::new(
@@ -407,7 +407,7 @@ pub fn write_squashfs(
             }
         }
     }
-    let digest = local::keep_lock(lock, store)?;
+    let digest = local_image::keep_lock(lock, store)?;
     let config = config(plan, lock, digest, environment, &[], options).config;
     let made = launch::render_files(&config.unwrap_or_default())?;
     let compression = options.compression;

@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use sconce_schema::manifest::{LayerTree, VENV};
+use sconce_schema::environment_layers::{LayerTree, VENV};
 use sconce_schema::{EnvironmentLayers, Lock, Sha256};
 use sconce_store::{Store, StoreError, TreeBuildError};
 use sha2::Digest as _;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sconce_schema::Lock;
-use sconce_schema::manifest::VENV;
+use sconce_schema::environment_layers::VENV;
 
 /// Variables of an image made from `lock`. `PYTORCH_VERSION` and `CUDA_VERSION` are what enroot's
 /// PyTorch hook and many launch scripts look for.

@@ -10,7 +10,7 @@ use sconce_testkit::golden_files::Goldens;
 use sconce_testkit::golden_files::HeldBy::{self, Golden};
 
 use crate::layer::{Compression, LayerBlob};
-use crate::local::{self, LayerContents};
+use crate::local_image::{self, LayerContents};
 use crate::provenance::{LOCAL_BUILDER, ProvenanceInput, render_statement};
 use crate::sbom::{self, SbomSubject};
 
@@ -95,7 +95,7 @@ fn record_of_a_layer_is_as_before() {
 }
 
 /// An image in the store that a test fills.
-fn kept(store: &Store) -> local::LocalImage {
+fn kept(store: &Store) -> local_image::LocalImage {
     store
         .put_blob(LAYER_BYTES, &Digest::hash_bytes(LAYER_BYTES).0)
         .unwrap();
@@ -104,7 +104,7 @@ fn kept(store: &Store) -> local::LocalImage {
         packages: vec![("libc6".to_owned(), "2.41-12".to_owned())],
         unpacked_bytes: Some(LAYER_BYTES.len() as u64),
     }];
-    local::LocalImage::store_image(
+    local_image::LocalImage::store_image(
         store,
         goldens().read_text("manifest.json").into_bytes(),
         goldens().read_text("config.json").into_bytes(),
@@ -131,7 +131,7 @@ fn files_of_an_image_in_the_store_are_as_before() {
     }
     goldens().assert_same("name.txt", names);
     assert_eq!(
-        local::LocalImage::find(&store, "team/digits:1").unwrap(),
+        local_image::LocalImage::find(&store, "team/digits:1").unwrap(),
         image
     );
 }
@@ -165,7 +165,7 @@ fn archive_for_docker_is_as_before() {
     let mut out = Vec::new();
     let to = (&mut out, std::path::Path::new("-"));
     let names = texts(["team/digits:1"]);
-    crate::docker::send_archive(
+    crate::docker_archive::send_archive(
         &kept(&store),
         &names,
         &store,

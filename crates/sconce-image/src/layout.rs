@@ -6,7 +6,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use sconce_base::direct::DirectReader;
+use sconce_base::direct_io::DirectReader;
 use sconce_base::output::{
     DirectoryDestination, OutputDestination, OutputDirectory, OutputError, OutputFile, OutputForm,
 };
@@ -15,7 +15,7 @@ use sconce_store::{Store, StoreError};
 use sha2::Digest as _;
 
 use crate::layer::{put_file, write_end_of_archive, write_padding};
-use crate::local::{LocalError, LocalImage};
+use crate::local_image::{LocalError, LocalImage};
 use sconce_oci as oci;
 use sconce_oci::{Descriptor, Digest, ImageIndex, Platform, media};
 
@@ -202,7 +202,7 @@ pub fn write_tar(
     let blobs = image.layer_blobs(store)?;
     let name = |digest: &Digest| format!("blobs/sha256/{}", digest.to_hex());
     let documents = [&image.config_bytes, &image.manifest_bytes];
-    let docker = crate::docker::render_manifest(
+    let docker = crate::docker_archive::render_manifest(
         &name(&image.manifest.config.digest),
         names,
         blobs.iter().map(|(layer, _)| name(&layer.digest)).collect(),

@@ -1,24 +1,24 @@
 //! Lock and store to an assembled environment: which trees lie over each other, and its variables.
 #![forbid(unsafe_code)]
 
-pub mod about;
 mod assemble;
 pub mod build;
 pub mod bytecode;
-pub mod changes;
 mod compiler;
 pub mod devel;
 pub mod diff;
-pub mod docker;
+pub mod docker_archive;
+pub mod embedded_documents;
 mod environment;
 pub mod execution;
 #[cfg(test)]
 mod golden;
 pub mod layer;
+pub mod layer_plan;
 pub mod layout;
-pub mod local;
+pub mod local_image;
 pub mod open;
-pub mod plan;
+pub mod package_diff;
 pub mod project;
 pub mod provenance;
 pub mod publish;

@@ -7,10 +7,10 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use sconce_base::direct::MTIME;
+use sconce_base::direct_io::MTIME;
 use sconce_schema::spec::WORKSPACE;
 use sconce_schema::{Hint, Sha256, exit};
-use sconce_store::rooted::{OnConflict, ScopedRoot, ScopedRootError, set_modified};
+use sconce_store::scoped_root::{OnConflict, ScopedRoot, ScopedRootError, set_modified};
 use sconce_store::{Store, StoreError, TreeBuildError};
 use sha2::Digest as _;
 

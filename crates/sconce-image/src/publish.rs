@@ -8,7 +8,7 @@ use std::path::Path;
 use sconce_schema::{Hint, Lock, Progress, Sha256, exit};
 use sconce_store::{Store, StoreError};
 
-use crate::local::{LocalError, LocalImage};
+use crate::local_image::{LocalError, LocalImage};
 use crate::open::{self, OpenError};
 use crate::provenance::{self, LOCAL_BUILDER, ProvenanceInput};
 use crate::sbom::{self, PackageMetadata, SbomSubject};

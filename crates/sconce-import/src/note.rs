@@ -112,7 +112,10 @@ mod tests {
             redacted_line("git+https://me:secret@git.example.org/x"),
             "git+https://git.example.org/x"
         );
-        assert_eq!(redacted_line(&"x".repeat(10_000)).chars().count(), MAX_NOTE_CHARS);
+        assert_eq!(
+            redacted_line(&"x".repeat(10_000)).chars().count(),
+            MAX_NOTE_CHARS
+        );
     }
 
     #[test]

@@ -31,7 +31,12 @@ impl<T: NumberBounds> Visitor<'_> for Whole<T> {
     type Value = BoundedNumber<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a whole number from {} to {}", T::MIN_VALUE, T::MAX_VALUE)
+        write!(
+            f,
+            "a whole number from {} to {}",
+            T::MIN_VALUE,
+            T::MAX_VALUE
+        )
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<Self::Value, E> {

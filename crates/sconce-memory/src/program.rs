@@ -5,8 +5,8 @@
 //! for nothing. What the program calls a block is its own number for it, free to be used again
 //! once the block was freed.
 
-mod answer;
-mod op;
+mod allocator_call;
+mod call_result;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,8 +14,8 @@ use crate::allocator::{
     Allocator, AllocatorSettings, InvalidCall, PoolId, PoolOptions, PoolScope, SettingsError,
 };
 
-pub use answer::{CallResult, LineResult};
-pub use op::{AllocatorCall, PoolName};
+pub use allocator_call::{AllocatorCall, PoolName};
+pub use call_result::{CallResult, LineResult};
 
 /// A line longer than this, in bytes, is refused.
 pub const MAX_LINE_BYTES: usize = 64 << 10;

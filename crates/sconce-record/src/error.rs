@@ -75,7 +75,11 @@ impl Hint for RecordError {
     fn hint(&self) -> Option<String> {
         const MAX_LISTED_IDS: usize = 5;
         let names = |ids: &[String]| {
-            let more = if ids.len() > MAX_LISTED_IDS { ", …" } else { "" };
+            let more = if ids.len() > MAX_LISTED_IDS {
+                ", …"
+            } else {
+                ""
+            };
             let shown = &ids[..ids.len().min(MAX_LISTED_IDS)];
             format!("`{}`{more}", shown.join("`, `"))
         };

@@ -13,13 +13,13 @@
 
 mod append;
 mod error;
+mod fast_parser;
 mod id;
-mod names;
-mod parts;
-mod quick;
+mod preallocation;
+mod process_names;
 mod read;
-mod room;
 mod runs;
+mod segments;
 mod write;
 
 pub use error::RecordError;

@@ -10,9 +10,9 @@ use sconce_base::tree::open_regular_file;
 use sconce_schema::event::{FORMAT, RecordEvent, RecordLine, RunStarted};
 use serde::Deserialize;
 
-use crate::names::ProcessNames;
-use crate::parts::ClosedSegments;
-use crate::quick::{self, ProcessDetail};
+use crate::fast_parser::{self, ProcessDetail};
+use crate::process_names::ProcessNames;
+use crate::segments::ClosedSegments;
 use crate::write::io_error;
 use crate::{FILE, RecordError};
 
@@ -302,7 +302,7 @@ impl RecordReader<&[u8]> {
 
     fn in_place(&mut self) -> Option<RecordLine> {
         let text = self.lines.from;
-        let (mut line, rest) = quick::parse_line(text, self.processes())?;
+        let (mut line, rest) = fast_parser::parse_line(text, self.processes())?;
         let rest = rest.strip_prefix(b"\n")?;
         let length = text.len() - rest.len();
         if length > MAX_LINE_BYTES || matches!(line.event, RecordEvent::Started(_)) {
@@ -345,7 +345,7 @@ impl<R: BufRead> Iterator for RecordReader<R> {
 
 /// A line that is known to be text as a whole is read faster than one whose every key is looked at.
 fn parse(line: &[u8], processes: ProcessDetail) -> serde_json::Result<RecordLine> {
-    if let Some((line, b"" | b"\n")) = quick::parse_line(line, processes) {
+    if let Some((line, b"" | b"\n")) = fast_parser::parse_line(line, processes) {
         return Ok(line);
     }
     match std::str::from_utf8(line) {

@@ -11,9 +11,9 @@ use sconce_schema::training::GpuOutOfMemory;
 use serde::Serialize;
 
 use crate::append::AppendFile;
-use crate::names::ProcessNames;
-use crate::room::ReservedTail;
-use crate::{FILE, RecordError, parts};
+use crate::preallocation::ReservedTail;
+use crate::process_names::ProcessNames;
+use crate::{FILE, RecordError, segments};
 
 /// Writes the record of one run. Nothing is held back in memory: what [`RecordWriter::write_event`] took is
 /// in the kernel's hands when it returns. It is not synced to the disk unless [`RecordWriter::sync_data`] is
@@ -73,7 +73,7 @@ impl RecordWriter {
             path,
             started,
             part: 1,
-            close_at: parts::ROTATE_AT_BYTES,
+            close_at: segments::ROTATE_AT_BYTES,
             names: ProcessNames::default(),
             room: ReservedTail::default(),
             lost: 0,
@@ -124,14 +124,14 @@ impl RecordWriter {
     /// every line once: until the new file has its name, its forerunner is what counts.
     fn close(&mut self, t_us: u64, event: &RecordEvent) -> Result<(), RecordError> {
         // Whatever comes of it, it is not tried again before the file has grown by half.
-        self.close_at = self.log.bytes_written() + parts::ROTATE_AT_BYTES / 2;
+        self.close_at = self.log.bytes_written() + segments::ROTATE_AT_BYTES / 2;
         self.keep_part()?;
         let mut names = ProcessNames::default();
         let first = line(t_us, event, None, &mut names).map_err(io_error("write", &self.path))?;
         // The lock of the old file is let go when the new one has taken its place.
         self.log = begin(&self.path, &self.started, self.part + 1, Some(&first))?;
         self.part += 1;
-        self.close_at = parts::ROTATE_AT_BYTES;
+        self.close_at = segments::ROTATE_AT_BYTES;
         self.names = names;
         self.room = ReservedTail::default();
         self.keep_room();
@@ -147,14 +147,15 @@ impl RecordWriter {
 
     /// The compressed copy of the file, under its name.
     fn keep_part(&self) -> Result<(), RecordError> {
-        let name = parts::file_name(self.part);
+        let name = segments::file_name(self.part);
         let (part, hidden) = (
             self.path.with_file_name(&name),
             self.path.with_file_name(format!(".{name}")),
         );
         // Of an earlier try.
         let _ = fs::remove_file(&hidden);
-        let made = parts::compress(&self.path, &hidden).and_then(|()| fs::rename(&hidden, &part));
+        let made =
+            segments::compress(&self.path, &hidden).and_then(|()| fs::rename(&hidden, &part));
         made.inspect_err(|_| {
             let _ = fs::remove_file(&hidden);
         })

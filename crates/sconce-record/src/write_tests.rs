@@ -114,7 +114,7 @@ fn a_full_disk_is_an_error_once() {
         path: PathBuf::from("/dev/full"),
         started: Box::new(started()),
         part: 1,
-        close_at: parts::ROTATE_AT_BYTES,
+        close_at: segments::ROTATE_AT_BYTES,
         names: ProcessNames::default(),
         room: ReservedTail::default(),
         lost: 0,
@@ -150,10 +150,10 @@ fn a_kill_at_each_step_of_the_change_over_leaves_every_line_once() {
     let writer = written(dir.path(), 20, 600);
     let (whole, parts_before) = (expected(20), writer.part);
     assert!(parts_before > 1);
-    let hidden = folder.join(format!(".{}", parts::file_name(writer.part)));
+    let hidden = folder.join(format!(".{}", segments::file_name(writer.part)));
 
     // Killed in the middle of making the part: each beginning of it.
-    parts::compress(&writer.path, &hidden).unwrap();
+    segments::compress(&writer.path, &hidden).unwrap();
     let bytes = fs::read(&hidden).unwrap();
     for end in 0..bytes.len() {
         fs::write(&hidden, &bytes[..end]).unwrap();
@@ -181,12 +181,15 @@ fn a_part_that_cannot_be_made_loses_no_line() {
     let mut writer = written(dir.path(), 3, u64::MAX);
     let folder = dir.path().join("a");
     // Its name is taken by a folder.
-    fs::create_dir(folder.join(parts::file_name(1))).unwrap();
-    fs::write(folder.join(parts::file_name(1)).join("x"), "").unwrap();
+    fs::create_dir(folder.join(segments::file_name(1))).unwrap();
+    fs::write(folder.join(segments::file_name(1)).join("x"), "").unwrap();
     writer.close_at = 1;
     writer.write_event(3, &sample(3)).unwrap();
     assert_eq!((writer.part, writer.lost_event_count()), (1, 0));
-    assert!(writer.close_at > parts::ROTATE_AT_BYTES / 2, "not at each line");
+    assert!(
+        writer.close_at > segments::ROTATE_AT_BYTES / 2,
+        "not at each line"
+    );
     assert_eq!(all(&folder), (expected(4), vec![]));
 }
 
@@ -195,7 +198,7 @@ fn a_part_cut_at_each_byte_is_named_and_the_rest_is_read() {
     let dir = tempfile::tempdir().unwrap();
     let writer = written(dir.path(), 12, 600);
     let folder = dir.path().join("a");
-    let part = folder.join(parts::file_name(1));
+    let part = folder.join(segments::file_name(1));
     let whole = fs::read(&part).unwrap();
     let after: Vec<RecordLine> = {
         fs::remove_file(&part).unwrap();
@@ -227,7 +230,7 @@ fn hostile_parts_are_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let writer = written(dir.path(), 12, 600);
     let folder = dir.path().join("a");
-    let part = folder.join(parts::file_name(1));
+    let part = folder.join(segments::file_name(1));
     let first = serde_json::to_string(&RecordLine {
         t_us: 0,
         event: RecordEvent::Started(Box::new(started())),
@@ -272,7 +275,10 @@ fn room_for_the_end_is_kept_and_given_back() {
     let mut writer = written(dir.path(), 3, u64::MAX);
     let blocks = |writer: &RecordWriter| writer.path().metadata().unwrap().blocks() * 512;
     let (size, during) = (writer.path().metadata().unwrap().len(), blocks(&writer));
-    assert!(during >= size + crate::room::RESERVED_BYTES, "{during}");
+    assert!(
+        during >= size + crate::preallocation::RESERVED_BYTES,
+        "{during}"
+    );
     let ended = sconce_schema::event::RunEnded {
         exit: sconce_schema::event::ExitStatus::Code(0),
         last: Box::default(),
@@ -281,7 +287,7 @@ fn room_for_the_end_is_kept_and_given_back() {
         lost: None,
     };
     writer.write_event(4, &RecordEvent::Ended(ended)).unwrap();
-    assert!(blocks(&writer) < crate::room::RESERVED_BYTES);
+    assert!(blocks(&writer) < crate::preallocation::RESERVED_BYTES);
     let (lines, damaged) = all(&dir.path().join("a"));
     assert!(damaged.is_empty() && lines.len() == 4);
 }

@@ -113,11 +113,7 @@ pub(super) fn list_referrers(
         None => true,
         some => one.artifact_type.as_deref() == some,
     };
-    Ok(all
-        .into_iter()
-        .filter(wanted)
-        .take(MAX_REFERRERS)
-        .collect())
+    Ok(all.into_iter().filter(wanted).take(MAX_REFERRERS).collect())
 }
 
 /// The registry's own list; `None` when it keeps none.

@@ -2,8 +2,8 @@
 
 use sconce_schema::exit;
 
+use crate::format;
 use crate::model::{RunEnd, RunReport};
-use crate::words;
 
 /// From this share on, a limit was in the way (CPU) or as good as reached (/dev/shm).
 const HELD_BACK: f64 = 0.25;
@@ -86,7 +86,7 @@ impl RunReport {
     }
 
     fn command_hint(&self) -> Option<String> {
-        let program = words::printable_text(self.started.command.first()?);
+        let program = format::printable_text(self.started.command.first()?);
         match self.end {
             RunEnd::Exited(exit::NOT_FOUND) => Some(format!(
                 "code 127 is what a shell and Sconce give when a program is not there; is `{program}` \

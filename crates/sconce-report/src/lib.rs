@@ -8,18 +8,19 @@
 //! measured", or as `null`, never as 0.
 #![forbid(unsafe_code)]
 
+mod collectives;
 pub mod compare;
-mod exchange;
+mod contention;
 pub mod export;
 mod fold;
+mod format;
 mod hints;
 pub mod json;
 pub mod live;
-mod load;
 pub mod metrics;
 mod model;
-mod series;
 mod stats;
+mod step_sampling;
 pub mod terminal;
 mod timeline;
 mod training;
@@ -27,10 +28,10 @@ pub mod usage;
 mod verdict;
 mod verdicts;
 pub mod views;
-mod words;
 
-pub use exchange::CollectiveWaits;
-pub use load::{ContentionReport, LinkTraffic};
+pub use collectives::CollectiveWaits;
+pub use contention::{ContentionReport, LinkTraffic};
+pub use format::describe_signal;
 pub use model::{
     CpuReport, DiskReport, Energy, GpuReport, MemoryMeasure, MemoryReport, RunEnd, RunReport,
     RunRow, ServiceReport, TaskReport, Timestamped,
@@ -41,4 +42,3 @@ pub use timeline::Timeline;
 pub use training::{GrowthMetric, GrowthReport, RankReport, SteadyPhases, StepTimeStats};
 pub use verdict::{SkippedRule, Verdict, VerdictSeverity, not_judged_yet};
 pub use verdicts::render_docs_page as verdicts_document;
-pub use words::describe_signal;

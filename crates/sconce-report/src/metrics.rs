@@ -3,7 +3,7 @@
 //! units, `_total` for counters, shares from 0 to 1, and no label without a bound. What is not known has
 //! no line.
 
-mod card;
+mod gpu;
 mod names;
 mod otlp;
 
@@ -49,7 +49,7 @@ pub fn render_prometheus<'a>(
     if dcgm_names {
         cards
             .iter()
-            .for_each(|card| card::add_dcgm_metrics(&mut page, card));
+            .for_each(|card| gpu::add_dcgm_metrics(&mut page, card));
     }
     page.text()
 }
@@ -103,7 +103,7 @@ impl Page {
         page.since_ms = None;
         cards
             .iter()
-            .for_each(|card| card::add_gpu_metrics(&mut page, card));
+            .for_each(|card| gpu::add_gpu_metrics(&mut page, card));
         page
     }
 

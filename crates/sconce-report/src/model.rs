@@ -10,8 +10,8 @@ use sconce_schema::event::{
 };
 use sconce_schema::training::GpuOutOfMemory;
 
+use crate::contention::ContentionReport;
 use crate::fold::Fold;
-use crate::load::ContentionReport;
 use crate::timeline::Timeline;
 use crate::training::RankReport;
 use crate::verdict::{SkippedRule, Verdict};

@@ -7,7 +7,7 @@ use sconce_schema::Sha256;
 use sconce_store::Store;
 use tracing::debug;
 
-use crate::kept::{self, ResponseCache};
+use crate::http_cache::{self, ResponseCache};
 
 /// A document whose bytes change under one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub struct StoreDocuments<'a> {
 
 impl StoreDocuments<'_> {
     fn by_address(&self) -> ResponseCache {
-        ResponseCache::new(kept::cache_dir(self.store.root()))
+        ResponseCache::new(http_cache::cache_dir(self.store.root()))
     }
 }
 

@@ -8,32 +8,30 @@ use std::fs;
 use sconce_testkit::golden_files::{Goldens, HeldBy};
 use serde::Serialize;
 
-use crate::kept::{self, ResponseCache};
-use crate::upkeep::audit::{
-    AuditCoverage, AuditReport, AuditedPackage, UndecidedEntry, Vulnerability,
-};
-use crate::upkeep::changes::{LockChange, LockChangeKind, LockChanges};
-use crate::upkeep::osv::OsvSeverity;
-use crate::upkeep::versions::Ecosystem;
+use crate::audit::osv::OsvSeverity;
+use crate::audit::{AuditCoverage, AuditReport, AuditedPackage, UndecidedEntry, Vulnerability};
+use crate::ecosystem::Ecosystem;
+use crate::http_cache::{self, ResponseCache};
+use crate::outdated::{LockChange, LockChangeKind, LockChanges};
 
 const AUDIT: HeldBy = HeldBy::Golden("audit.json");
 const CHANGES: HeldBy = HeldBy::Golden("changes.json");
 
 const TYPES: &[(&str, HeldBy)] = &[
-    ("upkeep/audit::AuditReport", AUDIT),
-    ("upkeep/audit::Vulnerability", AUDIT),
-    ("upkeep/audit::AuditCoverage", AUDIT),
-    ("upkeep/audit::AuditedPackage", AUDIT),
-    ("upkeep/audit::UndecidedEntry", AUDIT),
-    ("upkeep/changes::LockChange", CHANGES),
-    ("upkeep/changes::LockChanges", CHANGES),
-    ("upkeep/changes::LockChangeKind", CHANGES),
+    ("audit::AuditReport", AUDIT),
+    ("audit::Vulnerability", AUDIT),
+    ("audit::AuditCoverage", AUDIT),
+    ("audit::AuditedPackage", AUDIT),
+    ("audit::UndecidedEntry", AUDIT),
+    ("outdated::LockChange", CHANGES),
+    ("outdated::LockChanges", CHANGES),
+    ("outdated::LockChangeKind", CHANGES),
     (
-        "upkeep/database::DatabaseSummary",
+        "audit/database::DatabaseSummary",
         HeldBy::Nothing("`audit --json` gives its figures names of its own"),
     ),
-    ("upkeep/osv::OsvSeverity", AUDIT),
-    ("upkeep/versions::Ecosystem", AUDIT),
+    ("audit/osv::OsvSeverity", AUDIT),
+    ("ecosystem::Ecosystem", AUDIT),
 ];
 
 fn goldens() -> Goldens {
@@ -117,7 +115,7 @@ fn newer_versions_are_printed_as_before() {
 #[test]
 fn documents_are_kept_and_found_as_before() {
     let store = tempfile::tempdir().unwrap();
-    let dir = kept::cache_dir(store.path());
+    let dir = http_cache::cache_dir(store.path());
     assert_eq!(dir, store.path().join("cache/documents"));
     let kept = ResponseCache::new(dir.clone());
     let documents = [

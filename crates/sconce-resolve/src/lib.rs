@@ -1,18 +1,22 @@
 //! Spec to lock: Python packages through uv, Debian packages from the signed apt indexes.
 #![forbid(unsafe_code)]
 
+pub mod audit;
 mod compiler;
 pub mod debian;
 mod documents;
+pub mod ecosystem;
 mod error;
 #[cfg(test)]
 mod golden;
-mod kept;
+mod http_cache;
 mod lock;
+#[cfg(test)]
+mod lock_testing;
+pub mod outdated;
 pub mod python;
 mod services;
 mod stages;
-pub mod upkeep;
 
 pub use documents::{DocumentSource, LatestDocument, StoreDocuments};
 pub use error::ResolveError;

@@ -214,7 +214,7 @@ fn what_the_security_archive_has_is_told() {
             deb.version = "3.5.1-1".into();
         }
     }
-    let changes = crate::upkeep::diff_locks(&present, &resolved.lock, Some(&security));
+    let changes = crate::outdated::diff_locks(&present, &resolved.lock, Some(&security));
     assert_eq!((changes.0.len(), changes.security_update_count()), (1, 1));
 }
 

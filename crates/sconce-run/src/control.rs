@@ -12,7 +12,7 @@ use sconce_schema::event::{ExitStatus, ServiceState};
 use sconce_schema::request::PublishedPort;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::RestartBackoff;
+use crate::init_config::RestartBackoff;
 use crate::protocol::{receive_value, send_value};
 use crate::pty::Relay;
 use crate::sys::signals::Catcher;

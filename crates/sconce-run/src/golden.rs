@@ -3,7 +3,7 @@
 //! which an update may have replaced on the disk meanwhile.
 //!
 //! Held elsewhere: lines and names of logs in `logs.rs`, times in them too; names of cgroups in a
-//! run's lock in `state.rs`; Docker's
+//! run's lock in `scratch.rs`; Docker's
 //! command line in `docker/line_tests.rs`, podman's in `engine/podman.rs`, `config.json` for runc and crun
 //! in `engine/bundle.rs`.
 
@@ -20,14 +20,14 @@ use sconce_testkit::golden_files::HeldBy::{self, Golden};
 
 use crate::ResourceUsage;
 use crate::control::{self, ControlRequest, ControlResponse, RunStatus, ServiceStatus};
-use crate::own::{CpuPlacement, ProcessLimits};
-use crate::plan::{
+use crate::init_config::{
     CgroupVisibility, ContainerConfig, Credentials, DelegatedRuntime, InitConfig, InitMount,
     InitService, RestartBackoff,
 };
 use crate::protocol::{
     ExecTask, InitFailure, InitReport, ProcessKey, ServiceChange, SupervisorRequest,
 };
+use crate::rlimits::{CpuPlacement, ProcessLimits};
 
 const PLAN: HeldBy = Golden("plan.jsonl");
 const REPORTS: HeldBy = Golden("init-reports.jsonl");

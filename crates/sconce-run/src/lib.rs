@@ -18,31 +18,31 @@
 mod capabilities;
 mod cgroup;
 pub mod control;
+mod control_server;
 mod descriptor;
-mod desk;
 pub mod docker;
 mod engine;
 mod error;
+mod etc_files;
 mod executor;
 #[cfg(test)]
 mod golden;
 mod idmap;
 mod init;
+mod init_config;
 mod launch;
 pub mod logs;
-mod names;
-mod own;
-mod plan;
 mod ports;
 mod prepare;
 mod protocol;
 mod pty;
+mod rlimits;
+mod scratch;
 mod seccomp;
-mod state;
 mod supervise;
 mod sys;
-mod tun;
-mod way_out;
+mod tun_access;
+mod usernet;
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
@@ -61,11 +61,11 @@ pub use descriptor::duplicate_inherited_fd;
 pub use docker::{DockerClient, DockerContainer};
 pub use engine::ContainerEngine;
 pub use error::{InvalidRequest, RunError};
+pub use etc_files::is_machinery;
 pub use executor::{Executor, Native};
-pub use names::is_machinery;
-pub use plan::RestartBackoff;
+pub use init_config::RestartBackoff;
 pub use prepare::is_machine_root;
-pub use way_out::HELPERS as WAYS_OUT;
+pub use usernet::HELPERS as WAYS_OUT;
 
 /// The host name inside of a run whose writable layer is kept.
 pub const KEPT_NAME: &str = "build";

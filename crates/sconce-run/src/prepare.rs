@@ -22,9 +22,9 @@ use crate::capabilities;
 use crate::engine;
 use crate::error::{InvalidRequest, RunError};
 use crate::idmap::IdMapping;
+use crate::init_config::{ContainerConfig, Credentials, InitConfig, InitMount, InitService};
 use crate::launch::Namespaces;
-use crate::own::{CpuPlacement, HardLimits, ProcessLimits};
-use crate::plan::{ContainerConfig, Credentials, InitConfig, InitMount, InitService};
+use crate::rlimits::{CpuPlacement, HardLimits, ProcessLimits};
 use crate::sys::mount::{NODEV, NOEXEC, NOSUID, RDONLY};
 use crate::{ContainerEngine, RunOptions};
 

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, unlockpt};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize};
 
-use crate::plan::Credentials;
+use crate::init_config::Credentials;
 use crate::protocol::InitFailure;
 use crate::sys::signals;
 

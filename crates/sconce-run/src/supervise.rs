@@ -12,12 +12,12 @@ use sconce_schema::event::UnenforcedLimit;
 use sconce_schema::request::{RunRequest, RunRoot};
 use tracing::{debug, info};
 
-use crate::desk::ControlServer;
+use crate::control_server::ControlServer;
 use crate::error::RunError;
 use crate::executor::{Execution, Executor, Job, RunEnd, RunEvent};
 use crate::logs::LogWriters;
 use crate::protocol::{ProcessKey, SupervisorRequest};
-use crate::state::{self, ScratchDirectory};
+use crate::scratch::{self, ScratchDirectory};
 use crate::sys::signals::{Catcher, ReceivedSignal};
 use crate::{RunObserver, RunOptions, RunOutcome, cgroup, prepare};
 
@@ -38,7 +38,7 @@ pub(crate) fn run(
         limits = serde_json::to_string(&request.limits).ok(),
         "limits asked for"
     );
-    state::remove_stale_runs(&options.state_dir, &cgroup::KernelCgroupFs);
+    scratch::remove_stale_runs(&options.state_dir, &cgroup::KernelCgroupFs);
     let mut scratch = create_scratch(request, options)?;
     let done = run_in_scratch(request, executor, options, watcher, &mut scratch);
     let done =

@@ -6,14 +6,14 @@
 #![forbid(unsafe_code)]
 
 pub mod duration;
+pub mod environment_layers;
 pub mod event;
 pub mod exit;
 pub mod facts;
 pub mod finding;
 pub mod hint;
 pub mod lock;
-pub mod manifest;
-pub mod numbers;
+pub mod number_set;
 pub mod progress;
 pub mod request;
 pub mod runtime;
@@ -23,12 +23,12 @@ pub mod tag;
 pub mod training;
 pub mod units;
 
+pub use environment_layers::EnvironmentLayers;
 pub use facts::HostFacts;
 pub use finding::Finding;
 pub use hint::Hint;
 pub use lock::Lock;
-pub use manifest::EnvironmentLayers;
-pub use numbers::NumberSet;
+pub use number_set::NumberSet;
 pub use progress::{MakerProcess, NoProgress, Progress, WaitCause};
 pub use request::RunRequest;
 pub use runtime::Runtime;

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::manifest::EnvironmentLayers;
-use crate::numbers::NumberSet;
+use crate::environment_layers::EnvironmentLayers;
+use crate::number_set::NumberSet;
 use crate::service::RunService;
 use crate::units::{Bytes, LockedMemory, Millicores};
 

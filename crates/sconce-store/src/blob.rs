@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use sconce_schema::{NoProgress, Progress, Sha256};
 use sha2::Digest as _;
 
-use crate::turn::MakeJob;
+use crate::item_access::MakeJob;
 use crate::{Store, StoreError};
-use sconce_base::direct::{DirectReader, DirectWriter};
+use sconce_base::direct_io::{DirectReader, DirectWriter};
 use sconce_fetch::{Fetcher, redact_url};
 
 /// The kind of blobs among the store's items.

@@ -2,7 +2,7 @@
 //!
 //! Nothing that this crate hands out was trusted before its SHA-256 was found to be the lock's.
 //! [`Fetcher`](sconce_fetch::Fetcher) brings bytes, [`Store`] keeps them, [`deb`] unpacks Debian packages,
-//! [`rooted`] keeps what is unpacked inside its folder.
+//! [`scoped_root`] keeps what is unpacked inside its folder.
 #![forbid(unsafe_code)]
 
 mod blob;
@@ -12,16 +12,16 @@ mod file_system;
 #[cfg(test)]
 mod golden;
 mod item;
+mod item_access;
 mod lock;
+mod partial_work;
 mod prune;
-pub mod rooted;
+pub mod scoped_root;
 mod store;
-mod turn;
-mod unfinished;
 pub mod wheel;
 
 pub use error::{StoreError, TreeBuildError};
 pub use lock::ItemGuard;
+pub use partial_work::{OnBusy, PartialWork};
 pub use prune::{PruneSummary, acquire_item_guards};
 pub use store::{Store, StoreUsage, SyncSummary, TreeBuildOptions};
-pub use unfinished::{OnBusy, PartialWork};

@@ -14,9 +14,9 @@ use sconce_base::tree::remove_tree;
 use sconce_schema::Bytes;
 
 use crate::item::ItemPaths;
+use crate::item_access::RetryBackoff;
 use crate::lock::{ItemGuard, LockAttempt};
 use crate::store::disk_space;
-use crate::turn::RetryBackoff;
 use crate::{Store, StoreError};
 
 /// How often a tree is tried to be held that another process makes anew or removes: for 15 seconds. Who

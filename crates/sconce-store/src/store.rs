@@ -14,8 +14,8 @@ use tracing::{debug, trace};
 
 use crate::file_system::{is_local, local_locks};
 use crate::item::{ItemPaths, sync_disk};
+use crate::item_access::{ItemAccess, MakeJob, RetryBackoff, Waiting};
 use crate::lock::{ItemGuard, LockAttempt};
-use crate::turn::{ItemAccess, MakeJob, RetryBackoff, Waiting};
 use crate::{StoreError, TreeBuildError};
 
 /// The layout that this program writes.
@@ -407,9 +407,12 @@ impl Store {
     fn clean(&self) -> Result<(), StoreError> {
         for name in names(&self.root.join("partial"))? {
             let path = self.root.join("partial").join(&name);
-            let old = |meta: &fs::Metadata| meta.is_file() && older(meta, DOWNLOAD_RETENTION_PERIOD);
+            let old =
+                |meta: &fs::Metadata| meta.is_file() && older(meta, DOWNLOAD_RETENTION_PERIOD);
             match path.symlink_metadata() {
-                Ok(meta) if meta.is_dir() => self.clean_unfinished(&name, DOWNLOAD_RETENTION_PERIOD)?,
+                Ok(meta) if meta.is_dir() => {
+                    self.clean_unfinished(&name, DOWNLOAD_RETENTION_PERIOD)?
+                }
                 Ok(meta) if old(&meta) => {
                     remove_tree(&path).map_err(StoreError::from_io("remove", &path))?;
                 }

@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, ioctl_ficlone};
 
 use super::error::OutputError;
-use super::fresh::UnnamedFile;
 use super::stream::BlockingWriter;
-use super::{Kind, OutputDestination, OutputForm, kept, reopened};
-use crate::direct;
+use super::unnamed_file::UnnamedFile;
+use super::{Kind, OutputDestination, OutputForm, attributes, reopened};
+use crate::direct_io;
 
 /// Bytes that are handed to a descriptor, a device or a FIFO at a time.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -35,7 +35,7 @@ enum Sink {
     Stream(BufWriter<BlockingWriter<File>>),
     /// Large pieces go past the page cache.
     File {
-        writer: Box<direct::DirectWriter>,
+        writer: Box<direct_io::DirectWriter>,
         file: File,
         place: Option<PendingName>,
     },
@@ -153,17 +153,17 @@ impl OutputFile {
             } => {
                 writer.finish_file()?;
                 let Some(place) = place else {
-                    return kept::flush_remote(&file);
+                    return attributes::flush_remote(&file);
                 };
                 match &place.present {
-                    Some(present) => kept::copy_metadata(&file, present)?,
-                    None if self.for_everybody => kept::make_world_readable(&file)?,
+                    Some(present) => attributes::copy_metadata(&file, present)?,
+                    None if self.for_everybody => attributes::make_world_readable(&file)?,
                     None => {}
                 }
                 if self.for_everybody {
                     file.sync_all()?;
                 }
-                kept::flush_remote(&file)?;
+                attributes::flush_remote(&file)?;
                 place.fresh.persist_as(&place.name)
             }
         }
@@ -176,7 +176,7 @@ fn placed(place: PendingName) -> io::Result<Sink> {
 }
 
 fn in_file(file: File, place: Option<PendingName>) -> io::Result<Sink> {
-    let mut writer = Box::new(direct::DirectWriter::new());
+    let mut writer = Box::new(direct_io::DirectWriter::new());
     writer.begin_open(file.try_clone()?);
     Ok(Sink::File {
         writer,

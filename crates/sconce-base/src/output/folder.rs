@@ -10,8 +10,8 @@ use std::rc::Rc;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, unlinkat};
 
 use super::error::OutputError;
-use super::fresh::UnnamedFile;
 use super::made::NewNames;
+use super::unnamed_file::UnnamedFile;
 use super::walk::{self, MissingDirectories};
 use super::{OutputDestination, OutputForm, location};
 

@@ -9,11 +9,10 @@
 //! its use. Links and files that strangers planted are refused: see [`OutputError::StrangersLink`] and
 //! [`OutputError::StrangersFile`].
 
+mod attributes;
 mod error;
 mod file;
 mod folder;
-mod fresh;
-mod kept;
 mod location;
 mod made;
 #[cfg(test)]
@@ -22,6 +21,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod unfinished;
+mod unnamed_file;
 mod walk;
 
 use std::ffi::OsString;
@@ -41,8 +41,8 @@ pub use folder::{DirectoryDestination, OutputDirectory};
 pub use stream::BlockingWriter;
 pub use unfinished::{remove_unfinished, set_signal_watch};
 
-use fresh::UnnamedFile;
 use unfinished::UnfinishedName;
+use unnamed_file::UnnamedFile;
 use walk::{PathKind, PathLookup};
 
 /// What `-` is called in errors.
@@ -259,12 +259,12 @@ fn regular(folder: OwnedFd, name: OsString, stat: &Stat, present: File) -> io::R
     // owner, the folder's or root; in one that lets no name go by nobody.
     if walk::mount_id(&folder)? != walk::mount_id(&present)?
         || walk::is_held_by_sticky(&folder, stat)?
-        || fresh::is_append_only(&folder)
+        || unnamed_file::is_append_only(&folder)
     {
         return Ok(Kind::InPlace(present));
     }
     match UnnamedFile::create_in(&folder, Mode::RUSR | Mode::WUSR) {
-        Ok(fresh) => Ok(match kept::copy_owner(fresh.file(), stat) {
+        Ok(fresh) => Ok(match attributes::copy_owner(fresh.file(), stat) {
             Ok(()) => Kind::Replaced {
                 folder,
                 name,

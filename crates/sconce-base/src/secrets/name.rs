@@ -122,7 +122,10 @@ pub(super) fn should_mask(name: &str, value: &str) -> bool {
         return false;
     }
     let words = words(name);
-    if words.iter().any(|word| SECRET_WORDS.contains(&word.as_str())) {
+    if words
+        .iter()
+        .any(|word| SECRET_WORDS.contains(&word.as_str()))
+    {
         return true;
     }
     let switch = words

@@ -1,9 +1,9 @@
 //! Work beside a first run: bytecode, and having the disk confirm what was unpacked. A process of
-//! its own, stopped while nothing is left over for it ([`polite`]). It begins while packages are still fetched,
+//! its own, stopped while nothing is left over for it ([`cpu_throttle`]). It begins while packages are still fetched,
 //! which on most lines leaves the processor idle, and ends with the run; what is not done then is
 //! done beside the next one.
 
-mod polite;
+mod cpu_throttle;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,19 +13,19 @@ use std::time::Duration;
 use sconce_base::Env;
 use sconce_image::{Priority, bytecode};
 use sconce_run::{Native, RunObserver, RunOptions};
+use sconce_schema::environment_layers::LayerTree;
 use sconce_schema::event::ExitStatus;
-use sconce_schema::manifest::LayerTree;
 use sconce_schema::request::{Mount, RunRequest, RunRoot};
 use sconce_schema::{EnvironmentLayers, Lock, exit};
 use sconce_store::{Store, TreeBuildError};
 
-use self::polite::IdleThrottle;
+use self::cpu_throttle::IdleThrottle;
 use crate::args::{GlobalArgs, PackageSources};
-use crate::commands::opened::CommandContext;
+use crate::commands::context::CommandContext;
 use crate::commands::run::{current_exe, internal_run_request};
+use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Failure, Result};
 use crate::file_action::FileAction;
-use crate::places::SconceDirs;
 use crate::project::Project;
 use crate::worker::{WorkerTask, worker_command};
 
@@ -178,7 +178,7 @@ impl BytecodeCompiler<'_> {
             state_dir: self.places.scratch.clone(),
             shared: None,
             keep: None,
-            sample_every: polite::SAMPLE_INTERVAL,
+            sample_every: cpu_throttle::SAMPLE_INTERVAL,
             grace: Duration::ZERO,
             strict: false,
             host: &host,

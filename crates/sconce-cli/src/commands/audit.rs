@@ -7,9 +7,9 @@ use std::time::SystemTime;
 
 use clap::Args;
 use sconce_base::text::to_printable;
-use sconce_resolve::upkeep::audit::{AuditCoverage, Vulnerability};
-use sconce_resolve::upkeep::database::{self, DatabaseLimits, DatabaseSummary};
-use sconce_resolve::upkeep::{AuditReport, LockAuditor};
+use sconce_resolve::audit::database::{self, DatabaseLimits, DatabaseSummary};
+use sconce_resolve::audit::{AuditCoverage, Vulnerability};
+use sconce_resolve::audit::{AuditReport, LockAuditor};
 use sconce_schema::{Lock, exit};
 
 use crate::args::GlobalArgs;

@@ -1,7 +1,7 @@
 //! `sconce build`.
 
 mod plan;
-mod removed;
+mod slim_report;
 mod stages;
 mod steps;
 
@@ -15,11 +15,11 @@ use sconce_compat::tables;
 use sconce_image::build::{ImageOptions, find_stored_layers};
 use sconce_image::bytecode::{self, BytecodeJob};
 use sconce_image::layer::{Compression, LayerBlob};
-use sconce_image::local::{self, LocalImage};
-use sconce_image::plan::{LayerPlan, LayerPlanOptions, DEFAULT_LAYERS};
+use sconce_image::layer_plan::{DEFAULT_LAYERS, LayerPlan, LayerPlanOptions};
+use sconce_image::local_image::{self, LocalImage};
 use sconce_image::slim::SlimRules;
 use sconce_image::squashfs::SquashfsSummary;
-use sconce_image::{Priority, about, devel, docker, layout};
+use sconce_image::{Priority, devel, docker_archive, embedded_documents, layout};
 use sconce_oci::Digest;
 use sconce_run::RunObserver;
 use sconce_schema::spec::{IMAGE, Removal, Variant};
@@ -29,20 +29,20 @@ use sconce_schema::{Bytes, EnvironmentLayers, HostFacts, Lock, Progress as _, ex
 use self::plan::print_plan;
 use self::stages::StageBuilder;
 use self::steps::LayerStack;
-use super::opened::CommandContext;
+use super::context::CommandContext;
 use super::push::{self, PushContext};
 use crate::args::{GlobalArgs, PackageSources};
 use crate::background::{Background, BytecodeCompiler};
+use crate::dirs::SconceDirs;
+use crate::environment_builder::EnvironmentBuilder;
 use crate::failure::{CliError, Failure, Result};
-use crate::judge::{device_code, quick, resolve_capabilities};
+use crate::inspect::{device_code, precheck, resolve_capabilities};
+use crate::item_guards::with_item_guards;
 use crate::output;
 use crate::outputs::{self, OutputDestination, OutputForm, VerbFiles, inputs};
-use crate::own_folders::validate_packed_files;
-use crate::places::SconceDirs;
-use crate::prepare::EnvironmentBuilder;
 use crate::project::Project;
+use crate::protected_dirs::validate_packed_files;
 use crate::registries::{check_local, check_signing_key, parse_destination};
-use crate::staying::with_item_guards;
 use crate::style::OutputStyle;
 
 /// Layers above the packages.
@@ -136,7 +136,7 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
             .iter()
             .filter_map(|card| tables::host_from_gpu_name(card, None).ok());
         let hosts: Vec<HostFacts> = cards.chain([HostFacts::default()]).collect();
-        quick::print_warnings(&lock, &hosts);
+        precheck::print_warnings(&lock, &hosts);
     }
     if args.squashfs.is_some() && (!spec.build.run.is_empty() || plan.slim.is_some()) {
         return Err(CliError::SquashfsOf.into());
@@ -175,7 +175,7 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
     let (mut environment, stays) = with_item_guards(bring, |image| &image.layers)?;
     if args.removed {
         opened.progress.finish();
-        return removed::print_removed_files(
+        return slim_report::print_removed_files(
             &plan,
             (&whole, &lock),
             &environment,
@@ -183,8 +183,13 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
             args.json,
         );
     }
-    let facts = about::read_wheel_metadata(&lock, &environment);
-    let about = about::build_document_tree(&opened.project.name, &lock, &facts, &opened.store)?;
+    let facts = embedded_documents::read_wheel_metadata(&lock, &environment);
+    let about = embedded_documents::build_document_tree(
+        &opened.project.name,
+        &lock,
+        &facts,
+        &opened.store,
+    )?;
     plan.push(DOCUMENTS, Some(about));
     let mut built = BTreeMap::new();
     stages.build_needed_stages(&spec.build.copy, &mut built)?;
@@ -389,7 +394,7 @@ impl<'a> Outputs<'a> {
             layout::write_tar(image, names, store, output, progress)?;
         }
         if let Some(output) = self.docker_archive {
-            docker::write_archive(image, names, store, output, progress)?;
+            docker_archive::write_archive(image, names, store, output, progress)?;
         }
         Ok(())
     }
@@ -401,7 +406,7 @@ struct LayerSharing(BTreeMap<Digest, Vec<String>>);
 impl LayerSharing {
     fn read(opened: &CommandContext) -> Result<Self> {
         let mut shared: BTreeMap<Digest, Vec<String>> = BTreeMap::new();
-        for (name, digest) in local::list_names(&opened.store)? {
+        for (name, digest) in local_image::list_names(&opened.store)? {
             // A name may outlive its image.
             if let Ok(image) = LocalImage::load(&opened.store, digest) {
                 for layer in &image.manifest.layers {

@@ -12,8 +12,8 @@ use sconce_host::Roots;
 use sconce_host::cdi::{CdiDevice, CdiFile, CdiPrecedence};
 
 use crate::args::GlobalArgs;
+use crate::dirs;
 use crate::failure::Result;
-use crate::places;
 
 #[derive(Debug, Args)]
 pub(crate) struct CdiArgs {
@@ -44,7 +44,7 @@ pub(crate) fn cdi(args: &CdiArgs, global: &GlobalArgs) -> Result<u8> {
 fn own_folder(env: &Env) -> Option<PathBuf> {
     match rustix::process::geteuid().is_root() {
         true => None,
-        false => places::own_cdi(env),
+        false => dirs::own_cdi(env),
     }
 }
 

@@ -11,7 +11,7 @@ use sconce_base::text::to_printable;
 use sconce_compat::matrix::{self, Compatibility, Matrix, MatrixRow, NamedTorch};
 use sconce_compat::rules::NOT_JUDGED;
 use sconce_compat::tables;
-use sconce_image::local::{LocalError, LocalImage};
+use sconce_image::local_image::{LocalError, LocalImage};
 use sconce_image::open::{self, ImageSource};
 use sconce_image::unpack::{self, UnpackLimits};
 use sconce_schema::finding::Severity;
@@ -21,16 +21,16 @@ use sconce_store::Store;
 
 use super::run::image::host_platform;
 use crate::args::GlobalArgs;
+use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Result};
 use crate::findings;
-use crate::hosts::RemoteMachineFlags;
-use crate::judge::InspectedEnvironment;
+use crate::inspect::InspectedEnvironment;
 use crate::output;
-use crate::page::TextLayout;
-use crate::places::SconceDirs;
 use crate::progress::TerminalProgress;
 use crate::project::{Project, is_lock, read_lock};
+use crate::remote_machines::RemoteMachineFlags;
 use crate::style::OutputStyle;
+use crate::text_layout::TextLayout;
 
 /// Names of machines and subjects are anyone's text; longer ones are cut.
 const LONGEST_NAME: usize = 400;

@@ -1,17 +1,17 @@
 //! `sconce compare`.
 
 use clap::Args;
-use sconce_image::diff::diff_packages;
+use sconce_image::package_diff::diff_packages;
 use sconce_image::sbom::SbomPackage;
 use sconce_report::compare::{Comparison, SettingChange};
 use sconce_report::{RunReport, json, terminal};
 use sconce_schema::exit;
 
-use super::subject::PackageListSource;
+use super::package_list::PackageListSource;
 use crate::args::GlobalArgs;
+use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::output;
-use crate::places::SconceDirs;
 use crate::style::OutputStyle;
 
 #[derive(Debug, Args)]

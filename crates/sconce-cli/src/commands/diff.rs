@@ -1,11 +1,11 @@
 //! `sconce diff`.
 
 use clap::Args;
-use sconce_image::diff::{PackageChange, PackageDiff, diff_packages as compare};
+use sconce_image::package_diff::{PackageChange, PackageDiff, diff_packages as compare};
 use sconce_image::sbom::SbomPackage;
 use sconce_schema::{Bytes, exit};
 
-use super::subject::PackageListSource;
+use super::package_list::PackageListSource;
 use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;

@@ -16,14 +16,14 @@ use sconce_schema::{Finding, HostFacts, exit};
 use self::installed::InstalledTools;
 use super::check;
 use crate::args::GlobalArgs;
+use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::findings;
-use crate::hosts;
-use crate::judge::InspectedEnvironment;
+use crate::inspect::InspectedEnvironment;
 use crate::output;
 use crate::outputs::{self, OutputForm, VerbFiles, inputs};
-use crate::page::TextLayout;
-use crate::places::SconceDirs;
+use crate::remote_machines;
+use crate::text_layout::TextLayout;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
@@ -57,7 +57,7 @@ pub(crate) fn doctor(args: &DoctorArgs, global: &GlobalArgs) -> Result<u8> {
     }
     .claim()?;
     let places = SconceDirs::find(global)?;
-    let host = hosts::read_local_facts(Some(&places.store), &global.env);
+    let host = remote_machines::read_local_facts(Some(&places.store), &global.env);
     let judged = args
         .subject
         .as_deref()

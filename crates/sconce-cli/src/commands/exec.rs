@@ -8,12 +8,12 @@ use sconce_run::control::{self, ControlResponse, ExecRequest};
 use sconce_schema::exit;
 
 use crate::args::GlobalArgs;
+use crate::dirs::SconceDirs;
 use crate::failure::Result;
-use crate::live::{self, LiveError};
 use crate::output;
-use crate::places::SconceDirs;
+use crate::run_lookup::{self, LiveError};
+use crate::run_options;
 use crate::style::OutputStyle;
-use crate::wish;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExecArgs {
@@ -32,13 +32,13 @@ pub(crate) struct ExecArgs {
 }
 
 pub(crate) fn exec(args: &ExecArgs, global: &GlobalArgs) -> Result<u8> {
-    let run = live::find_live(&SconceDirs::find(global)?, args.run.as_deref())?;
+    let run = run_lookup::find_live(&SconceDirs::find(global)?, args.run.as_deref())?;
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let term = global.env.var("TERM").filter(|_| terminal);
     let beside = term
         .map(|term| ("TERM".to_owned(), term.to_owned()))
         .into_iter();
-    let env = wish::merge_variables(&beside.collect(), &args.env, |name| {
+    let env = run_options::merge_variables(&beside.collect(), &args.env, |name| {
         global.env.var(name).map(str::to_owned)
     })?;
     let command = ExecRequest {
@@ -48,7 +48,7 @@ pub(crate) fn exec(args: &ExecArgs, global: &GlobalArgs) -> Result<u8> {
         terminal,
     };
     let id = || run.started.id.clone();
-    let answer = control::exec_command(live::run_dir(&run), &command);
+    let answer = control::exec_command(run_lookup::run_dir(&run), &command);
     match answer.map_err(|source| LiveError::Ask { id: id(), source })? {
         ControlResponse::Ended(exit) => Ok(exit.exit_code()),
         ControlResponse::CannotStart(why, hint, code) => {

@@ -14,14 +14,14 @@ use sconce_schema::{Bytes, exit};
 
 use super::check;
 use crate::args::GlobalArgs;
+use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
 use crate::findings::{format_fix, format_title};
-use crate::hosts::RemoteMachineFlags;
 use crate::input;
 use crate::output;
-use crate::page::TextLayout;
-use crate::places::SconceDirs;
+use crate::remote_machines::RemoteMachineFlags;
+use crate::text_layout::TextLayout;
 
 /// How much of a log is read at once, in bytes.
 const CHUNK_BYTES: usize = 1 << 20;

@@ -8,13 +8,13 @@ use sconce_report::export::{self, ExportError, ExportSummary, ExportTable};
 use sconce_schema::exit;
 
 use crate::args::GlobalArgs;
+use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Failure, Result};
 use crate::output;
 use crate::outputs::{
     self, DirectoryDestination, OutputDestination, OutputDirectory, OutputError, OutputForm,
     VerbFiles, inputs,
 };
-use crate::places::SconceDirs;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {

@@ -2,16 +2,16 @@
 
 mod ended;
 mod failure;
+mod flag_range;
+mod inconclusive;
 mod page;
-mod plans;
 mod server;
-mod side;
 mod text;
 mod text_plans;
+mod training_plans;
 mod trial;
-mod unjudged;
+mod trial_process;
 mod values;
-mod vary;
 
 use std::io;
 use std::path::PathBuf;
@@ -20,10 +20,10 @@ use std::time::Instant;
 use clap::Args;
 use sconce_compat::tables::{self, Hardware};
 use sconce_host::{HostProfile, Roots};
-use sconce_memory::forecast::plan::TrainingPlans;
-use sconce_memory::forecast::seen::ObservationEnd;
+use sconce_memory::forecast::inconclusive::{growth_reason, inconclusive_reasons};
+use sconce_memory::forecast::probe_report::ObservationEnd;
+use sconce_memory::forecast::training_plan::TrainingPlans;
 use sconce_memory::forecast::values::{SubstituteValues, ValueDependence};
-use sconce_memory::forecast::watched::{growth_reason, inconclusive_reasons};
 use sconce_memory::forecast::{
     self, FitOutcome, FlagSearchResult, Forecast, GpuBudget, GpuForecast, InconclusiveReason,
     VERSION,
@@ -32,20 +32,20 @@ use sconce_schema::spec::MountSpec;
 use sconce_schema::{Bytes, exit};
 
 use self::failure::FitError;
-use self::plans::BaselineTrial;
+use self::flag_range::FlagRange;
 use self::server::ForkServer;
+use self::training_plans::BaselineTrial;
 use self::trial::{TrialContext, TrialOutput, TrialRequest};
 use self::values::Free;
-use self::vary::FlagRange;
 use crate::args::{GlobalArgs, PackageSources, RunFlags};
+use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Result};
 use crate::output;
 use crate::outputs::{self, OutputDestination, OutputError, OutputForm, VerbFiles, inputs};
-use crate::page::TextLayout;
-use crate::places::SconceDirs;
-use crate::plan::TrainingPlanFlags;
 use crate::ranks::RankFlags;
 use crate::style::OutputStyle;
+use crate::text_layout::TextLayout;
+use crate::training_plan::TrainingPlanFlags;
 use crate::virtual_gpu;
 use crate::worker::WorkerTask;
 
@@ -144,7 +144,7 @@ pub(crate) fn fit(args: &FitArgs, global: &GlobalArgs) -> Result<u8> {
         server: ForkServer::default(),
     };
     if let Some(WorkerTask::Trial { directory, task }) = &global.task {
-        return side::carry_out(&asked, &hardware, directory.as_ref(), task);
+        return trial_process::carry_out(&asked, &hardware, directory.as_ref(), task);
     }
     let page = outputs::find_some(args.html.as_deref(), OutputForm::Text)?;
     let kept = outputs::find_some(args.snapshot.as_deref(), OutputForm::Binary)?;
@@ -310,7 +310,7 @@ pub(crate) fn fit(args: &FitArgs, global: &GlobalArgs) -> Result<u8> {
     if let Some(output) = kept {
         keep(&done, output)?;
     }
-    let plans = plans::build_plan_tables(&mut asked, &hardware, &plain)?;
+    let plans = training_plans::build_plan_tables(&mut asked, &hardware, &plain)?;
     let seen = &done.seen;
     let forecast = Forecast {
         plans,

@@ -1,15 +1,15 @@
 //! `sconce images`.
 
 use clap::Args;
-use sconce_image::local::{self, LocalImage};
+use sconce_image::local_image::{self, LocalImage};
 use sconce_oci::Digest;
 use sconce_schema::{Bytes, exit};
 use sconce_store::Store;
 
 use crate::args::GlobalArgs;
+use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::output;
-use crate::places::SconceDirs;
 use crate::style::OutputStyle;
 use crate::table::format_table;
 
@@ -28,12 +28,12 @@ pub(crate) fn images(args: &ImagesArgs, global: &GlobalArgs) -> Result<u8> {
     let store = Store::open(&SconceDirs::find(global)?.store)?;
     if !args.remove.is_empty() {
         for name in &args.remove {
-            local::remove_name(&store, name)?;
+            local_image::remove_name(&store, name)?;
         }
         return Ok(exit::OK);
     }
     // An image that left the store keeps its name, and is shown as what it is.
-    let named = local::list_names(&store)?;
+    let named = local_image::list_names(&store)?;
     let images = named
         .iter()
         .map(|(name, digest)| (name, digest, LocalImage::load(&store, *digest).ok()));

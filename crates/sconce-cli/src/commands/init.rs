@@ -1,7 +1,7 @@
 //! `sconce init`.
 
-mod find;
-mod words;
+mod format;
+mod import_candidates;
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use sconce_import::ImportError;
 use sconce_schema::spec::{FILE_NAME, Spec, SpecError};
 use sconce_schema::{Hint, exit};
 
-use self::find::ImportCandidate;
+use self::import_candidates::ImportCandidate;
 use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
@@ -144,15 +144,15 @@ pub(crate) fn init(args: &InitArgs, global: &GlobalArgs) -> Result<u8> {
         false => Some(SpecDestination::find(&target, folder, args.force)?),
     };
     let mut found = match source {
-        Some(source) => Some(find::read_source(folder, source)?),
-        None => find::find_source(folder)?,
+        Some(source) => Some(import_candidates::read_source(folder, source)?),
+        None => import_candidates::find_source(folder)?,
     };
     if let (Some(SpecDestination::Replaced(output)), Some(found)) = (&place, &found) {
         outputs::refuse_inputs(output, &[folder.join(&found.path)])?;
     }
     let text = match &mut found {
         Some(found) => adopted(found, folder, args),
-        None => words::render_minimal_spec(&small_name(folder, args)?),
+        None => format::render_minimal_spec(&small_name(folder, args)?),
     };
     let spec = Spec::parse(&text).map_err(|source| InitError::Unreadable {
         source: Some(source),
@@ -169,14 +169,14 @@ pub(crate) fn init(args: &InitArgs, global: &GlobalArgs) -> Result<u8> {
         None => {}
     }
     if args.json {
-        let json = words::as_json(found.as_ref(), &target, &spec, &text, !args.dry_run);
+        let json = format::as_json(found.as_ref(), &target, &spec, &text, !args.dry_run);
         output::write_data(&serde_json::to_string_pretty(&json).unwrap_or_default())?;
     } else if args.dry_run {
         output::write_data(&text)?;
     }
     if !args.json && !global.quiet {
         let style = OutputStyle::for_stderr();
-        output::print_message(&words::render_summary(
+        output::print_message(&format::render_summary(
             found.as_ref(),
             &target,
             &spec,
@@ -194,12 +194,12 @@ fn adopted(found: &mut ImportCandidate, folder: &Path, args: &InitArgs) -> Strin
         spec.name = Some(name.clone());
     }
     if spec.run.command.is_empty()
-        && let Some(script) = find::find_script(folder)
+        && let Some(script) = import_candidates::find_script(folder)
     {
         spec.run.command = vec!["python".to_owned(), script.to_owned()];
         found.script = Some(script);
     }
-    words::render_imported_spec(found)
+    format::render_imported_spec(found)
 }
 
 fn small_name(folder: &Path, args: &InitArgs) -> Result<String> {

@@ -10,7 +10,7 @@ use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
 use crate::outputs::{self, NewFile};
-use crate::own_folders::ProtectedDirectory;
+use crate::protected_dirs::ProtectedDirectory;
 use crate::registries::read_password;
 
 #[derive(Debug, Args)]

@@ -13,10 +13,10 @@ use sconce_schema::{Bytes, duration, exit};
 
 use self::list::format_duration;
 use crate::args::GlobalArgs;
+use crate::dirs::SconceDirs;
 use crate::failure::Result;
-use crate::leases::{self, LeaseClient, unexpected_response};
+use crate::lease_client::{self, LeaseClient, unexpected_response};
 use crate::output;
-use crate::places::SconceDirs;
 
 #[derive(Debug, Args)]
 pub(crate) struct LeaseArgs {
@@ -124,11 +124,11 @@ pub(crate) fn lease(args: &LeaseArgs, global: &GlobalArgs) -> Result<u8> {
 
 fn desk(global: &GlobalArgs) -> Result<LeaseClient> {
     let places = SconceDirs::find(global)?;
-    let (host, nvml) = leases::read_host_profile();
+    let (host, nvml) = lease_client::read_host_profile();
     let nvml = nvml
         .as_ref()
         .map(|nvml| nvml as &dyn sconce_host::GpuMonitor);
-    LeaseClient::open(&places.leases, leases::list_lease_gpus(&host, nvml))
+    LeaseClient::open(&places.leases, lease_client::list_lease_gpus(&host, nvml))
 }
 
 fn refused<T>(answer: LeaseResponse) -> Result<T> {
@@ -140,11 +140,11 @@ fn refused<T>(answer: LeaseResponse) -> Result<T> {
 
 fn take(args: &TakeArgs, global: &GlobalArgs) -> Result<u8> {
     let places = SconceDirs::find(global)?;
-    let (host, nvml) = leases::read_host_profile();
+    let (host, nvml) = lease_client::read_host_profile();
     let loaded = nvml
         .as_ref()
         .map(|nvml| nvml as &dyn sconce_host::GpuMonitor);
-    let cards = leases::list_lease_gpus(&host, loaded);
+    let cards = lease_client::list_lease_gpus(&host, loaded);
     let there = host.nvidia.as_ref().map_or(&[][..], |n| &n.cards);
     let wanted = match &args.gpus {
         GpuRequest::Count(cards) => GpuSelection::Any {
@@ -157,7 +157,7 @@ fn take(args: &TakeArgs, global: &GlobalArgs) -> Result<u8> {
         },
         listed @ GpuRequest::Listed(_) => {
             let chosen = sconce_host::select_gpus(there, listed)?;
-            GpuSelection::These(chosen.into_iter().map(leases::gpu_key).collect())
+            GpuSelection::These(chosen.into_iter().map(lease_client::gpu_key).collect())
         }
     };
     let mut desk = LeaseClient::open(&places.leases, cards.clone())?;

@@ -3,10 +3,10 @@
 use sconce_schema::tag::image_tag;
 use sconce_schema::{Bytes, Lock, exit};
 
-use super::opened::CommandContext;
+use super::context::CommandContext;
 use crate::args::{GlobalArgs, LockArgs};
 use crate::failure::Result;
-use crate::judge::resolve_capabilities;
+use crate::inspect::resolve_capabilities;
 use crate::output;
 use crate::project::Project;
 use crate::style::OutputStyle;

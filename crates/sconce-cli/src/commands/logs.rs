@@ -1,6 +1,6 @@
 //! `sconce logs`.
 
-mod merged;
+mod merged_logs;
 mod source;
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,15 +9,15 @@ use clap::Args;
 use sconce_record::RunState;
 use sconce_schema::{duration, exit};
 
-pub(crate) use self::merged::{Follower, last_lines};
-use self::merged::{LOG_POLL_INTERVAL, MergedLogs, format_line};
+pub(crate) use self::merged_logs::{Follower, last_lines};
+use self::merged_logs::{LOG_POLL_INTERVAL, MergedLogs, format_line};
 use self::source::LogLine;
 use crate::args::GlobalArgs;
 use crate::detach;
+use crate::dirs::SconceDirs;
 use crate::failure::Result;
-use crate::live::{self, LiveError};
 use crate::output;
-use crate::places::SconceDirs;
+use crate::run_lookup::{self, LiveError};
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
@@ -39,18 +39,18 @@ pub(crate) struct LogsArgs {
 
 pub(crate) fn logs(args: &LogsArgs, global: &GlobalArgs) -> Result<u8> {
     let since = args.since.as_deref().map(since).transpose()?;
-    let run = live::find_any(&SconceDirs::find(global)?, args.run.as_deref())?;
-    let folder = live::run_dir(&run);
+    let run = run_lookup::find_any(&SconceDirs::find(global)?, args.run.as_deref())?;
+    let folder = run_lookup::run_dir(&run);
     let detached = detach::is_detached(folder);
     // And whether that is all: a run that has only just begun may have nothing to show yet.
-    let names = || match live::request_status(&run) {
+    let names = || match run_lookup::request_status(&run) {
         Some(state) => {
             // In a terminal a command's output is the terminal's.
             let command = (state.command && detached).then(|| "run".to_owned());
             let services = state.services.into_iter().map(|service| service.name);
             (command.into_iter().chain(services).collect(), true)
         }
-        None => (live::list_log_names(folder), false),
+        None => (run_lookup::list_log_names(folder), false),
     };
     let (mut chosen, mut all): (Vec<String>, bool) = names();
     if chosen.is_empty() && !detached {

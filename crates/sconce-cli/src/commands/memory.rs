@@ -1,11 +1,11 @@
 //! `sconce memory`: one file per question.
 
 mod diff;
+pub(crate) mod format;
 mod page;
 mod report;
 mod simulate;
 mod what_if;
-pub(crate) mod words;
 
 use std::path::{Path, PathBuf};
 

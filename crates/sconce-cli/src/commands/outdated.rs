@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use sconce_resolve::upkeep::changes::{LockChange, LockChangeKind, LockChanges};
-use sconce_resolve::upkeep::diff_locks;
-use sconce_resolve::upkeep::versions::Ecosystem;
+use sconce_resolve::ecosystem::Ecosystem;
+use sconce_resolve::outdated::diff_locks;
+use sconce_resolve::outdated::{LockChange, LockChangeKind, LockChanges};
 use sconce_schema::exit;
 
-use super::opened::CommandContext;
+use super::context::CommandContext;
 use crate::args::{GlobalArgs, PackageSources};
 use crate::failure::{CliError, Result};
 use crate::output;

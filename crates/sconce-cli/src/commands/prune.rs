@@ -4,14 +4,14 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use clap::Args;
-use sconce_image::local::{self, LocalImage};
+use sconce_image::local_image::{self, LocalImage};
 use sconce_schema::{Bytes, exit};
 use sconce_store::{PruneSummary, Store};
 
 use crate::args::GlobalArgs;
+use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::output;
-use crate::places::SconceDirs;
 
 #[derive(Debug, Args)]
 pub(crate) struct PruneArgs {
@@ -32,7 +32,7 @@ pub(crate) struct PruneArgs {
 pub(crate) fn prune(args: &PruneArgs, global: &GlobalArgs) -> Result<u8> {
     let places = SconceDirs::find(global)?;
     let store = Store::open(&places.store)?;
-    let names = local::list_names(&store)?;
+    let names = local_image::list_names(&store)?;
     let mut named: HashSet<String> = HashSet::new();
     let mut named_bytes = 0u64;
     let digests: HashSet<_> = names.iter().map(|(_, digest)| *digest).collect();

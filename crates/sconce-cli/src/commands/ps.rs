@@ -8,10 +8,10 @@ use sconce_schema::request::PublishedPort;
 use serde_json::json;
 
 use crate::args::GlobalArgs;
+use crate::dirs::SconceDirs;
 use crate::failure::Result;
-use crate::live::{self, RunTermination};
 use crate::output;
-use crate::places::SconceDirs;
+use crate::run_lookup::{self, RunTermination};
 use crate::services::jupyter::{self, JupyterKernels};
 use crate::services::private_folder;
 use crate::style::OutputStyle;
@@ -34,12 +34,12 @@ pub(crate) fn ps(args: &PsArgs, global: &GlobalArgs) -> Result<u8> {
         output::print_message(&crate::failure::with_causes(error));
     }
     let wanted = |run: &&RunEntry| args.all || run.state == RunState::Running;
-    let boot_id = live::boot_id();
+    let boot_id = run_lookup::boot_id();
     let runs: Vec<_> = (listing.runs.iter())
         .filter(wanted)
         .map(|run| {
             let private = private_folder(&places, &run.started.id);
-            let state = live::request_status(run);
+            let state = run_lookup::request_status(run);
             let served = state.as_ref().is_some_and(|state| {
                 (state.services.iter()).any(|service| service.name == jupyter::NAME)
             });
@@ -111,14 +111,16 @@ fn rows(shown: &PsRow<'_>) -> Vec<[String; 6]> {
         state_of(state, end),
         ports(own),
         or_dash(cards.collect()),
-        live::format_utc(run.started.unix_ms),
+        run_lookup::format_utc(run.started.unix_ms),
         or_dash(run.started.name.iter().cloned().collect()),
     ];
     let services = state.map(|s| s.services.as_slice()).unwrap_or_default();
     let below = services.iter().map(|service| {
         let kernels = shown.kernels.filter(|_| service.name == jupyter::NAME);
         let more = kernels.map(words).into_iter();
-        let more: Vec<_> = more.chain(live::format_restarts(service.starts)).collect();
+        let more: Vec<_> = more
+            .chain(run_lookup::format_restarts(service.starts))
+            .collect();
         let mut state = service.state.label().to_owned();
         if !more.is_empty() {
             state = format!("{state} ({})", more.join(", "));

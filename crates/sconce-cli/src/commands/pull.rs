@@ -1,7 +1,7 @@
 //! `sconce pull`.
 
 use clap::Args;
-use sconce_image::local::LocalImage;
+use sconce_image::local_image::LocalImage;
 use sconce_image::publish;
 use sconce_oci::Platform;
 use sconce_registry::Reference;
@@ -10,10 +10,10 @@ use sconce_store::Store;
 
 use super::push::full_name;
 use crate::args::GlobalArgs;
+use crate::dirs::SconceDirs;
+use crate::environment_builder::debian_architecture;
 use crate::failure::Result;
 use crate::output;
-use crate::places::SconceDirs;
-use crate::prepare::debian_architecture;
 use crate::progress::TerminalProgress;
 use crate::registries::{build_registry_client, parse_reference};
 use crate::style::OutputStyle;

@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use sconce_image::local::{self, LocalImage};
-use sconce_image::{about, publish};
+use sconce_image::local_image::{self, LocalImage};
+use sconce_image::{embedded_documents, publish};
 use sconce_oci::Digest;
 use sconce_registry::{BlobCount, PushSummary, Reference};
 use sconce_schema::{Bytes, Progress, exit};
 use sconce_store::Store;
 
 use crate::args::GlobalArgs;
+use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::output;
-use crate::places::SconceDirs;
 use crate::progress::TerminalProgress;
 use crate::registries::{build_registry_client, parse_destination, signing_key};
 use crate::style::OutputStyle;
@@ -87,7 +87,7 @@ impl PushContext<'_> {
         let facts = match image.load_lock(self.store)? {
             Some(lock) => sconce_image::load_environment(&lock, self.store).map_or_else(
                 |_| BTreeMap::new(),
-                |found| about::read_wheel_metadata(&lock, &found),
+                |found| embedded_documents::read_wheel_metadata(&lock, &found),
             ),
             None => BTreeMap::new(),
         };
@@ -105,7 +105,7 @@ impl PushContext<'_> {
 
     /// Other repositories of the same registry that local images were pushed to or came from.
     fn neighbours(&self) -> Result<Vec<String>> {
-        let names = local::list_names(self.store)?;
+        let names = local_image::list_names(self.store)?;
         let found = names.iter().filter_map(|(name, _)| {
             let other = Reference::parse(name, None).ok()?;
             let near = other.host() == self.to.host() && other.path() != self.to.path();

@@ -5,10 +5,10 @@ use sconce_report::{RunReport, json, terminal};
 use sconce_schema::exit;
 
 use crate::args::{GlobalArgs, ReportArgs};
+use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::output;
 use crate::outputs::{self, OutputForm, VerbFiles, inputs};
-use crate::places::SconceDirs;
 use crate::style::OutputStyle;
 use sconce_web::view;
 
@@ -24,7 +24,8 @@ pub(crate) fn report(args: &ReportArgs, global: &GlobalArgs) -> Result<u8> {
     }
     .claim()?;
     if let Some(page) = page {
-        let view = RecordView::from_record(sconce_record::open_record(&path)?, view::POINTS_PER_FIGURE);
+        let view =
+            RecordView::from_record(sconce_record::open_record(&path)?, view::POINTS_PER_FIGURE);
         outputs::write(
             page,
             view::render_standalone_page(&view, view::POINTS_PER_FIGURE).as_bytes(),

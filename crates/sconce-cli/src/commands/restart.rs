@@ -5,9 +5,9 @@ use sconce_run::control::ControlRequest;
 use sconce_schema::exit;
 
 use crate::args::GlobalArgs;
+use crate::dirs::SconceDirs;
 use crate::failure::Result;
-use crate::live::{self, LiveError};
-use crate::places::SconceDirs;
+use crate::run_lookup::{self, LiveError};
 
 #[derive(Debug, Args)]
 pub(crate) struct RestartArgs {
@@ -18,9 +18,9 @@ pub(crate) struct RestartArgs {
 }
 
 pub(crate) fn restart(args: &RestartArgs, global: &GlobalArgs) -> Result<u8> {
-    let run = live::find_live(&SconceDirs::find(global)?, Some(&args.run))?;
+    let run = run_lookup::find_live(&SconceDirs::find(global)?, Some(&args.run))?;
     let service = args.service.clone();
-    if let (Some(name), Some(state)) = (&service, live::request_status(&run)) {
+    if let (Some(name), Some(state)) = (&service, run_lookup::request_status(&run)) {
         let known: Vec<String> = state.services.into_iter().map(|it| it.name).collect();
         if !known.is_empty() && !known.contains(name) {
             return Err(LiveError::NoService {
@@ -31,6 +31,6 @@ pub(crate) fn restart(args: &RestartArgs, global: &GlobalArgs) -> Result<u8> {
             .into());
         }
     }
-    live::send_request(&run, &ControlRequest::Restart { service })?;
+    run_lookup::send_request(&run, &ControlRequest::Restart { service })?;
     Ok(exit::OK)
 }

@@ -1,13 +1,13 @@
 //! `sconce run`.
 
-mod cards;
-mod contained;
-mod held;
+mod contained_run;
+mod gpu_assignment;
 pub(crate) mod image;
-mod leased;
+mod leased_gpus;
 mod nvml;
 mod request;
-pub(crate) mod target;
+mod run_session;
+pub(crate) mod run_source;
 
 use std::path::{Path, PathBuf};
 
@@ -21,31 +21,31 @@ use sconce_schema::event::{Containment, RunStarted};
 use sconce_schema::request::{ContainerUser, RunRequest, RunRoot};
 use sconce_schema::spec::{GpuRequest, RunSpec, ServicesSpec};
 
-use self::contained::{CommandInvocation, ContainedRun};
-use self::held::RunSession;
+use self::contained_run::{CommandInvocation, ContainedRun};
 use self::image::ImageCommand;
 use self::nvml::NvmlLoad;
 use self::request::{common_start_event, current_folder, new_id};
-use self::target::{ImageLocation, RunSource};
+use self::run_session::RunSession;
+use self::run_source::{ImageLocation, RunSource};
 use super::build;
-use super::opened::CommandContext;
+use super::context::CommandContext;
 use crate::args::{GlobalArgs, RunArgs, RunFlags};
 use crate::background::Background;
 use crate::detach;
+use crate::dirs::SconceDirs;
 use crate::executor::find_executor;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
-use crate::judge::quick;
-use crate::kernels::{self, KernelCacheOwner};
+use crate::inspect::precheck;
+use crate::kernel_cache::{self, KernelCacheOwner};
 use crate::limits;
 use crate::outputs::{self, OutputForm, VerbFiles, inputs};
-use crate::own_folders;
-use crate::places::SconceDirs;
 use crate::probe::Probe;
 use crate::project::Project;
+use crate::protected_dirs;
 use crate::ranks::RankWorld;
+use crate::run_options::ResolvedRunOptions;
 use crate::virtual_gpu::VirtualGpus;
-use crate::wish::ResolvedRunOptions;
 
 pub(crate) use self::request::{acquire_root_guards, current_exe, internal_run_request};
 
@@ -187,13 +187,13 @@ pub(crate) fn contained_as(
     if services.is_empty() && matches!(wanted, RunWorkload::Services) {
         return Err(CliError::NoServices.into());
     }
-    own_folders::validate_mounts(
+    protected_dirs::validate_mounts(
         &wish.mounts,
         Some(&project.folder),
         &SconceDirs::find(global)?,
     )?;
     let host = HostProfile::read(&Roots::default());
-    cards::validate_gpu_request(&host, &wish.gpus)?;
+    gpu_assignment::validate_gpu_request(&host, &wish.gpus)?;
     let executor = find_executor(wish.runtime, &global.env)?;
     let nvml = NvmlLoad::start_if_needed(&host, &wish.gpus);
     let mut opened = CommandContext::open(project, global)?;
@@ -206,7 +206,7 @@ pub(crate) fn contained_as(
     let lock = workshop.ensure_lock()?;
     // Before anything is fetched.
     if wish.gpus != GpuRequest::Count(0) && !global.quiet {
-        quick::print_warnings(&lock, quick::facts_without_nvml(&host).as_slice());
+        precheck::print_warnings(&lock, precheck::facts_without_nvml(&host).as_slice());
     }
     let mut background = Background::default();
     let (manifest, stays) = workshop.assemble_with_guards(&lock, &mut background)?;
@@ -226,12 +226,12 @@ pub(crate) fn contained_as(
     let keeps =
         !is_trial && executor.maps_owners() && project.spec.run.kernel_cache.unwrap_or(true);
     let owner = || KernelCacheOwner {
-        environment: kernels::digest_text(&lock.to_text()),
+        environment: kernel_cache::digest_text(&lock.to_text()),
         folders: vec![&project.folder],
         user: wish.user,
         virtual_gpus: virtual_gpus.is_some(),
     };
-    let kernels = match keeps && kernels::are_compiled(&lock.versions) {
+    let kernels = match keeps && kernel_cache::are_compiled(&lock.versions) {
         true => places.kernels.open_or_say(&owner(), global),
         false => None,
     };

@@ -4,9 +4,9 @@ use sconce_report::{json, terminal};
 use sconce_schema::exit;
 
 use crate::args::{GlobalArgs, RunsArgs};
+use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::output;
-use crate::places::SconceDirs;
 use crate::style::OutputStyle;
 
 pub(crate) fn runs(args: &RunsArgs, global: &GlobalArgs) -> Result<u8> {

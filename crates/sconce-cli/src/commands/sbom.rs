@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, ValueEnum};
-use sconce_image::{about, sbom};
+use sconce_image::{embedded_documents, sbom};
 use sconce_schema::exit;
 use sconce_store::Store;
 
-use super::subject::PackageListSource;
+use super::package_list::PackageListSource;
 use crate::args::GlobalArgs;
+use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Result};
 use crate::output;
-use crate::places::SconceDirs;
 
 #[derive(Debug, Args)]
 pub(crate) struct SbomArgs {
@@ -44,7 +44,7 @@ pub(crate) fn sbom(args: &SbomArgs, global: &GlobalArgs) -> Result<u8> {
     let store = Store::open(&SconceDirs::find(global)?.store)?;
     let environment = sconce_image::load_environment(&lock, &store).ok();
     let facts = environment.map_or_else(BTreeMap::new, |found| {
-        about::read_wheel_metadata(&lock, &found)
+        embedded_documents::read_wheel_metadata(&lock, &found)
     });
     let subject = sbom::SbomSubject {
         name: &name,

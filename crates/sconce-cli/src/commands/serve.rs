@@ -1,6 +1,6 @@
 //! `sconce serve`: the runs on record as a page that keeps itself up to date, and as metrics.
 
-mod push;
+mod metrics_push;
 
 use std::fs::File;
 use std::io::Read as _;
@@ -19,11 +19,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::GlobalArgs;
+use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
 use crate::input;
 use crate::output;
-use crate::places::SconceDirs;
 
 /// In which time answers under way may end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -50,7 +50,7 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     dcgm_names: bool,
     #[command(flatten)]
-    push: push::MetricsPushArgs,
+    push: metrics_push::MetricsPushArgs,
 }
 
 pub(crate) fn serve(args: &ServeArgs, global: &GlobalArgs) -> Result<u8> {
@@ -103,7 +103,7 @@ pub(crate) fn serve(args: &ServeArgs, global: &GlobalArgs) -> Result<u8> {
     thread::spawn(move || ahead.read_ahead());
     if let Some(collector) = collector {
         let (feeding, quiet) = (server.clone(), global.quiet);
-        let tell = move |event| push::print_event(&event, quiet);
+        let tell = move |event| metrics_push::print_event(&event, quiet);
         thread::spawn(move || collector.send_until_shutdown(&feeding, &tell));
     }
     // Behind `#` a browser keeps it to itself.

@@ -1,7 +1,7 @@
 //! `sconce shell`.
 
 use super::run::image::{self, ImageCommand};
-use super::run::target::RunSource;
+use super::run::run_source::RunSource;
 use crate::args::{GlobalArgs, ShellArgs};
 use crate::failure::Result;
 

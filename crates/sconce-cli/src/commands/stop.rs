@@ -5,10 +5,10 @@ use sconce_run::control::ControlRequest;
 use sconce_schema::exit;
 
 use crate::args::GlobalArgs;
+use crate::dirs::SconceDirs;
 use crate::failure::Result;
-use crate::live;
 use crate::output;
-use crate::places::SconceDirs;
+use crate::run_lookup;
 
 #[derive(Debug, Args)]
 pub(crate) struct StopArgs {
@@ -25,19 +25,19 @@ pub(crate) fn stop(args: &StopArgs, global: &GlobalArgs) -> Result<u8> {
     let named = args
         .runs
         .iter()
-        .map(|name| live::find_live(&places, Some(name)));
+        .map(|name| run_lookup::find_live(&places, Some(name)));
     let runs = match args.runs.is_empty() {
-        true => vec![live::find_live(&places, None)?],
+        true => vec![run_lookup::find_live(&places, None)?],
         // Nothing is stopped where one of them is not there.
         false => named.collect::<Result<Vec<_>>>()?,
     };
     let grace_s = args.grace;
     // All are asked before any is waited for.
     for run in &runs {
-        live::send_request(run, &ControlRequest::Stop { grace_s })?;
+        run_lookup::send_request(run, &ControlRequest::Stop { grace_s })?;
     }
     for run in &runs {
-        live::until_ended(run)?;
+        run_lookup::until_ended(run)?;
         if !global.quiet {
             output::print_message(&format!("stopped {}", run.started.id));
         }

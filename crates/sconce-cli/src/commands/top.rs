@@ -1,7 +1,7 @@
 //! `sconce top`.
 
-mod aim;
-mod follow;
+mod process_handle;
+mod record_follower;
 mod screen;
 
 use std::path::Path;
@@ -12,13 +12,13 @@ use sconce_report::RunRow;
 use sconce_report::live::{App, AppAction};
 use sconce_schema::exit;
 
-use self::aim::ProcessHandle;
-use self::follow::RecordFollower;
+use self::process_handle::ProcessHandle;
+use self::record_follower::RecordFollower;
 use self::screen::Screen;
 use crate::args::GlobalArgs;
+use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Result, with_causes};
 use crate::file_action::FileAction;
-use crate::places::SconceDirs;
 use crate::style::OutputStyle;
 
 /// How often the runs are listed, where that is cheap.
@@ -151,9 +151,10 @@ impl View<'_> {
             AppAction::Kill(signal) => {
                 if let Some(aim) = self.aim.take() {
                     match aim.send_signal(signal) {
-                        Ok(()) => self
-                            .app
-                            .show_message(format!("{} was sent", aim::signal_name(signal))),
+                        Ok(()) => self.app.show_message(format!(
+                            "{} was sent",
+                            process_handle::signal_name(signal)
+                        )),
                         Err(error) => self.app.show_message(error.to_string()),
                     }
                 }

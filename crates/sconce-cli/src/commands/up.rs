@@ -12,11 +12,11 @@ use sconce_schema::exit;
 use super::logs::last_lines;
 use crate::args::{GlobalArgs, RunFlags};
 use crate::detach::{self, DetachOutcome};
+use crate::dirs::SconceDirs;
 use crate::failure::Result;
-use crate::live::{self, RunTermination};
 use crate::output;
-use crate::places::SconceDirs;
 use crate::project::Project;
+use crate::run_lookup::{self, RunTermination};
 use crate::style::OutputStyle;
 use crate::table::format_table;
 
@@ -76,7 +76,8 @@ pub(crate) fn up(args: &UpArgs, global: &GlobalArgs) -> Result<u8> {
 fn settled(run: &RunEntry, global: &GlobalArgs) -> Result<Option<RunStatus>> {
     let mut said = Vec::new();
     loop {
-        let Ok(ControlResponse::State(state)) = live::send_request(run, &ControlRequest::State)
+        let Ok(ControlResponse::State(state)) =
+            run_lookup::send_request(run, &ControlRequest::State)
         else {
             // It is spoken to a moment after it has begun.
             if sconce_record::read_run_entry(&run.path)?.state == sconce_record::RunState::Running {
@@ -125,9 +126,9 @@ fn running(args: &UpArgs, global: &GlobalArgs) -> Result<Option<(RunEntry, RunSt
             && started.folder == folder
             && started.name.as_deref() == Some(project.name.as_str())
     };
-    let going_on = live::going_on(&SconceDirs::find(global)?)?;
+    let going_on = run_lookup::going_on(&SconceDirs::find(global)?)?;
     let asked = going_on.into_iter().filter(is_ours).filter_map(|run| {
-        let state = live::request_status(&run)?;
+        let state = run_lookup::request_status(&run)?;
         Some((run, state))
     });
     // A command with services beside it is no `up`; a run that ends makes room.
@@ -140,7 +141,7 @@ fn already(args: &UpArgs, run: &RunEntry, state: &RunStatus, global: &GlobalArgs
         let id = &state.id;
         output::print_message(&format!(
             "{id} runs these services already, since {} UTC",
-            live::format_utc(run.started.unix_ms)
+            run_lookup::format_utc(run.started.unix_ms)
         ));
         output::print_message(&format!(
             "{} `sconce restart {id}` starts its services again, `sconce stop {id}` ends it; \
@@ -161,7 +162,7 @@ fn say_changes(said: &mut Vec<(String, ServiceState)>, services: &[ServiceStatus
         if !said.contains(&now) {
             said.retain(|(name, _)| *name != service.name);
             said.push(now);
-            output::print_message(&live::format_service_event(&ServiceEvent {
+            output::print_message(&run_lookup::format_service_event(&ServiceEvent {
                 name: service.name.clone(),
                 state: service.state,
                 starts: service.starts,
@@ -195,7 +196,7 @@ fn told(run: &RunEntry, state: &RunStatus, json: bool, global: &GlobalArgs) -> R
     }
     let mut wrote = Vec::new();
     for service in &bad {
-        let lines = last_lines(live::run_dir(run), &service.name, LOG_TAIL_LINES);
+        let lines = last_lines(run_lookup::run_dir(run), &service.name, LOG_TAIL_LINES);
         if !lines.is_empty() {
             wrote.push(service.name.as_str());
         }
@@ -255,7 +256,7 @@ fn row(service: &ServiceStatus) -> [String; 3] {
         open
     };
     let state = service.state.label();
-    let state = match live::format_restarts(service.starts) {
+    let state = match run_lookup::format_restarts(service.starts) {
         Some(restarts) => format!("{state} ({restarts})"),
         None => state.to_owned(),
     };
@@ -287,11 +288,11 @@ fn table_with_links(heads: [&str; 3], rows: &[[String; 3]]) -> String {
 
 /// It ended before all of its services were there.
 fn gone(run: &RunEntry, global: &GlobalArgs) -> Result<u8> {
-    let ended = live::until_ended(run)?;
-    let end = RunTermination::from_entry(&ended, live::boot_id().as_deref());
+    let ended = run_lookup::until_ended(run)?;
+    let end = RunTermination::from_entry(&ended, run_lookup::boot_id().as_deref());
     if !global.quiet {
-        let (folder, mut wrote) = (live::run_dir(run), false);
-        for name in live::list_log_names(folder) {
+        let (folder, mut wrote) = (run_lookup::run_dir(run), false);
+        for name in run_lookup::list_log_names(folder) {
             let lines = last_lines(folder, &name, LOG_TAIL_LINES);
             wrote |= !lines.is_empty();
             say_lines(&name, lines);

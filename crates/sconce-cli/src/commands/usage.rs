@@ -15,10 +15,10 @@ use sconce_schema::{duration, exit};
 use serde_json::json;
 
 use crate::args::GlobalArgs;
+use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Result, with_causes};
 use crate::input;
 use crate::output;
-use crate::places::SconceDirs;
 use crate::style::OutputStyle;
 use crate::table::table_of_figures;
 

@@ -7,9 +7,9 @@ use sconce_image::publish;
 use sconce_schema::exit;
 
 use crate::args::GlobalArgs;
+use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::output;
-use crate::places::SconceDirs;
 use crate::progress::TerminalProgress;
 use crate::registries::{build_registry_client, parse_reference, public_key};
 

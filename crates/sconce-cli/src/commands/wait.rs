@@ -4,10 +4,10 @@ use clap::Args;
 use sconce_schema::exit;
 
 use crate::args::GlobalArgs;
+use crate::dirs::SconceDirs;
 use crate::failure::Result;
-use crate::live::{self, RunTermination};
 use crate::output;
-use crate::places::SconceDirs;
+use crate::run_lookup::{self, RunTermination};
 
 #[derive(Debug, Args)]
 pub(crate) struct WaitArgs {
@@ -17,9 +17,9 @@ pub(crate) struct WaitArgs {
 }
 
 pub(crate) fn wait(args: &WaitArgs, global: &GlobalArgs) -> Result<u8> {
-    let run = live::find_any(&SconceDirs::find(global)?, args.run.as_deref())?;
-    let run = live::until_ended(&run)?;
-    let end = RunTermination::from_entry(&run, live::boot_id().as_deref());
+    let run = run_lookup::find_any(&SconceDirs::find(global)?, args.run.as_deref())?;
+    let run = run_lookup::until_ended(&run)?;
+    let end = RunTermination::from_entry(&run, run_lookup::boot_id().as_deref());
     if let Some(end @ (RunTermination::WithTheMachine | RunTermination::Killed)) = end {
         output::print_message(&format!("run {}: {}", run.started.id, end.to_text()));
     }

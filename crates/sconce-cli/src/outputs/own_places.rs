@@ -12,9 +12,9 @@ use sconce_schema::spec::{FILE_NAME, Spec};
 use serde::Deserialize;
 
 use super::OutputsError;
+use crate::dirs::SconceDirs;
 use crate::failure::Result;
-use crate::own_folders::{self, OwnFolderConflict, OwnFolderRelation, ProtectedDirectory};
-use crate::places::SconceDirs;
+use crate::protected_dirs::{self, OwnFolderConflict, OwnFolderRelation, ProtectedDirectory};
 
 /// A larger file is no spec and no lock.
 const MAX_PROJECT_FILE: Bytes = Bytes(16 << 20);
@@ -128,7 +128,7 @@ fn find_conflict(real: &Path) -> Option<OwnFolderConflict> {
         .into_iter()
         .flatten()
         .filter_map(|store| SconceDirs::find_despite_config(store, env).ok());
-    let own = places.filter_map(|places| own_folders::find_conflict(real, &places));
+    let own = places.filter_map(|places| protected_dirs::find_conflict(real, &places));
     own.min_by_key(|conflict| conflict.relation as u8)
         .or_else(|| find_store_above(real))
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::Result;
 use crate::file_action::FileAction;
-use crate::private::{file_error, private_folder};
+use crate::run_temp_dir::{file_error, private_folder};
 
 /// Where a container sees the folders of services.
 pub(super) const CONTAINER_DIR: &str = "/run/sconce/services";
@@ -81,7 +81,7 @@ pub(super) fn random_bytes<const N: usize>() -> Result<[u8; N]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::private::RunTempDir;
+    use crate::run_temp_dir::RunTempDir;
     use std::os::unix::fs::symlink;
 
     #[test]

@@ -12,7 +12,7 @@ use super::files;
 use crate::failure::{CliError, Result};
 use crate::input;
 use crate::output;
-use crate::private::private_folder;
+use crate::run_temp_dir::private_folder;
 
 /// What every private key begins with, whatever its kind.
 const PRIVATE_KEY_MARKER: &str = "PRIVATE KEY-----";
@@ -216,12 +216,18 @@ fn encode(seed: &[u8; 32], check: [u8; 4]) -> Result<String> {
     let lines: Vec<String> = lines
         .map(|line| String::from_utf8_lossy(line).into_owned())
         .collect();
-    Ok(format!("{PEM_HEADER}\n{}\n{PEM_FOOTER}\n", lines.join("\n")))
+    Ok(format!(
+        "{PEM_HEADER}\n{}\n{PEM_FOOTER}\n",
+        lines.join("\n")
+    ))
 }
 
 /// The public half of what [`encode`] wrote.
 fn public_half(text: &str) -> Option<Vec<u8>> {
-    let body = text.trim().strip_prefix(PEM_HEADER)?.strip_suffix(PEM_FOOTER)?;
+    let body = text
+        .trim()
+        .strip_prefix(PEM_HEADER)?
+        .strip_suffix(PEM_FOOTER)?;
     let bytes = STANDARD
         .decode(body.split_whitespace().collect::<String>())
         .ok()?;

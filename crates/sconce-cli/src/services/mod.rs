@@ -18,9 +18,9 @@ use sconce_schema::service::{HealthCheck, HealthTest};
 use sconce_schema::spec::{PortSpec, ServicesSpec};
 use sconce_schema::{Hint, Lock, RunService, exit};
 
+use crate::dirs::SconceDirs;
 use crate::failure::Result;
-use crate::places::SconceDirs;
-use crate::private::RunTempDir;
+use crate::run_temp_dir::RunTempDir;
 
 /// What the services of a run are made from, beside its request.
 pub(crate) struct ServiceInputs<'a> {
@@ -233,8 +233,8 @@ fn token() -> Result<String> {
 mod tests {
     use std::collections::BTreeMap;
 
+    use sconce_schema::environment_layers::{EnvironmentLayers, LayerTree};
     use sconce_schema::lock::{Deb, LockTarget, LockedVersions};
-    use sconce_schema::manifest::{EnvironmentLayers, LayerTree};
     use sconce_schema::request::RunRoot;
     use sconce_schema::{Sha256, Spec};
 

@@ -229,7 +229,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use crate::services::tests::{ServiceFixture, base_request, lock};
-    use sconce_schema::manifest::LayerTree;
+    use sconce_schema::environment_layers::LayerTree;
     use sconce_schema::request::NetworkMode;
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::time::{Duration, SystemTime};
 
-use sconce_image::local::{LayerContents, LocalImage};
+use sconce_image::local_image::{LayerContents, LocalImage};
 use sconce_oci::{Descriptor, Digest, ImageManifest, media};
 use sconce_store::Store;
 use sconce_testkit::golden_files::Goldens;

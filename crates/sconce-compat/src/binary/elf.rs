@@ -6,7 +6,7 @@ use std::ops::Range;
 use sconce_schema::ComputeCapability;
 
 use super::bytes::{BlockReader, ByteSource, u16_at, u32_at, u64_at};
-use super::needed::UnusedCodeFinder;
+use super::unused_code::UnusedCodeFinder;
 use super::{BinaryError, MalformedPart, dynamic, fatbin, symbols};
 use crate::library::ElfLibrary;
 

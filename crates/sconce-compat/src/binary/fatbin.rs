@@ -24,7 +24,7 @@ use sconce_schema::ComputeCapability;
 
 use super::BinaryError;
 use super::bytes::{BlockReader, ByteSource, u16_at, u32_at, u64_at};
-use super::needed::UnusedCodeFinder;
+use super::unused_code::UnusedCodeFinder;
 use crate::library::{CodeKind, CodeReach, CodeTarget, Coverage, GpuCode};
 
 const MAGIC: u32 = 0xBA55_ED50;
@@ -281,7 +281,8 @@ fn entry(window: &mut BlockReader<'_>, at: u64, to: u64) -> Result<Option<Entry>
         return Ok(None);
     };
     let (target, code) = (target(header), at + u64::from(length));
-    let most = usize::try_from(end - code).map_or(CODE_PREFIX_BYTES, |size| size.min(CODE_PREFIX_BYTES));
+    let most =
+        usize::try_from(end - code).map_or(CODE_PREFIX_BYTES, |size| size.min(CODE_PREFIX_BYTES));
     let begin = window.up_to(code, most)?;
     Ok(Some(Entry {
         target,

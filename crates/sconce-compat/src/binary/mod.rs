@@ -21,12 +21,12 @@ mod bytes;
 mod dynamic;
 mod elf;
 mod fatbin;
-mod needed;
 mod symbols;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
+mod unused_code;
 
 pub use bytes::ByteSource;
 

@@ -8,13 +8,13 @@
 mod cards;
 pub mod condition;
 mod files;
-mod fold;
+mod folded_text;
 mod line;
-pub mod nearest;
 pub mod oom;
 mod rank;
 pub mod rule;
 mod scan;
+pub mod similar_rules;
 mod surroundings;
 pub mod template;
 #[cfg(test)]
@@ -30,9 +30,9 @@ use sconce_schema::finding::{Certainty, Fix};
 use serde::{Deserialize, Serialize};
 
 pub use condition::{CompilerState, LogEnvironment};
-pub use nearest::SimilarRule;
 pub use oom::{OomClass, OomMessage};
 pub use rule::{ExplainRule, LikelihoodEffect, RuleError, RuleSet};
+pub use similar_rules::SimilarRule;
 
 /// Up to so many lines are what somebody asks about, whatever they say.
 const MAX_QUESTION_LINES: u64 = 3;
@@ -183,16 +183,19 @@ impl<'r> Explainer<'r> {
             }
             None if causes.is_empty() => {
                 // A long log that speaks of no error has none; a line by itself is asked about.
-                let only = noted.last_line.as_ref().filter(|_| noted.lines <= MAX_QUESTION_LINES);
+                let only = noted
+                    .last_line
+                    .as_ref()
+                    .filter(|_| noted.lines <= MAX_QUESTION_LINES);
                 let last = noted.last_error.as_ref().or(only);
-                last.map(|(line, text)| (*line, fold::printable_text(text.as_bytes())))
+                last.map(|(line, text)| (*line, folded_text::printable_text(text.as_bytes())))
             }
             _ => None,
         };
         Explanation {
             unknown: unknown.map(|(line, text)| UnknownError {
                 line,
-                nearest: nearest::rank_similar_rules(self.rules, &text),
+                nearest: similar_rules::rank_similar_rules(self.rules, &text),
                 text,
             }),
             causes,

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use sconce_schema::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::fold::FoldedText;
+use super::folded_text::FoldedText;
 use super::template::{Template, find_literal};
 
 /// The most of a log that belongs to one message, in bytes.

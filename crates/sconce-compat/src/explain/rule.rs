@@ -167,7 +167,7 @@ pub struct RuleSet {
     pub rules: Vec<ExplainRule>,
     pub(crate) patterns: Vec<Pattern>,
     pub(crate) search: aho_corasick::AhoCorasick,
-    /// The words of each rule, for [`super::nearest`]; made when first asked for.
+    /// The words of each rule, for [`super::similar_rules`]; made when first asked for.
     pub(crate) words: OnceLock<Vec<BTreeSet<String>>>,
     /// Those of the numbers that the driver reports.
     pub(super) xids: XidRules,

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::cards::{CardName, find_cards};
-use super::fold::{FoldedText, printable_text};
+use super::folded_text::{FoldedText, printable_text};
 use super::line::{LinePrefix, append_clean_text, is_exception, split_prefix};
 use super::oom;
 use super::rule::{Pattern, RuleSet};

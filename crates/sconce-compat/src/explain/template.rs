@@ -13,7 +13,7 @@
 //! Everything is bounded: a hole by [`MAX_CAPTURE_BYTES`], a gap by [`MAX_GAP_BYTES`], and after a hole nothing is tried
 //! again, so that matching takes time linear in the log whatever the log holds.
 
-use super::fold::{FoldedText, fold_literal};
+use super::folded_text::{FoldedText, fold_literal};
 
 /// The most bytes that `{..}` passes over.
 pub const MAX_GAP_BYTES: usize = 400;
@@ -185,7 +185,7 @@ impl Template {
         self.parts.iter().map(length).sum()
     }
 
-    /// All fixed text with blanks between its parts, for [`super::nearest`].
+    /// All fixed text with blanks between its parts, for [`super::similar_rules`].
     pub(crate) fn literal_text(text: &str) -> String {
         let mut out = String::new();
         let mut depth = 0;
@@ -243,7 +243,9 @@ impl Template {
                         (PlaceholderKind::Any, Some(Part::Literal(next))) => {
                             find(text, now, MAX_CAPTURE_BYTES, next)?
                         }
-                        (PlaceholderKind::Any, _) => text.line_end(now).min(now + MAX_CAPTURE_BYTES),
+                        (PlaceholderKind::Any, _) => {
+                            text.line_end(now).min(now + MAX_CAPTURE_BYTES)
+                        }
                         (PlaceholderKind::Word, Some(Part::Literal(next))) => {
                             let end = forwards(text, now, *kind)?;
                             // The next text may be made of a word's characters.
@@ -534,7 +536,10 @@ mod tests {
         let far = format!("first {} then 7", "x ".repeat(MAX_GAP_BYTES + 1));
         assert_eq!(found("first {..} then {n:int}", &far), None);
         let long = format!("symbol: {}", "x".repeat(MAX_CAPTURE_BYTES * 2));
-        assert_eq!(found("symbol: {s}", &long).unwrap()[0].len(), MAX_CAPTURE_BYTES);
+        assert_eq!(
+            found("symbol: {s}", &long).unwrap()[0].len(),
+            MAX_CAPTURE_BYTES
+        );
     }
 
     #[test]

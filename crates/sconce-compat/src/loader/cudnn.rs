@@ -2,11 +2,11 @@
 
 use sconce_schema::finding::{Certainty, Finding, Severity};
 
-use super::gather::{
+use super::load_results::{
     LoadAttempt, LoadPoint, LoadResults, MissingLibraryUse, describe_origin, package_of_path,
 };
 use super::mismatch::fix_for_origin;
-use super::missing::MissingLibraryContext;
+use super::missing_libraries::MissingLibraryContext;
 use super::names;
 use super::process::LoaderProcess;
 use super::tree::{file_name, parent_dir};

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, HashSet};
 
 use sconce_schema::finding::{self, Certainty, Finding, FixAction, Severity};
 
-use super::gather::{
+use super::load_results::{
     LibraryIndex, LoadAttempt, LoadPoint, LoadResults, describe_origin, strip_dir_prefix,
 };
-use super::missing::{MissingLibraryContext, uses_torch};
+use super::missing_libraries::{MissingLibraryContext, uses_torch};
 use super::process::LoaderProcess;
 use super::torch::{self, TorchVersion};
 use super::tree::{LibraryTree, file_name, parent_dir};
-use super::{copies, cudnn, mismatch, missing};
+use super::{cudnn, duplicates, mismatch, missing_libraries};
 
 /// Files named in one finding.
 const MAX_NAMED_FILES: usize = 12;
@@ -116,7 +116,7 @@ pub fn check_imports(environment: &LoaderInput<'_, '_>) -> LoaderReport {
     opened.extend(gathered.loaded.iter().map(|one| one.real.clone()));
     open_rest(&mut process, &mut gathered, &site_packages, &opened);
 
-    let mut findings = missing::check_missing_libraries(&gathered.missing, &known);
+    let mut findings = missing_libraries::check_missing_libraries(&gathered.missing, &known);
     findings.extend(preloads(&gathered));
     findings.extend(lazy);
     findings.extend(mismatch::check_missing_versions(&gathered.versions, &known));
@@ -125,7 +125,7 @@ pub fn check_imports(environment: &LoaderInput<'_, '_>) -> LoaderReport {
         &gathered.loaded,
         &known,
     ));
-    findings.extend(copies::check_duplicates(&gathered.loaded, &known));
+    findings.extend(duplicates::check_duplicates(&gathered.loaded, &known));
     findings.extend(relative(&gathered));
     finding::sort_by_severity(&mut findings);
     judgement.findings = findings;

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sconce_schema::finding::{Certainty, Finding, FixAction, Severity};
 
-use super::gather::{
+use super::load_results::{
     LoadPoint, LoadedLibraryUse, MissingVersionUse, UndefinedSymbolsUse, package_of_path,
 };
-use super::missing::{
+use super::missing_libraries::{
     MissingLibraryContext, VISION_ERROR, is_vision, pip_install_action, uses_torch,
 };
 use super::names;

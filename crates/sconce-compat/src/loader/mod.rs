@@ -7,16 +7,16 @@
 //! Rules are those of ld.so(8), dlopen(3) and of glibc's `elf/dl-load.c`, `dl-deps.c` and
 //! `dl-version.c`; `tests/it/ld_so.rs` compares them with the real loader on random trees.
 
-mod copies;
 mod cudnn;
+mod duplicates;
 mod findings;
-mod gather;
+mod load_results;
+mod merge;
 mod mismatch;
-mod missing;
+mod missing_libraries;
 mod names;
 mod process;
 mod symbols;
-mod together;
 mod torch;
 mod tree;
 

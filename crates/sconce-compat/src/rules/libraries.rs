@@ -2,8 +2,8 @@
 
 use sconce_schema::finding::{Certainty, Finding, Severity};
 
-use super::code::{BAD_PTX, NO_KERNEL, file_name, sass_capabilities, whole_torch_fails};
-use super::reach::{driver_cuda, runnable_code};
+use super::code_reach::{driver_cuda, runnable_code};
+use super::device_code::{BAD_PTX, NO_KERNEL, file_name, sass_capabilities, whole_torch_fails};
 use super::{CheckInput, EnvironmentVersions, format_capabilities, group_gpus, variable_action};
 use crate::library::GpuCode;
 

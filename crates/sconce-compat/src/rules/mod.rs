@@ -3,18 +3,18 @@
 //! Each rule is a small pure function of a [`CheckInput`] and lies in the file of its theme. A fact that is
 //! absent is not judged: no rule takes "unknown" for "no".
 
-mod cards;
-mod code;
+mod code_reach;
 mod containers;
+mod device_code;
+mod device_nodes;
 mod driver;
 mod environment;
 mod features;
+mod gpu_modes;
+mod gpus;
 mod health;
 mod libraries;
 mod limits;
-mod modes;
-mod nodes;
-mod reach;
 mod topology;
 mod versions;
 mod wheels;
@@ -26,13 +26,13 @@ use sconce_schema::{ComputeCapability, DriverVersion, HostFacts};
 use crate::library::GpuCode;
 use crate::tables;
 
-pub use code::NOT_JUDGED;
-pub(crate) use code::is_unknown;
+pub(crate) use code_reach::driver_cuda;
+pub use code_reach::{RunnableCode, runnable_code};
+pub use device_code::NOT_JUDGED;
+pub(crate) use device_code::is_unknown;
+pub use device_nodes::char_links;
 pub use environment::{EnvironmentVersions, InstalledPackage, TorchBackend};
 pub(crate) use environment::{format_capabilities, local_cuda, parse_release};
-pub use nodes::char_links;
-pub(crate) use reach::driver_cuda;
-pub use reach::{RunnableCode, runnable_code};
 
 /// What is judged.
 #[derive(Debug, Clone, Copy)]
@@ -55,17 +55,17 @@ const MACHINE: &[Rule] = &[
     driver::check_driver_mismatch,
     driver::forward_compatible,
     driver::check_wsl,
-    cards::unknown_to_driver,
+    gpus::unknown_to_driver,
     health::check_lost_gpus,
-    nodes::check_missing_nodes,
-    nodes::check_uvm_node,
-    nodes::check_node_access,
-    nodes::check_char_links,
-    modes::check_fabric_state,
-    modes::check_mig_instances,
-    modes::check_compute_mode,
-    modes::check_visible_devices,
-    modes::check_persistence_mode,
+    device_nodes::check_missing_nodes,
+    device_nodes::check_uvm_node,
+    device_nodes::check_node_access,
+    device_nodes::check_char_links,
+    gpu_modes::check_fabric_state,
+    gpu_modes::check_mig_instances,
+    gpu_modes::check_compute_mode,
+    gpu_modes::check_visible_devices,
+    gpu_modes::check_persistence_mode,
     health::memory_errors,
     health::check_xids,
     health::check_throttling,
@@ -87,7 +87,7 @@ const MACHINE: &[Rule] = &[
 const ENVIRONMENT: &[Rule] = &[
     versions::cpu_build,
     driver::too_old,
-    code::check_torch_code,
+    device_code::check_torch_code,
     libraries::check_nvidia_libraries,
     libraries::check_extensions,
     versions::check_torchvision,

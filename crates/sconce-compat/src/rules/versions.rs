@@ -91,7 +91,8 @@ pub(super) fn check_torchaudio(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(of) = parse_release(version) else {
         return Vec::new();
     };
-    let fits = of == torch.release || (torch.release >= MIN_SHARED_AUDIO_RELEASE && of >= MIN_SHARED_AUDIO_RELEASE);
+    let fits = of == torch.release
+        || (torch.release >= MIN_SHARED_AUDIO_RELEASE && of >= MIN_SHARED_AUDIO_RELEASE);
     if !fits {
         let of = torch.release.min(MIN_SHARED_AUDIO_RELEASE);
         let wanted = format!("{}.{}", of.0, of.1);

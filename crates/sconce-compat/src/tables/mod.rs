@@ -4,8 +4,8 @@
 //! sure it is. They are compiled in and read once. What a library says of itself always goes before
 //! them.
 
-mod cards;
 mod drivers;
+mod gpus;
 mod hardware;
 mod machine;
 mod nccl;
@@ -18,12 +18,12 @@ use std::str::FromStr;
 use sconce_schema::finding::Certainty;
 use serde::Serialize;
 
-pub use cards::{
-    GpuMatch, GpuProduct, ProductClass, UnknownGpu, gpu_products, known_card, resolve_gpu_name,
-};
 pub use drivers::{
     ForwardCompatibility, GpuArchitecture, Toolkit, driver_cuda, forward_compatibility,
     gpu_architecture, ptx_cuda, toolkit_driver,
+};
+pub use gpus::{
+    GpuMatch, GpuProduct, ProductClass, UnknownGpu, gpu_products, known_card, resolve_gpu_name,
 };
 pub use hardware::{
     ContextMemory, FormFactor, Hardware, HardwareError, HardwareMatch, all_hardware, context_range,

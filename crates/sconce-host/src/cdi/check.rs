@@ -210,7 +210,7 @@ fn other(name: &str, minor: Option<u32>, given: &[u32]) -> Option<String> {
 mod tests {
     use super::*;
     use crate::cdi::files::parse_spec;
-    use crate::machine::HostProfile;
+    use crate::host_profile::HostProfile;
     use CdiProblemKind::*;
 
     fn file(text: &str) -> CdiFile {

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use super::driver_files::container_folder;
 use super::spec::CdiSpec;
 use super::{CdiError, base, device_node};
-use crate::machine::HostProfile;
+use crate::host_profile::HostProfile;
 use crate::nvidia::{CharacterDevice, GpuDevice};
 use crate::nvml::MigInstance;
-use crate::read;
 use crate::roots::Roots;
+use crate::small_files;
 
 /// What NVIDIA's own tools call the cards, and what engines' manuals show.
 pub const NVIDIA: &str = "nvidia.com/gpu";
@@ -116,9 +116,9 @@ fn capabilities(
         .iter()
         .map(|folder| {
             let access = Path::new(folder).join("access");
-            let text = read::read_text(&roots.locate(&access)).unwrap_or_default();
+            let text = small_files::read_text(&roots.locate(&access)).unwrap_or_default();
             let minor: Option<u32> =
-                read::find_field(&text, "DeviceFileMinor").and_then(|n| n.parse().ok());
+                small_files::find_field(&text, "DeviceFileMinor").and_then(|n| n.parse().ok());
             let minor = minor.ok_or(CdiError::NoCapability {
                 uuid: instance.uuid.clone(),
                 path: access,

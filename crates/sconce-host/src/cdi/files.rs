@@ -66,9 +66,7 @@ impl CdiFile {
     /// Names of its devices, as the file has them.
     pub fn device_names(&self) -> impl Iterator<Item = &str> {
         let devices = self.read.iter().flat_map(|spec| &spec.devices);
-        devices
-            .map(|device| device.name.as_str())
-            .take(MAX_DEVICES)
+        devices.map(|device| device.name.as_str()).take(MAX_DEVICES)
     }
 
     /// The driver's version in the names of the libraries that it mounts, `libcuda` first.
@@ -417,7 +415,10 @@ kind: nvidia.com/gpu
     fn nobody_makes_the_reader_wait_or_eat_memory() {
         let (folder, roots) = machine(&[
             ("etc/cdi/bomb.yaml", "a: &a [x, x]\nb: &b [*a, *a]\n"),
-            ("etc/cdi/large.yaml", &" ".repeat(MAX_FILE_BYTES as usize + 1)),
+            (
+                "etc/cdi/large.yaml",
+                &" ".repeat(MAX_FILE_BYTES as usize + 1),
+            ),
             ("etc/cdi/bytes.json", ""),
         ]);
         let pipe = folder.path().join("etc/cdi/pipe.json");

@@ -7,7 +7,7 @@ use sconce_schema::Bytes;
 use sconce_schema::facts::{CgroupFacts, CgroupVersion};
 
 use crate::cgroups::{CgroupMode, Cgroups, Hierarchy};
-use crate::{cpus, read};
+use crate::{cpus, small_files};
 
 /// v1 writes "no limit" as the greatest number of pages, in bytes; what comes near is none.
 const UNLIMITED: u64 = 1 << 62;
@@ -49,7 +49,7 @@ fn least(cgroups: &Cgroups, controller: &str, [v1, v2]: [&str; 2]) -> Option<u64
         .or_else(|| cgroups.v2_hierarchy())?;
     let name = if hierarchy.v2 { v2 } else { v1 };
     folders(hierarchy)
-        .filter_map(|folder| read::read_number(&folder.join(name)))
+        .filter_map(|folder| small_files::read_number(&folder.join(name)))
         .min()
 }
 
@@ -70,7 +70,7 @@ fn oom_kills(cgroups: &Cgroups) -> Option<u64> {
         true => "memory.events",
         false => "memory.oom_control",
     };
-    parse_oom_kills(&read::read_text(&own.join(name))?)
+    parse_oom_kills(&small_files::read_text(&own.join(name))?)
 }
 
 /// The line `oom_kill N`, in both files.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::read;
 use crate::roots::Roots;
+use crate::small_files;
 
 /// `PRETTY_NAME` of /etc/os-release, else of /usr/lib/os-release (os-release(5)).
 pub(super) fn read_system_name(roots: &Roots) -> Option<String> {
@@ -13,7 +13,7 @@ pub(super) fn read_system_name(roots: &Roots) -> Option<String> {
     ];
     files
         .iter()
-        .find_map(|path| pretty_name(&read::read_text(path)?))
+        .find_map(|path| pretty_name(&small_files::read_text(path)?))
 }
 
 fn pretty_name(text: &str) -> Option<String> {
@@ -39,7 +39,7 @@ fn pretty_name(text: &str) -> Option<String> {
 /// says nothing of a recorded machine.
 pub(super) fn detect_architecture(roots: &Roots) -> Option<String> {
     let built = || (*roots == Roots::default()).then(|| std::env::consts::ARCH.to_owned());
-    read::read_line(&roots.proc.join("sys/kernel/arch")).or_else(built)
+    small_files::read_line(&roots.proc.join("sys/kernel/arch")).or_else(built)
 }
 
 /// What the reader runs in, where that is no machine of its own. The marks that engines leave, the
@@ -72,12 +72,12 @@ pub(super) fn detect_container(
             return Some(kind.to_owned());
         }
     }
-    let of_cgroups = || of_cgroups(&read::read_text(&roots.proc.join("self/cgroup"))?);
+    let of_cgroups = || of_cgroups(&small_files::read_text(&roots.proc.join("self/cgroup"))?);
     let of_kernel = || {
         let kernel = kernel?.to_ascii_lowercase();
         kernel.contains("microsoft").then(|| "wsl".to_owned())
     };
-    read::read_line(&roots.root.join("run/systemd/container"))
+    small_files::read_line(&roots.root.join("run/systemd/container"))
         .filter(|kind| plain(kind))
         .or_else(of_cgroups)
         .or_else(of_kernel)

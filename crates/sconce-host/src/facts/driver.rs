@@ -3,15 +3,15 @@
 use sconce_schema::facts::{Driver, DriverFlavour, DriverLibrary, PciGpu};
 
 use crate::nvidia::NvidiaDriver;
-use crate::read;
 use crate::roots::Roots;
+use crate::small_files;
 
 /// The driver, or the libraries of one that is not loaded.
 ///
 /// Version and flavour, the first that answers: /proc/driver/nvidia/version, which names both;
 /// /sys/module/nvidia/version, with the flavour by the module's taint; /dev/dxg for Windows'
 /// driver; the module `nouveau`, or a card that it has. NVML is asked last
-/// ([`super::cards::merge_nvml_reply`]), since it may be slow or not answer at all.
+/// ([`super::gpus::merge_nvml_reply`]), since it may be slow or not answer at all.
 pub(super) fn read(
     roots: &Roots,
     nvidia: Option<&NvidiaDriver>,
@@ -29,7 +29,9 @@ pub(super) fn read(
         match nvidia.and_then(|nvidia| nvidia.open_module) {
             Some(true) => Some(DriverFlavour::Open),
             Some(false) => Some(DriverFlavour::Closed),
-            None => read::read_line(&roots.sys.join("module/nvidia/taint")).map(|t| of_taint(&t)),
+            None => {
+                small_files::read_line(&roots.sys.join("module/nvidia/taint")).map(|t| of_taint(&t))
+            }
         }
     } else if roots.dev.join("dxg").exists() {
         Some(DriverFlavour::Wsl)
@@ -67,7 +69,7 @@ fn modules(roots: &Roots) -> Option<Vec<String>> {
             .map(|entry| entry.file_name().into_string());
         Some(names.flatten().collect::<Vec<_>>())
     };
-    let mut names = match read::read_text(&roots.proc.join("modules")) {
+    let mut names = match small_files::read_text(&roots.proc.join("modules")) {
         Some(text) => in_table(&text),
         None => of_folders()?,
     };

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use sconce_schema::facts::MpsFacts;
 
-use crate::read;
 use crate::roots::Roots;
+use crate::small_files;
 
 /// Units, and the socket by which a container that got one from its host knows them.
 const UNITS: [(&str, Option<&str>); 4] = [
@@ -60,7 +60,7 @@ pub(super) fn read_service_states(roots: &Roots) -> BTreeMap<String, String> {
 fn has_processes(roots: &Roots, unit: &str) -> bool {
     ["", "unified/", "systemd/"].iter().any(|hierarchy| {
         let folder = format!("fs/cgroup/{hierarchy}system.slice/{unit}");
-        read::read_line(&roots.sys.join(folder).join("cgroup.procs")).is_some()
+        small_files::read_line(&roots.sys.join(folder).join("cgroup.procs")).is_some()
     })
 }
 
@@ -91,7 +91,7 @@ fn runs(roots: &Roots) -> bool {
     entries.flatten().any(|entry| {
         let name = entry.file_name();
         let is_process = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
-        is_process && read::read_line(&entry.path().join("comm")).as_deref() == Some(DAEMON)
+        is_process && small_files::read_line(&entry.path().join("comm")).as_deref() == Some(DAEMON)
     })
 }
 

@@ -137,7 +137,11 @@ impl<'a> LibrarySearch<'a> {
         let by_loader = searched.len();
         if elsewhere {
             searched.extend(library_folders(self.roots).iter().map(join));
-            searched.extend(EXTRA_LIBRARY_DIRS.iter().map(|folder| Path::new(folder).join(name)));
+            searched.extend(
+                EXTRA_LIBRARY_DIRS
+                    .iter()
+                    .map(|folder| Path::new(folder).join(name)),
+            );
         }
         let mut found: Vec<FoundLibrary> = Vec::new();
         for (place, asked) in searched.into_iter().enumerate() {

@@ -3,7 +3,7 @@
 use sconce_schema::facts::{Hugepages, RlimitFacts, RlimitPair, SeccompMode};
 
 use crate::roots::Roots;
-use crate::{cpus, read};
+use crate::{cpus, small_files};
 
 /// /proc/self/limits, one line a limit, its words in columns (proc_pid_limits(5)). `unlimited` is
 /// an absent number.
@@ -31,7 +31,7 @@ pub(super) fn parse(text: &str) -> RlimitFacts {
 
 /// `SeccompMode` of /proc/self/status (proc_pid_status(5)).
 pub(super) fn parse_seccomp(status: &str) -> Option<SeccompMode> {
-    match read::find_field(status, "Seccomp")? {
+    match small_files::find_field(status, "Seccomp")? {
         "0" => Some(SeccompMode::Off),
         "1" => Some(SeccompMode::Strict),
         "2" => Some(SeccompMode::Filter),
@@ -41,7 +41,7 @@ pub(super) fn parse_seccomp(status: &str) -> Option<SeccompMode> {
 
 /// Whether the effective user, the second of `Uid`, is root.
 pub(super) fn is_root(status: &str) -> Option<bool> {
-    let user = read::find_field(status, "Uid")?
+    let user = small_files::find_field(status, "Uid")?
         .split_ascii_whitespace()
         .nth(1)?;
     Some(user == "0")
@@ -50,10 +50,12 @@ pub(super) fn is_root(status: &str) -> Option<bool> {
 /// The reserved pages of /proc/meminfo, and the kernel's choice about transparent ones.
 pub(super) fn read_hugepages(roots: &Roots, meminfo: &str) -> Option<Hugepages> {
     let found = Hugepages {
-        total: read::find_field(meminfo, "HugePages_Total").and_then(|n| n.parse().ok()),
+        total: small_files::find_field(meminfo, "HugePages_Total").and_then(|n| n.parse().ok()),
         size: cpus::memory_line(meminfo, "Hugepagesize"),
-        transparent: read::read_line(&roots.sys.join("kernel/mm/transparent_hugepage/enabled"))
-            .and_then(|line| chosen(&line)),
+        transparent: small_files::read_line(
+            &roots.sys.join("kernel/mm/transparent_hugepage/enabled"),
+        )
+        .and_then(|line| chosen(&line)),
     };
     (found != Hugepages::default()).then_some(found)
 }

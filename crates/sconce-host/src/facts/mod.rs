@@ -5,18 +5,19 @@
 //! text. No program is run, no CUDA context is made, no right of root is needed, and nothing is
 //! changed. NVIDIA's libraries are only loaded where [`FactsOptions`] says so: loading NVML where nothing
 //! keeps the cards awake takes seconds, and on a machine whose card is stuck in the kernel it may
-//! never return, so a program should let a [`probe::QueryProcess`] do it.
+//! never return, so a program should let a [`driver_query::QueryProcess`] do it.
 //!
 //! What was read can be overridden by hand ([`overrides`]).
 
-mod cards;
 mod cgroup;
 mod containers;
 mod driver;
 mod fabric;
+mod gpus;
 mod kernel_log;
 mod libraries;
 pub(crate) use libraries::version_in_name;
+pub mod driver_query;
 mod limits;
 mod mounts;
 mod network;
@@ -25,7 +26,6 @@ pub mod nvml;
 mod other_drivers;
 pub mod overrides;
 mod pci;
-pub mod probe;
 mod processor;
 mod toolkit;
 mod variables;
@@ -36,10 +36,10 @@ use std::path::PathBuf;
 use sconce_schema::HostFacts;
 use tracing::debug;
 
-use crate::machine::HostProfile;
+use crate::host_profile::HostProfile;
 use crate::nvml::NvmlLibrary;
-use crate::read;
 use crate::roots::Roots;
+use crate::small_files;
 pub use libraries::LibrarySearch;
 
 pub use overrides::{OverrideError, merge_patch, set_fact};
@@ -56,7 +56,7 @@ pub struct FactsOptions {
     /// Where NVML's answers come from.
     pub nvml: NvmlSource,
     /// Who calls `cuInit`; nobody where absent. Nobody is asked where no `libcuda.so.1` was found.
-    pub cuda_init: Option<probe::QueryProcess>,
+    pub cuda_init: Option<driver_query::QueryProcess>,
     /// Open the control nodes, which finds what permissions do not tell (see [`nodes`]).
     ///
     /// [`nodes`]: sconce_schema::facts::DeviceNodeFacts
@@ -72,15 +72,15 @@ pub enum NvmlSource {
     /// This process loads it.
     Here(NvmlLibrary),
     /// A child process loads it, within a time limit.
-    Child(probe::QueryProcess),
+    Child(driver_query::QueryProcess),
 }
 
 /// Reads the machine below `roots`. Nothing fails: what cannot be read is absent.
 #[must_use]
 pub fn read(roots: &Roots, ask: &FactsOptions) -> HostFacts {
     let machine = HostProfile::read(roots);
-    let status = read::read_text(&roots.proc.join("self/status")).unwrap_or_default();
-    let meminfo = read::read_text(&roots.proc.join("meminfo")).unwrap_or_default();
+    let status = small_files::read_text(&roots.proc.join("self/status")).unwrap_or_default();
+    let meminfo = small_files::read_text(&roots.proc.join("meminfo")).unwrap_or_default();
     let mounts = mounts::Mounts::read(roots);
     let loader = LibrarySearch::new(
         roots,
@@ -112,7 +112,7 @@ pub fn read(roots: &Roots, ask: &FactsOptions) -> HostFacts {
         other_drivers: other_drivers::read(roots),
         memory: machine.memory,
         memory_available: machine.memory_available,
-        cards: cards::of_kernel(machine.nvidia.as_ref()),
+        cards: gpus::of_kernel(machine.nvidia.as_ref()),
         nodes,
         cgroup: machine.cgroups.as_ref().map(cgroup::read_facts),
         user_namespaces_barrier: Some(match machine.user_namespaces {
@@ -121,7 +121,8 @@ pub fn read(roots: &Roots, ask: &FactsOptions) -> HostFacts {
         }),
         seccomp: limits::parse_seccomp(&status),
         shm: mounts.read_shm(roots),
-        limits: read::read_text(&roots.proc.join("self/limits")).map(|text| limits::parse(&text)),
+        limits: small_files::read_text(&roots.proc.join("self/limits"))
+            .map(|text| limits::parse(&text)),
         hugepages: limits::read_hugepages(roots, &meminfo),
         store: ask
             .store
@@ -151,20 +152,20 @@ pub fn read(roots: &Roots, ask: &FactsOptions) -> HostFacts {
 fn ask_driver(facts: &mut HostFacts, ask: &FactsOptions, has_nvml: bool, has_cuda: bool) {
     let cuda_child = ask.cuda_init.as_ref().filter(|_| has_cuda);
     let (told, cuda_init) = std::thread::scope(|scope| {
-        let cuda = cuda_child.map(|child| scope.spawn(|| probe::cuda_init(child)));
+        let cuda = cuda_child.map(|child| scope.spawn(|| driver_query::cuda_init(child)));
         let told = match &ask.nvml {
             NvmlSource::No => None,
             // A given file is tried although the loader does not know it.
             NvmlSource::Here(from @ NvmlLibrary::File(_)) => Some(nvml::read(from)),
             _ if !has_nvml => Some(nvml::NvmlReply::from_error(nvml::NOT_FOUND)),
             NvmlSource::Here(from) => Some(nvml::read(from)),
-            NvmlSource::Child(child) => Some(probe::query_nvml(child)),
+            NvmlSource::Child(child) => Some(driver_query::query_nvml(child)),
         };
         // A thread that panicked has found nothing.
         (told, cuda.and_then(|thread| thread.join().ok()))
     });
     if let Some(told) = told {
-        cards::merge_nvml_reply(facts, told);
+        gpus::merge_nvml_reply(facts, told);
     }
     debug!(
         ?cuda_init,

@@ -7,8 +7,8 @@ use sconce_schema::Bytes;
 use sconce_schema::facts::{FilesystemFacts, Shm};
 
 use crate::cgroups::unescape_octal;
-use crate::read;
 use crate::roots::Roots;
+use crate::small_files;
 
 /// The mount table: mount points and kinds, in order.
 pub(super) struct Mounts(Vec<(PathBuf, String)>);
@@ -16,7 +16,7 @@ pub(super) struct Mounts(Vec<(PathBuf, String)>);
 impl Mounts {
     pub(super) fn read(roots: &Roots) -> Self {
         Self(parse(
-            &read::read_text(&roots.proc.join("self/mountinfo")).unwrap_or_default(),
+            &small_files::read_text(&roots.proc.join("self/mountinfo")).unwrap_or_default(),
         ))
     }
 

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use sconce_schema::facts::InfiniBand;
 
-use crate::read;
 use crate::roots::Roots;
+use crate::small_files;
 
 /// Devices below /sys/class/infiniband; `None` where the kernel has no such folder, which is also
 /// where no driver of such a device is loaded.
@@ -17,7 +17,8 @@ pub(super) fn list_infiniband_devices(roots: &Roots) -> Option<Vec<InfiniBand>> 
             let ports = folder.join(&name).join("ports");
             let mut numbers = names(&ports).unwrap_or_default();
             numbers.sort_by_key(|number| number.parse::<u32>().unwrap_or(u32::MAX));
-            let port = |file: &str| read::read_line(&ports.join(numbers.first()?).join(file));
+            let port =
+                |file: &str| small_files::read_line(&ports.join(numbers.first()?).join(file));
             InfiniBand {
                 state: port("state").map(|state| word(&state)),
                 layer: port("link_layer"),
@@ -40,7 +41,8 @@ fn word(state: &str) -> String {
 pub(super) fn list_active_interfaces(roots: &Roots) -> Option<Vec<String>> {
     let folder = roots.sys.join("class/net");
     let is_up = |name: &String| {
-        let line = |file: &str| read::read_line(&folder.join(name).join(file)).unwrap_or_default();
+        let line =
+            |file: &str| small_files::read_line(&folder.join(name).join(file)).unwrap_or_default();
         up(&line("operstate"), &line("flags"))
     };
     let mut interfaces = names(&folder)?;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::read;
 use crate::roots::Roots;
+use crate::small_files;
 
 /// Where they are loaded. A version is empty where the driver is the kernel's own and has none.
 pub(super) fn read(roots: &Roots) -> BTreeMap<String, String> {
@@ -13,7 +13,7 @@ pub(super) fn read(roots: &Roots) -> BTreeMap<String, String> {
         let module = roots.sys.join("module").join(name);
         let has_node = node.is_none_or(|node| roots.dev.join(node).exists());
         (module.is_dir() && has_node).then(|| {
-            let version = read::read_line(&module.join("version")).unwrap_or_default();
+            let version = small_files::read_line(&module.join("version")).unwrap_or_default();
             ((*name).to_owned(), version)
         })
     };

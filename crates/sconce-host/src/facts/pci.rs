@@ -6,8 +6,8 @@ use std::path::Path;
 use sconce_schema::facts::{Iommu, PciGpu};
 
 use crate::nvidia::bus_address;
-use crate::read;
 use crate::roots::Roots;
+use crate::small_files;
 
 const NVIDIA: &str = "0x10de";
 /// Display controllers, those without a plug too.
@@ -30,7 +30,7 @@ pub(super) fn list_gpus(roots: &Roots) -> Option<Vec<PciGpu>> {
 }
 
 fn card(folder: &Path, address: String) -> Option<PciGpu> {
-    let line = |name: &str| read::read_line(&folder.join(name));
+    let line = |name: &str| small_files::read_line(&folder.join(name));
     bus_address(&address)?;
     if line("vendor")? != NVIDIA || !line("class")?.starts_with(DISPLAY) {
         return None;
@@ -63,7 +63,7 @@ pub(super) fn read_iommu(roots: &Roots, cards: Option<&[PciGpu]>) -> Option<Iomm
     let lists = [entries("class/iommu"), entries("kernel/iommu_groups")];
     let active = lists.contains(&Some(true));
     let known = lists.iter().any(Option::is_some);
-    let cmdline = read::read_line(&roots.proc.join("cmdline"));
+    let cmdline = small_files::read_line(&roots.proc.join("cmdline"));
     if !known && cmdline.is_none() {
         return None;
     }
@@ -105,7 +105,7 @@ fn acs_bridges(roots: &Roots, cards: &[PciGpu]) -> Option<Vec<String>> {
     let mut redirecting = Vec::new();
     for bridge in bridges {
         let folder = devices.join(&bridge);
-        let is_bridge = read::read_line(&folder.join("class"))?.starts_with(BRIDGE);
+        let is_bridge = small_files::read_line(&folder.join("class"))?.starts_with(BRIDGE);
         if is_bridge && redirects(&std::fs::read(folder.join("config")).ok()?)? {
             redirecting.push(bridge);
         }

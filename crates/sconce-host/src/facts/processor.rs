@@ -9,7 +9,7 @@ use sconce_schema::Bytes;
 use sconce_schema::facts::{CpuCache, Processor};
 
 use crate::roots::Roots;
-use crate::{cpus, read};
+use crate::{cpus, small_files};
 
 /// More than the first CPU's paragraph has: some 250 flags. The kernel makes the text CPU by CPU.
 const MAX_CPUINFO_BYTES: u64 = 16 << 10;
@@ -24,17 +24,18 @@ const MAX_TEXT_CHARS: usize = 200;
 
 /// `None` where nothing is known.
 pub(super) fn read(roots: &Roots) -> Option<Processor> {
-    let text = read::text_up_to(&roots.proc.join("cpuinfo"), MAX_CPUINFO_BYTES).unwrap_or_default();
+    let text =
+        small_files::text_up_to(&roots.proc.join("cpuinfo"), MAX_CPUINFO_BYTES).unwrap_or_default();
     let folder = roots.sys.join("devices/system/cpu");
-    let own = |name: &str| read::read_line(&folder.join("cpu0").join(name));
+    let own = |name: &str| small_files::read_line(&folder.join("cpu0").join(name));
     let topology = topology(&folder);
     let counted = |count: usize| u32::try_from(count).ok().filter(|&count| count > 0);
     let distinct = |of: fn(&(u32, u32)) -> (u32, u32)| {
         counted(topology.iter().map(of).collect::<BTreeSet<_>>().len())
     };
-    let nodes = read::read_line(&roots.sys.join("devices/system/node/online"));
+    let nodes = small_files::read_line(&roots.sys.join("devices/system/node/online"));
     let found = Processor {
-        online: read::read_line(&folder.join("online"))
+        online: small_files::read_line(&folder.join("online"))
             .and_then(|list| cpus::count_list(&list))
             .or_else(|| counted(topology.len())),
         sockets: distinct(|(socket, _)| (*socket, 0)),
@@ -53,14 +54,15 @@ pub(super) fn read(roots: &Roots) -> Option<Processor> {
 /// What the first paragraph of `/proc/cpuinfo` says.
 fn named(text: &str) -> Processor {
     let first = text.split("\n\n").next().unwrap_or_default();
-    let number = |key: &str| read::find_field(first, key)?.parse().ok();
-    let flags = read::find_field(first, "flags").or_else(|| read::find_field(first, "Features"));
+    let number = |key: &str| small_files::find_field(first, key)?.parse().ok();
+    let flags = small_files::find_field(first, "flags")
+        .or_else(|| small_files::find_field(first, "Features"));
     let flags = flags.unwrap_or_default().split_ascii_whitespace();
     let flags: Vec<String> = flags.take(MAX_FLAGS).map(cut).collect();
-    let vendor =
-        read::find_field(first, "vendor_id").or_else(|| read::find_field(first, "CPU implementer"));
+    let vendor = small_files::find_field(first, "vendor_id")
+        .or_else(|| small_files::find_field(first, "CPU implementer"));
     // Arm's kernels do not say it.
-    let is_x86 = read::find_field(first, "flags").is_some();
+    let is_x86 = small_files::find_field(first, "flags").is_some();
     Processor {
         vendor: vendor.map(cut),
         family: number("cpu family"),
@@ -83,7 +85,7 @@ fn topology(folder: &Path) -> Vec<(u32, u32)> {
     let place = |name: String| {
         let number = |file: &str| {
             let path = folder.join(&name).join("topology").join(file);
-            u32::try_from(read::read_number(&path)?).ok()
+            u32::try_from(small_files::read_number(&path)?).ok()
         };
         Some((number("physical_package_id")?, number("core_id")?))
     };
@@ -93,7 +95,8 @@ fn topology(folder: &Path) -> Vec<(u32, u32)> {
 
 fn caches(folder: &Path) -> Vec<CpuCache> {
     let cache = |number: usize| {
-        let own = |name: &str| read::read_line(&folder.join(format!("index{number}")).join(name));
+        let own =
+            |name: &str| small_files::read_line(&folder.join(format!("index{number}")).join(name));
         Some(CpuCache {
             level: own("level")?.parse().ok()?,
             kind: cut(&own("type")?),
@@ -114,7 +117,7 @@ fn vulnerabilities(folder: &Path) -> BTreeMap<String, String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let fault = |entry: fs::DirEntry| {
         let name = entry.file_name().into_string().ok()?;
-        Some((cut(&name), cut(&read::read_line(&entry.path())?)))
+        Some((cut(&name), cut(&small_files::read_line(&entry.path())?)))
     };
     entries.take(MAX_FAULTS).filter_map(fault).collect()
 }

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::cdi::{self, CdiProblemKind};
 use crate::nvidia::NvidiaDriver;
-use crate::read;
 use crate::roots::Roots;
+use crate::small_files;
 
 const PROGRAMS: [&str; 3] = [
     "nvidia-ctk",
@@ -31,8 +31,8 @@ pub(super) fn read(roots: &Roots, nvidia: Option<&NvidiaDriver>) -> Option<Conta
         let mut folders = FOLDERS.iter();
         folders.any(|folder| roots.root.join(folder).join(program).exists())
     });
-    let docker_runtimes =
-        read::read_text(&roots.etc.join("docker/daemon.json")).and_then(|text| runtimes(&text));
+    let docker_runtimes = small_files::read_text(&roots.etc.join("docker/daemon.json"))
+        .and_then(|text| runtimes(&text));
     let files = cdi::read_files(roots, None);
     let cdi: Vec<_> = files
         .iter()

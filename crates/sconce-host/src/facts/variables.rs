@@ -100,7 +100,9 @@ fn told(name: &str, value: &str) -> String {
     }
     let mut value = secrets::mask_text(value);
     if value.len() > MAX_VALUE_BYTES {
-        let end = (0..=MAX_VALUE_BYTES).rev().find(|&at| value.is_char_boundary(at));
+        let end = (0..=MAX_VALUE_BYTES)
+            .rev()
+            .find(|&at| value.is_char_boundary(at));
         value.truncate(end.unwrap_or(0));
     }
     value

@@ -8,8 +8,8 @@ use sconce_schema::Bytes;
 use sconce_schema::event::{Pressure, Sample};
 
 use super::RunCgroups;
-use super::kept::{RereadFile, read_whole};
 use super::parse::{self, DeviceIo};
+use super::reread_file::{RereadFile, read_whole};
 use crate::roots::Roots;
 
 /// The open files of a run's cgroups, and how to read them.

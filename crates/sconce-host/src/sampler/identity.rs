@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::kept::read_whole;
 use super::parse;
+use super::reread_file::read_whole;
 
 /// A loader's worker; a rank of several; what the run is for.
 pub(super) const WORKER: &str = "worker";

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::kept::RereadFile;
 use super::parse;
+use super::reread_file::RereadFile;
 
 /// How busy each CPU of the machine was since the first reading.
 #[derive(Debug)]

@@ -15,8 +15,8 @@ use sconce_schema::Bytes;
 use sconce_schema::event::ProcessSample;
 
 use super::identity::{ProcessIdentity, process_role};
-use super::kept::read_whole;
 use super::parse::{self, Stat};
+use super::reread_file::read_whole;
 
 /// After so many readings the processes that are not the run's are looked at again, in case the
 /// kernel gave one's number to another.

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use sconce_schema::Bytes;
 
-use super::kept::read_whole;
 use super::parse;
+use super::reread_file::read_whole;
 
 /// The largest share of one core that reading PSS takes, in the long run.
 pub const PSS_SHARE: f64 = 0.005;

@@ -16,8 +16,8 @@ use rustix::fs::{Mode, OFlags};
 use sconce_schema::training::{GpuOutOfMemory, TrainingSample, TrainingSetup, TrainingStep};
 
 use self::groups::{RankGroups, RankInGroup};
-use crate::read;
 use crate::roots::Roots;
+use crate::small_files;
 
 pub use ring::{ProbeRing, SIZE};
 
@@ -341,7 +341,8 @@ impl TrainingReader {
         process: &mut Process,
         ended: bool,
     ) -> Option<(GpuOutOfMemory, Option<File>)> {
-        if matches!(process.memory, Memory::Told) || self.out_of_memory >= MAX_OUT_OF_MEMORY_EVENTS {
+        if matches!(process.memory, Memory::Told) || self.out_of_memory >= MAX_OUT_OF_MEMORY_EVENTS
+        {
             return None;
         }
         let file = self.open(name, "oom.json")?;
@@ -463,7 +464,7 @@ fn inner_pid(proc: &Path, pid: u32) -> Option<u32> {
 
 /// `proc_pid_status(5)`.
 fn status(proc: &Path, pid: u32) -> Option<String> {
-    read::text_up_to(&proc.join(pid.to_string()).join("status"), 8192)
+    small_files::text_up_to(&proc.join(pid.to_string()).join("status"), 8192)
 }
 
 fn inner_pid_in(status: &str) -> Option<u32> {
@@ -494,7 +495,10 @@ fn version(file: &File) -> Option<Version> {
 /// The text of a file that is not too large.
 fn text(file: File) -> Option<String> {
     let mut text = String::new();
-    let read = file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).ok()?;
+    let read = file
+        .take(MAX_FILE_BYTES + 1)
+        .read_to_string(&mut text)
+        .ok()?;
     (read as u64 <= MAX_FILE_BYTES).then_some(text)
 }
 

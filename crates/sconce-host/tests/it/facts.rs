@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use sconce_host::facts::probe::{DriverQuery, QueryProcess, run_query};
+use sconce_host::facts::driver_query::{DriverQuery, QueryProcess, run_query};
 use sconce_host::facts::{self, FactsOptions, NvmlSource};
 use sconce_host::{NvmlLibrary, Roots};
 use sconce_schema::facts::{CgroupVersion, DriverFlavour, FabricState, FeatureState, SeccompMode};

@@ -16,7 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use sconce_base::tree::retain_files;
-use sconce_schema::manifest::{EnvironmentLayers, LayerTree};
+use sconce_schema::environment_layers::{EnvironmentLayers, LayerTree};
 use sconce_schema::{Lock, Progress, Sha256};
 use sconce_store::{OnBusy, PartialWork, Store, StoreError, TreeBuildError};
 use sha2::Digest as _;

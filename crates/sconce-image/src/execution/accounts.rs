@@ -4,10 +4,10 @@
 use std::io;
 use std::path::PathBuf;
 
-use sconce_base::direct::MTIME;
-use sconce_schema::manifest::LayerTree;
+use sconce_base::direct_io::MTIME;
+use sconce_schema::environment_layers::LayerTree;
 use sconce_schema::{Hint, Sha256, exit};
-use sconce_store::rooted::{OnConflict, ScopedRoot, ScopedRootError, set_modified};
+use sconce_store::scoped_root::{OnConflict, ScopedRoot, ScopedRootError, set_modified};
 use sconce_store::{Store, StoreError, TreeBuildError};
 use sha2::Digest as _;
 

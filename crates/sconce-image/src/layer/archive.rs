@@ -14,8 +14,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use sconce_base::direct::DirectReader;
-use sconce_base::direct::MTIME;
+use sconce_base::direct_io::DirectReader;
+use sconce_base::direct_io::MTIME;
 use sconce_schema::spec::WORKSPACE;
 use tar::{EntryType, Header};
 
@@ -457,7 +457,7 @@ mod tests {
         }
         for name in ["b-a", "b/c/x"] {
             let file = File::options().append(true).open(root.join(name)).unwrap();
-            file.set_modified(sconce_base::direct::fixed_time())
+            file.set_modified(sconce_base::direct_io::fixed_time())
                 .unwrap();
             fs::set_permissions(root.join(name), fs::Permissions::from_mode(0o644)).unwrap();
         }

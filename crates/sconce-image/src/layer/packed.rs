@@ -5,7 +5,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use flate2::write::GzEncoder;
-use sconce_base::direct::DirectWriter;
+use sconce_base::direct_io::DirectWriter;
 use sconce_schema::Sha256;
 use serde::{Deserialize, Serialize};
 use sha2::Digest as _;

@@ -6,13 +6,13 @@ use std::io::{self, Read};
 
 use sconce_schema::{Progress, Sha256};
 use sconce_store::Store;
-use sconce_store::rooted::printable_name;
+use sconce_store::scoped_root::printable_name;
 use serde::Deserialize;
 use sha2::Digest as _;
 
 use super::files::{ImageFiles, is_packed};
 use super::{OpenError, store_if_runnable};
-use crate::local::LocalImage;
+use crate::local_image::LocalImage;
 use sconce_oci as oci;
 use sconce_oci::{Descriptor, Digest, ImageManifest, Platform, media};
 

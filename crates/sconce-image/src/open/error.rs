@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use sconce_base::input::UnusableInput;
 use sconce_schema::{Hint, exit};
 use sconce_store::StoreError;
-use sconce_store::rooted::ScopedRootError;
+use sconce_store::scoped_root::ScopedRootError;
 
-use crate::local::LocalError;
+use crate::local_image::LocalError;
 use crate::unpack::TarError;
 use sconce_oci::{DocumentError, Platform};
 

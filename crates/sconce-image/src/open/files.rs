@@ -10,7 +10,7 @@ use flate2::bufread::MultiGzDecoder;
 use sconce_base::input::open_regular;
 use sconce_schema::Progress;
 use sconce_store::Store;
-use sconce_store::rooted::{OnConflict, ScopedRoot, printable_name};
+use sconce_store::scoped_root::{OnConflict, ScopedRoot, printable_name};
 
 use super::OpenError;
 use crate::unpack::tar::{TarEntryKind, TarReader};

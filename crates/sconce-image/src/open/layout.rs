@@ -4,8 +4,8 @@ use sconce_schema::Progress;
 use sconce_store::{Store, StoreError};
 
 use super::files::ImageFiles;
-use super::{OpenError, check_layer, choose, store_if_runnable};
-use crate::local::LocalImage;
+use super::{OpenError, check_layer, select_manifest, store_if_runnable};
+use crate::local_image::LocalImage;
 use sconce_oci::{Annotations, Descriptor, Digest, ImageIndex, ImageManifest, Platform};
 
 /// The list of a layout.
@@ -33,7 +33,7 @@ pub(super) fn read_image(
         ImageIndex::from_json(&files.read_document(INDEX)?).map_err(document("the index"))?;
     let get = |descriptor: &Descriptor| verified(files, descriptor.digest);
     let meant = meant(files, &index, name, platform)?;
-    let found = choose::select_manifest(&meant, platform, &get)?;
+    let found = select_manifest::select_manifest(&meant, platform, &get)?;
     let manifest_bytes = get(&found)?;
     let manifest = ImageManifest::from_json(&manifest_bytes).map_err(document("the manifest"))?;
     let config_bytes = verified(files, manifest.config.digest)?;

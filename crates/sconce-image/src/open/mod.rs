@@ -4,22 +4,22 @@
 //! [`store_if_runnable`] is the one door: whoever has brought the layers into the store, from a file or from a
 //! registry, hands manifest and configuration to it. [`select_manifest`] finds a machine's image in an index.
 
-mod choose;
 mod docker;
 mod error;
 mod files;
 mod layout;
+mod select_manifest;
 mod source;
 
 use sconce_schema::Progress;
-use sconce_store::rooted::printable_name;
+use sconce_store::scoped_root::printable_name;
 use sconce_store::{Store, StoreError};
 
-pub use choose::{MAX_INDEX_DEPTH, select_manifest};
 pub use error::OpenError;
+pub use select_manifest::{MAX_INDEX_DEPTH, select_manifest};
 pub use source::{ImageFormat, ImageSource};
 
-use crate::local::{LocalError, LocalImage};
+use crate::local_image::{LocalError, LocalImage};
 use files::ImageFiles;
 use sconce_oci as oci;
 use sconce_oci::{Digest, ImageManifest, Platform, media};

@@ -164,7 +164,7 @@ impl Bench {
     fn texts(&self, image: &LocalImage) -> Vec<String> {
         let limits = crate::unpack::UnpackLimits::default();
         let trees = crate::unpack::ensure_trees(image, "x", &self.store, limits, &NoProgress);
-        let read = |layer: &sconce_schema::manifest::LayerTree| {
+        let read = |layer: &sconce_schema::environment_layers::LayerTree| {
             fs::read_to_string(layer.path.join("a")).unwrap()
         };
         trees.unwrap().iter().map(read).collect()
@@ -200,7 +200,11 @@ fn a_layout_is_read_as_a_folder_and_as_an_archive() {
         assert!(matches!(&error, OpenError::Unknown { .. }), "{error}");
         assert!(error.hint().unwrap().contains("oci:"));
         // Nothing took a name.
-        assert!(crate::local::list_names(&bench.store).unwrap().is_empty());
+        assert!(
+            crate::local_image::list_names(&bench.store)
+                .unwrap()
+                .is_empty()
+        );
     }
 }
 

@@ -22,7 +22,7 @@ use sconce_oci::Digest;
 pub use cyclonedx::render_document as cyclonedx;
 pub use license::License;
 pub use purl::PurlType;
-pub use read::{MAX_SBOM_BYTES, MAX_PACKAGES, SbomError, SbomPackage, packages_of_lock, parse};
+pub use read::{MAX_PACKAGES, MAX_SBOM_BYTES, SbomError, SbomPackage, packages_of_lock, parse};
 pub use spdx::render_document as spdx;
 
 /// The version of this program, which documents name as their tool.

@@ -1,8 +1,8 @@
 //! What an image can do without: the removals of `variant = "slim"`, each with a name by which it
 //! can be kept. Whether a file goes is a function of its path, but for two removals that look into
-//! the sources of the same package first ([`sources`]).
+//! the sources of the same package first ([`source_scan`]).
 
-mod sources;
+mod source_scan;
 mod strip;
 
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use sconce_schema::spec::Removal;
 use sconce_schema::{ComputeCapability, Lock};
 
-use self::sources::SourceScan;
+use self::source_scan::SourceScan;
 pub(crate) use self::strip::{StrippedFile, strip_symbols};
 
 /// Counts up whenever the same removals would leave other files.

@@ -9,7 +9,7 @@ use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use sconce_base::direct::{DirectReader, CHUNK_BYTES};
+use sconce_base::direct_io::{CHUNK_BYTES, DirectReader};
 use sconce_schema::Progress;
 
 use super::block::BlockPacker;
@@ -198,7 +198,11 @@ fn pack(packer: &mut BlockPacker, block: &[u8], out: &mut Vec<u8>) -> Result<u32
     let before = out.len();
     let compressed = packer.pack(block, out).map_err(SquashfsError::Compress)?;
     let size = (out.len() - before) as u32;
-    Ok(if compressed { size } else { size | UNCOMPRESSED_BIT })
+    Ok(if compressed {
+        size
+    } else {
+        size | UNCOMPRESSED_BIT
+    })
 }
 
 /// The queue between the workers and the one who writes: results leave it in the order of their

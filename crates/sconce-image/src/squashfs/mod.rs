@@ -16,7 +16,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sconce_base::direct::MTIME;
+use sconce_base::direct_io::MTIME;
 use sconce_base::output::{OutputDestination, OutputError, OutputFile};
 use sconce_schema::{Hint, Progress, exit};
 

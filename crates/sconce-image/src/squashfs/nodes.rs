@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sconce_base::direct::MTIME;
+use sconce_base::direct_io::MTIME;
 
 use super::{ExtraEntry, SquashfsError};
 use crate::layer::archive::{ArchiveEntries, ArchiveEntry, ArchiveError, io_error, owner_id};

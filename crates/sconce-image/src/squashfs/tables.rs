@@ -69,7 +69,8 @@ impl Table {
 
     fn put(&mut self, mut bytes: &[u8]) -> Result<(), SquashfsError> {
         while !bytes.is_empty() {
-            let (now, later) = bytes.split_at(bytes.len().min(METADATA_BLOCK_BYTES - self.filling.len()));
+            let (now, later) =
+                bytes.split_at(bytes.len().min(METADATA_BLOCK_BYTES - self.filling.len()));
             self.filling.extend_from_slice(now);
             bytes = later;
             if self.filling.len() == METADATA_BLOCK_BYTES {
@@ -86,7 +87,11 @@ impl Table {
         let compressed = self.packer.pack(&self.filling, &mut self.done);
         let size = (self.done.len() - begin - 2) as u16;
         let compressed = compressed.map_err(SquashfsError::Compress)?;
-        let size = if compressed { size } else { size | UNCOMPRESSED_BIT };
+        let size = if compressed {
+            size
+        } else {
+            size | UNCOMPRESSED_BIT
+        };
         self.done[begin..begin + 2].copy_from_slice(&size.to_le_bytes());
         self.filling.clear();
         Ok(())

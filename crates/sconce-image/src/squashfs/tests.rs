@@ -227,7 +227,7 @@ fn everything_once() -> TempDir {
     place
 }
 
-const PIECE: usize = sconce_base::direct::CHUNK_BYTES as usize;
+const PIECE: usize = sconce_base::direct_io::CHUNK_BYTES as usize;
 
 #[test]
 fn a_tree_comes_back_as_it_was() {

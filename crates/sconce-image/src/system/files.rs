@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use sconce_base::direct::MTIME;
-use sconce_store::rooted::{OnConflict, ScopedRoot, ScopedRootError, set_modified};
+use sconce_base::direct_io::MTIME;
+use sconce_store::scoped_root::{OnConflict, ScopedRoot, ScopedRootError, set_modified};
 
 use super::SystemError;
 

@@ -9,9 +9,9 @@ mod ldcache;
 use std::io;
 use std::path::Path;
 
-use sconce_schema::manifest::VENV;
+use sconce_schema::environment_layers::VENV;
 use sconce_schema::{Hint, exit};
-use sconce_store::rooted::{ScopedRootError, printable_name};
+use sconce_store::scoped_root::{ScopedRootError, printable_name};
 
 use accounts::MASTER_PASSWD;
 pub use accounts::{PLAIN_HOME, PLAIN_ID, PLAIN_NAME};

@@ -14,9 +14,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
-use sconce_base::direct::DirectWriter;
+use sconce_base::direct_io::DirectWriter;
 use sconce_schema::{Bytes, Sha256};
-use sconce_store::rooted::{
+use sconce_store::scoped_root::{
     self, OnConflict, ScopedRoot, ScopedRootError, printable_name, set_modified,
 };
 use sha2::Digest as _;
@@ -412,7 +412,7 @@ impl<'a> Tree<'a> {
 
     /// Notes what an entry hides; whether it is such an entry.
     fn hide(&mut self, name: &[u8]) -> Result<bool, UnpackError> {
-        let parts = rooted::split_name(name)?;
+        let parts = scoped_root::split_name(name)?;
         let Some((last, above)) = parts.split_last() else {
             return Ok(false);
         };

@@ -7,7 +7,7 @@ use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use sconce_schema::manifest::LayerTree;
+use sconce_schema::environment_layers::LayerTree;
 
 /// As the kernel's own limit.
 const MAX_LINKS: u32 = 40;

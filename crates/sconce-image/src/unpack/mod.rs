@@ -20,7 +20,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use sconce_schema::{Hint, Progress, exit, manifest};
+use sconce_schema::{Hint, Progress, environment_layers, exit};
 use sconce_store::{ItemGuard, Store, StoreError, TreeBuildError, TreeBuildOptions};
 
 pub use layer::{LayerWhiteouts, UnpackError, UnpackLimits, UnpackedLayer, unpack_layer};
@@ -29,7 +29,7 @@ pub use sparse::SparseError;
 pub use stack::{MAX_TREES, StackError};
 pub use tar::TarError;
 
-use crate::local::{LocalError, LocalImage};
+use crate::local_image::{LocalError, LocalImage};
 use sconce_oci::{Descriptor, Digest};
 use stack::StackedTree;
 
@@ -130,7 +130,7 @@ pub fn ensure_trees(
     store: &Store,
     limits: UnpackLimits,
     progress: &dyn Progress,
-) -> Result<Vec<manifest::LayerTree>, TreesError> {
+) -> Result<Vec<environment_layers::LayerTree>, TreesError> {
     let diff_ids = image.parse_config()?.rootfs.diff_ids;
     let layers = &image.manifest.layers;
     if diff_ids.len() != layers.len() {

@@ -12,8 +12,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use sconce_schema::{Sha256, manifest};
-use sconce_store::rooted::{ScopedRootError, set_modified};
+use sconce_schema::{Sha256, environment_layers};
+use sconce_store::scoped_root::{ScopedRootError, set_modified};
 use sconce_store::{Store, StoreError, TreeBuildError};
 use sha2::Digest as _;
 
@@ -69,7 +69,7 @@ struct Part {
 pub(super) fn stack_trees(
     pieces: Vec<StackedTree>,
     store: &Store,
-) -> Result<Vec<manifest::LayerTree>, StackError> {
+) -> Result<Vec<environment_layers::LayerTree>, StackError> {
     let mut parts = parts(pieces)?;
     if parts.len() > MAX_TREES {
         let above = parts.split_off(parts.len() - MAX_TREES + 1);
@@ -91,7 +91,7 @@ pub(super) fn stack_trees(
             true => part.tree.clone(),
             false => made(std::slice::from_ref(&part), store)?,
         };
-        Ok(manifest::LayerTree {
+        Ok(environment_layers::LayerTree {
             name: part.name,
             path,
         })

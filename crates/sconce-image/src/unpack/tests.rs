@@ -38,7 +38,10 @@ fn image(store: &Store, archives: &[Vec<u8>]) -> LocalImage {
     LocalImage::store_image(store, oci::to_json(&manifest), config, Vec::new()).unwrap()
 }
 
-fn trees_of(store: &Store, archives: &[Vec<u8>]) -> Result<Vec<manifest::LayerTree>, TreesError> {
+fn trees_of(
+    store: &Store,
+    archives: &[Vec<u8>],
+) -> Result<Vec<environment_layers::LayerTree>, TreesError> {
     let image = image(store, archives);
     ensure_trees(&image, "img", store, UnpackLimits::default(), &NoProgress)
 }
@@ -62,7 +65,7 @@ enum Node {
 type View = BTreeMap<String, Node>;
 
 /// What overlayfs shows of trees, lowest first (kernel documentation, "Overlay Filesystem").
-fn union(layers: &[manifest::LayerTree]) -> View {
+fn union(layers: &[environment_layers::LayerTree]) -> View {
     let mut view = View::new();
     let highest: Vec<&Path> = layers.iter().rev().map(|l| l.path.as_path()).collect();
     show(&highest, "", &mut view);
@@ -269,10 +272,11 @@ fn what_hides_nothing_is_shared_and_what_is_hidden_costs_nothing() {
     assert_eq!(one[1].path, two[1].path);
     assert_ne!(one[0].path, two[0].path);
     assert_eq!(two[2].name, "img layer 3");
-    let large = |layer: &manifest::LayerTree| layer.path.join("usr/large").metadata().unwrap();
+    let large =
+        |layer: &environment_layers::LayerTree| layer.path.join("usr/large").metadata().unwrap();
     assert_eq!(large(&one[0]).ino(), large(&two[0]).ino());
     assert!(one[0].path.join("usr/old").exists() && !two[0].path.join("usr/old").exists());
-    let folder = |layer: &manifest::LayerTree| {
+    let folder = |layer: &environment_layers::LayerTree| {
         let meta = layer.path.join("usr").metadata().unwrap();
         (meta.mode(), meta.mtime())
     };

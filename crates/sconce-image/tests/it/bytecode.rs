@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use sconce_image::bytecode::{self, BytecodeJob, SCRIPT};
-use sconce_schema::manifest::LayerTree;
+use sconce_schema::environment_layers::LayerTree;
 use sconce_schema::{EnvironmentLayers, Lock, NoProgress, Sha256};
 use sconce_store::Store;
 

@@ -15,8 +15,8 @@ use std::thread;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use sconce_base::output::{OutputDestination, OutputError, OutputForm};
 use sconce_image::layer::Compression;
-use sconce_image::local::{LayerContents, LocalImage};
-use sconce_image::{docker, layout, squashfs};
+use sconce_image::local_image::{LayerContents, LocalImage};
+use sconce_image::{docker_archive, layout, squashfs};
 use sconce_oci as oci;
 use sconce_oci::{Descriptor, Digest, ImageManifest, media};
 use sconce_schema::{Hint as _, NoProgress, exit};
@@ -81,7 +81,9 @@ fn archives_are_streamed_and_replace_files_whole() {
     let at = |name: &str| folder.path().join(name);
     mknodat(CWD, at("fifo"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let archives: [Archive; 2] = [
-        |image, names, store, to| docker::write_archive(image, names, store, to, &NoProgress),
+        |image, names, store, to| {
+            docker_archive::write_archive(image, names, store, to, &NoProgress)
+        },
         |image, names, store, to| layout::write_tar(image, names, store, to, &NoProgress),
     ];
     for archive in archives {
@@ -202,7 +204,7 @@ fn a_blob_that_is_not_what_its_name_says_is_not_shipped() {
         },
         &|image| {
             let output = to(&at("docker"), OutputForm::Binary);
-            docker::write_archive(image, &[], &store, output, &NoProgress)
+            docker_archive::write_archive(image, &[], &store, output, &NoProgress)
         },
     ];
     for ship in shippers {

@@ -32,7 +32,8 @@ pub(super) fn find_mapping(name: &str) -> Option<CondaMapping> {
         return Some(CondaMapping::Debian(package));
     }
     let begins = |list: &[&str]| list.iter().any(|begin| name.starts_with(begin));
-    if PROVIDED_PACKAGES.contains(&name) || begins(&["_", "ld_impl_", "xorg-", "aws-c-", "libgcc", "libstdcxx"])
+    if PROVIDED_PACKAGES.contains(&name)
+        || begins(&["_", "ld_impl_", "xorg-", "aws-c-", "libgcc", "libstdcxx"])
     {
         return Some(CondaMapping::Unneeded);
     }

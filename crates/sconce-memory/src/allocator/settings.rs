@@ -1,13 +1,13 @@
 //! Settings: what `PYTORCH_CUDA_ALLOC_CONF` says.
 //!
 //! What PyTorch takes is taken, and what it refuses is refused with its words. Up to 2.8 a wrong
-//! separator is an error ([`strict`]); from 2.9 on nothing looks at separators ([`lax`]):
+//! separator is an error ([`conf_2_6`]); from 2.9 on nothing looks at separators ([`conf_2_9`]):
 //! `expandable_segments,True` is as good as `expandable_segments:True`.
 
+mod conf_2_6;
+mod conf_2_9;
 mod error;
-mod lax;
 mod numbers;
-mod strict;
 
 use super::TorchVersion;
 use super::sizes::MIB;
@@ -95,8 +95,8 @@ impl AllocatorSettings {
             ..self.clone()
         };
         match version.lax_settings() {
-            true => lax::parse(&mut settings, text, version)?,
-            false => strict::parse(&mut settings, text)?,
+            true => conf_2_9::parse(&mut settings, text, version)?,
+            false => conf_2_6::parse(&mut settings, text)?,
         }
         Ok(settings)
     }

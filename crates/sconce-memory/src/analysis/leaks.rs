@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::places::{SourceLocation, StackIndex};
 use super::replay::{StepMinimum, TraceOutline, replay_trace};
+use super::source_locations::{SourceLocation, StackIndex};
 use super::stack_lines;
 use super::trend::compute_trend;
 use crate::snapshot::{Snapshot, StackId};

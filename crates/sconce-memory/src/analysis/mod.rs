@@ -1,30 +1,30 @@
 //! What a snapshot says: what filled the peak, what is fragmented, what leaks, why a request failed.
 
+mod breakdown;
 mod diff;
-mod filled;
-mod fragments;
+mod fragmentation;
 mod leaks;
 mod oom;
-mod places;
 pub mod purpose;
 mod replay;
+mod source_locations;
 mod timeline;
 mod trend;
 
 use serde::{Deserialize, Serialize};
 
+pub use breakdown::{CategoryGroup, LocationGroup, MemoryBreakdown, ModuleGroup};
 pub use diff::{DeviceDiff, FunctionChange, MemoryTotals, ReportDiff, diff_reports};
-pub use filled::{CategoryGroup, LocationGroup, MemoryBreakdown, ModuleGroup};
-pub use fragments::{FragmentationReport, FragmentedSegment, RetainingBlock};
+pub use fragmentation::{FragmentationReport, FragmentedSegment, RetainingBlock};
 pub use leaks::{Leak, LeakReport, TrendUnit};
 pub(crate) use oom::first_ranges;
 pub use oom::{FailedRequest, OomReason};
-pub use places::{ForwardFunction, MemoryCategory, SourceLocation};
+pub use source_locations::{ForwardFunction, MemoryCategory, SourceLocation};
 pub use timeline::{EntryKind, MemoryTimeline, TimelineEntry, TimelineGroup, build_timeline};
 
 use crate::snapshot::{BlockUsage, RecordedSettings, Snapshot, StackId, TraceEntry};
-use places::StackIndex;
 use replay::LiveBlock;
+use source_locations::StackIndex;
 
 /// Version of the written report.
 pub const VERSION: u32 = 1;
@@ -104,7 +104,7 @@ pub fn analyze_snapshot(snapshot: &Snapshot) -> SnapshotReport {
     let devices = devices.map(|device| DeviceReport {
         device,
         now: now(snapshot, &places, device),
-        fragments: fragments::compute_fragmentation(snapshot, &places, device),
+        fragments: fragmentation::compute_fragmentation(snapshot, &places, device),
         traced: traced(snapshot, &places, device),
     });
     let devices = devices.collect();
@@ -128,7 +128,7 @@ fn now(snapshot: &Snapshot, places: &StackIndex, device: u64) -> MemoryBreakdown
         size: block.requested_size.unwrap_or(block.size),
         stack: block.stack,
     });
-    filled::filled_by(snapshot, places, used)
+    breakdown::filled_by(snapshot, places, used)
 }
 
 fn traced(snapshot: &Snapshot, places: &StackIndex, device: u64) -> Option<TraceSummary> {
@@ -144,7 +144,7 @@ fn traced(snapshot: &Snapshot, places: &StackIndex, device: u64) -> Option<Trace
     let outline = replay::outline_trace(snapshot, device, &is_optimizer);
     let mut at_peak = MemoryBreakdown::default();
     replay::replay_trace(trace, &outline.initial, &[outline.peak_at], |_, live| {
-        at_peak = filled::compute_breakdown(snapshot, places, live);
+        at_peak = breakdown::compute_breakdown(snapshot, places, live);
     });
     let at_peak_event = trace.get(outline.peak_at.saturating_sub(1)).unwrap_or(last);
     let before = outline.initial.values().map(|block| block.size);
@@ -187,9 +187,9 @@ fn stack_lines(snapshot: &Snapshot, stack: Option<StackId>) -> Vec<String> {
     };
     let has_python = snapshot
         .stack_frames(stack)
-        .any(|frame| places::is_python(&frame));
+        .any(|frame| source_locations::is_python(&frame));
     let frames = snapshot.stack_frames(stack);
-    let frames = frames.filter(|frame| !has_python || places::is_python(frame));
+    let frames = frames.filter(|frame| !has_python || source_locations::is_python(frame));
     let frames: Vec<_> = frames.take(MAX_FRAMES).collect();
     let begins = frames.iter().rposition(|frame| reaches(frame.name));
     let frames = frames.into_iter().skip(begins.map_or(0, |at| at + 1));

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::filled::{MemoryBreakdown, compute_breakdown};
-use super::fragments::RetainingBlock;
-use super::places::{SourceLocation, StackIndex};
+use super::breakdown::{MemoryBreakdown, compute_breakdown};
+use super::fragmentation::RetainingBlock;
 use super::replay::{LiveBlock, LiveBlocks, TraceOutline, replay_trace};
+use super::source_locations::{SourceLocation, StackIndex};
 use super::stack_lines;
 use crate::snapshot::{Snapshot, TraceAction, TraceEntry};
 

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use sconce_schema::finding::Certainty;
 use serde::{Deserialize, Serialize};
 
-use super::filled::{MemoryBreakdown, compute_breakdown};
-use super::places::{ForwardFunction, MemoryCategory, StackIndex};
+use super::breakdown::{MemoryBreakdown, compute_breakdown};
 use super::replay::{self, LiveBlock, LiveBlocks};
+use super::source_locations::{ForwardFunction, MemoryCategory, StackIndex};
 use crate::snapshot::{Snapshot, StackId, TraceAction, TraceEntry};
 
 /// What memory is for.

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use sconce_schema::finding::Certainty;
 
-use super::places::{MemoryCategory, SourceLocation, StackIndex};
 use super::replay::{self, LiveBlock};
+use super::source_locations::{MemoryCategory, SourceLocation, StackIndex};
 use super::stack_lines;
 use crate::snapshot::{Snapshot, StackId, TraceAction};
 

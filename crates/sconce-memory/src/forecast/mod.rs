@@ -1,19 +1,21 @@
 //! Whether a training run fits on a card: a few of its steps, carried out on a virtual one, and what
 //! is said of them.
 
-pub mod plan;
+pub mod inconclusive;
+pub mod probe_report;
 pub mod search;
-pub mod seen;
 pub mod table;
+pub mod training_plan;
 pub mod values;
-pub mod watched;
 pub mod work;
 
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::purpose::{PeakInstant, at_peak};
 use crate::snapshot::Snapshot;
-use seen::{ObservationEnd, ObservedGpu, ProbeReport, UnreachedEvaluation, ValueRead, ValueUse};
+use probe_report::{
+    ObservationEnd, ObservedGpu, ProbeReport, UnreachedEvaluation, ValueRead, ValueUse,
+};
 use table::PlanTable;
 use values::{SubstituteValues, UnboundedReason, ValueTrial};
 
@@ -488,7 +490,7 @@ pub fn list_caveats(
         let seen = seen.step_count();
         doubts.push(ForecastCaveat::FewSteps { seen });
     }
-    if seen.ended == ObservationEnd::Steps && !watched::compares_steps(seen) {
+    if seen.ended == ObservationEnd::Steps && !inconclusive::compares_steps(seen) {
         doubts.push(ForecastCaveat::NothingCompared);
     }
     if seen.ended == ObservationEnd::Steps {

@@ -1,7 +1,7 @@
 //! Which plans are tried: each alone, then those that cost no time together, then what costs time, as
 //! little of it as fits. Of plans that say what each rank holds, each is tried with those that cost none.
 
-use super::plan::{TrainingPlan, TrainingPlans};
+use super::training_plan::{TrainingPlan, TrainingPlans};
 
 /// Plans to be tried, with the value of the flag that the user named, where it is not the command's own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 use serde::{Deserialize, Serialize};
 
 use super::GpuBudget;
-use super::plan::{TrainingPlan, TrainingPlans};
 use super::search::{PlanTrial, TrialFigures, TrialOutcome};
+use super::training_plan::{TrainingPlan, TrainingPlans};
 
 /// Whether a plan fits on a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

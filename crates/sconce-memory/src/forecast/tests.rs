@@ -1,4 +1,4 @@
-use super::seen::ProbeReportError;
+use super::probe_report::ProbeReportError;
 use super::*;
 
 /// As the probe wrote it of a ResNet-50 with torch 2.15, shortened.
@@ -94,7 +94,7 @@ fn a_card_has_a_margin() {
 fn what_ran_out_is_measured_without_a_limit() {
     let mut limited = seen();
     limited.ended = ObservationEnd::Exit;
-    limited.error = Some(seen::ProgramError {
+    limited.error = Some(probe_report::ProgramError {
         kind: "OutOfMemoryError".to_owned(),
         message: String::new(),
         out_of_memory: true,

@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::seen::{ObservationEnd, ProbeReport, SourceLine, ValueRead, ValueUse};
-use super::watched::{self, PATTERN_STEPS};
+use super::inconclusive::{self, PATTERN_STEPS};
+use super::probe_report::{ObservationEnd, ProbeReport, SourceLine, ValueRead, ValueUse};
 use super::{FitOutcome, GpuBudget, RESERVED, fit_outcome, of_card, ran_out};
 
 /// What all numbers are in one trial, and in another to tell a size from a branch. Both of the first pair are above
@@ -307,7 +307,7 @@ where
                 return Ok(Some(UnboundedReason::Disagree));
             }
             let said = of_card(self.card, &seen, None);
-            if let Some((step_bytes, steps_left)) = watched::growth_of_patterns(&said, &seen) {
+            if let Some((step_bytes, steps_left)) = inconclusive::growth_of_patterns(&said, &seen) {
                 return Ok(Some(UnboundedReason::Growth {
                     step_bytes,
                     steps_left,

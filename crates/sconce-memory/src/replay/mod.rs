@@ -6,8 +6,8 @@
 //! be trusted.
 
 mod calls;
-mod initial;
-mod play;
+mod initial_segments;
+mod playback;
 mod search;
 
 use sconce_schema::finding::Certainty;
@@ -21,7 +21,7 @@ use crate::allocator::{
 };
 use crate::snapshot::Snapshot;
 use calls::ReplayCalls;
-use play::{ReplayCounters, ReplayStart};
+use playback::{ReplayCounters, ReplayStart};
 
 /// Version of the written answer.
 pub const VERSION: u32 = 1;
@@ -323,7 +323,7 @@ fn own(
 struct Replay {
     device: u64,
     calls: ReplayCalls,
-    stood: Vec<initial::InitialSegment>,
+    stood: Vec<initial_segments::InitialSegment>,
     room: Option<UsableCapacity>,
     /// The simulated card's memory.
     total: u64,
@@ -346,7 +346,7 @@ impl Replay {
         }
         Ok(Self {
             device,
-            stood: initial::initial_segments(snapshot, device, &calls),
+            stood: initial_segments::initial_segments(snapshot, device, &calls),
             calls,
             room,
             total,
@@ -366,7 +366,7 @@ impl Replay {
         };
         let device = SimulatedGpu::new(total.min(MALLOC_SPAN))?;
         let allocator = Allocator::new(settings, device, version);
-        Ok(play::replay_calls(allocator, &self.calls, start))
+        Ok(playback::replay_calls(allocator, &self.calls, start))
     }
 
     fn as_it_was(

@@ -4,8 +4,8 @@ use sconce_schema::event::Containment;
 use sconce_schema::training::TrainingSetup;
 
 use super::SettingChange;
+use crate::format::format_command;
 use crate::model::RunReport;
-use crate::words::format_command;
 
 /// What is set otherwise, and what only one of the runs tells. What neither tells is left out, and so is
 /// what was always different (the run's name and time).

@@ -1,6 +1,6 @@
 //! The record, line by line, into the view model.
 
-mod card;
+mod gpu;
 mod training;
 
 use std::collections::BTreeMap;
@@ -12,10 +12,10 @@ use sconce_schema::event::{
 };
 use sconce_schema::training::GpuOutOfMemory;
 
-use self::card::GpuFold;
+use self::gpu::GpuFold;
 use self::training::TrainingFold;
 pub(crate) use self::training::steps_after_warm_up;
-use crate::load::ContentionReport;
+use crate::contention::ContentionReport;
 use crate::model::{
     CpuReport, DiskReport, MemoryReport, RunEnd, RunReport, ServiceReport, TaskReport, Timestamped,
     oom_kills_in_sample,
@@ -247,8 +247,8 @@ impl CpuFold {
         };
         raise(&mut self.used_us, Some(used_us));
         self.read_us = self.read_us.max(t_us);
-        let Some(passed_us) = (t_us.checked_sub(self.before.t_us))
-            .filter(|passed_us| *passed_us >= MIN_INTERVAL_US)
+        let Some(passed_us) =
+            (t_us.checked_sub(self.before.t_us)).filter(|passed_us| *passed_us >= MIN_INTERVAL_US)
         else {
             return;
         };

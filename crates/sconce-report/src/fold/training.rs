@@ -9,9 +9,9 @@ use sconce_schema::training::{
 };
 
 use super::MAX_REPORT_ITEMS;
-use crate::series::StepSampling;
 use crate::stats::growth::compute_trend;
 use crate::stats::{quantile, sort_finite};
+use crate::step_sampling::StepSampling;
 use crate::training::{GrowthMetric, GrowthReport, RankReport, SteadyPhases, StepTimeStats};
 
 /// Steps at the beginning that are not like the others: caches are cold, libraries choose kernels.

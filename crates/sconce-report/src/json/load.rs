@@ -4,7 +4,7 @@ use sconce_schema::Bytes;
 use serde::Serialize;
 
 use super::seconds;
-use crate::load::ContentionReport;
+use crate::contention::ContentionReport;
 
 #[derive(Serialize)]
 pub(super) struct LoadShape {

@@ -429,7 +429,10 @@ fn unenforced(limit: &UnenforcedLimit) -> UnenforcedShape<'_> {
 
 fn timeline(timeline: &Timeline, report: &RunReport) -> TimelineShape {
     const MAX_TIMELINE_COLUMNS: u64 = 60;
-    let means = timeline.column_means(report.samples.min(MAX_TIMELINE_COLUMNS) as usize, report.wall_us);
+    let means = timeline.column_means(
+        report.samples.min(MAX_TIMELINE_COLUMNS) as usize,
+        report.wall_us,
+    );
     TimelineShape {
         step_seconds: (!means.is_empty()).then(|| seconds(report.wall_us) / means.len() as f64),
         means,

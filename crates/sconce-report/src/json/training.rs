@@ -5,7 +5,7 @@ use sconce_schema::training::{GpuAllocatorCounters, GpuOutOfMemory, PhaseTimes, 
 use serde::Serialize;
 
 use super::seconds;
-use crate::exchange::CollectiveWaits;
+use crate::collectives::CollectiveWaits;
 use crate::training::{GrowthReport, RankReport, StepTimeStats};
 use crate::verdict::Verdict;
 

@@ -84,8 +84,10 @@ pub(crate) fn compute_trend(values: &[(u64, f64)]) -> Option<Trend> {
         quantile(&self::slopes(&blocks[from..to]), 0.5)
     };
     let (first, middle, end) = (third(0)?, third(1)?, third(2)?);
-    let goes_on =
-        first > 0.0 && middle > 0.0 && end >= MIN_LAST_TO_WHOLE_PACE * slope && end >= MIN_LAST_TO_FIRST_PACE * first;
+    let goes_on = first > 0.0
+        && middle > 0.0
+        && end >= MIN_LAST_TO_WHOLE_PACE * slope
+        && end >= MIN_LAST_TO_FIRST_PACE * first;
     let grows = slope > 0.0 && low > 0.0 && goes_on && rises(&blocks) && drifts(&blocks);
     Some(Trend {
         slope,

@@ -6,10 +6,10 @@ use super::TerminalStyle;
 use super::layout::{TextPage, TextSpan, Tone, plain_span, styled_span};
 use super::report::format_or_dash;
 use crate::compare::{Comparison, SettingChange, StepTimeComparison};
+use crate::format::format_percent;
 use crate::model::RunReport;
 use crate::verdict::Verdict;
 use crate::verdicts::value::{format_number, format_precise_duration, format_range};
-use crate::words::format_percent;
 
 /// As many packages are named.
 const MAX_LISTED_PACKAGES: usize = 12;
@@ -93,7 +93,10 @@ fn changes(page: &mut TextPage, comparison: &Comparison<'_>) {
         page.write_row(if n == 0 { "packages" } else { "" }, one(change));
     }
     if packages.len() > MAX_LISTED_PACKAGES {
-        let more = format!("and {} more: `sconce diff`", packages.len() - MAX_LISTED_PACKAGES);
+        let more = format!(
+            "and {} more: `sconce diff`",
+            packages.len() - MAX_LISTED_PACKAGES
+        );
         page.write_row("", [styled_span(more, Tone::Dim)]);
     }
 }

@@ -1,7 +1,7 @@
 //! Aligned rows: a dim label, and parts that are joined with dots and broken between parts.
 
 use super::TerminalStyle;
-use crate::words::printable_text;
+use crate::format::printable_text;
 
 /// How a text is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

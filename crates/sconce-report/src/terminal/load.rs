@@ -3,9 +3,9 @@
 use sconce_schema::Bytes;
 
 use super::layout::{TextPage, Tone, plain_span, styled_span};
-use crate::load::LinkTraffic;
+use crate::contention::LinkTraffic;
+use crate::format::{format_duration, format_percent};
 use crate::model::RunReport;
-use crate::words::{format_duration, format_percent};
 
 /// From this share of the time on, waiting is worth a colour.
 const MUCH: f64 = 0.1;

@@ -1,7 +1,7 @@
 //! Reports for people: text of aligned lines, ended by newlines.
 
-mod cards;
 mod compare;
+mod gpus;
 mod layout;
 mod load;
 mod report;

@@ -5,13 +5,13 @@ use sconce_schema::event::{Containment, OomKill};
 
 use super::layout::{TextPage, TextSpan, Tone, plain_span, styled_span};
 use super::spark::render_sparkline;
-use super::{TerminalStyle, cards, load, training, verdicts};
-use crate::model::{RunEnd, RunReport};
-use crate::timeline::Timeline;
-use crate::words::{
+use super::{TerminalStyle, gpus, load, training, verdicts};
+use crate::format::{
     describe_signal, format_command, format_count, format_date_time, format_duration,
     format_percent,
 };
+use crate::model::{RunEnd, RunReport};
+use crate::timeline::Timeline;
 
 /// One run's report: what ran, on what, how long, how it ended, and what it used of what it
 /// could.
@@ -24,7 +24,7 @@ pub fn render_report(report: &RunReport, style: TerminalStyle) -> String {
     page.write_blank_line();
     what_it_used(&mut page, report);
     load::write_rows(&mut page, report);
-    cards::write_rows(&mut page, report);
+    gpus::write_rows(&mut page, report);
     training::write_rows(&mut page, report);
     verdicts::write_rows(&mut page, report);
     what_to_know(&mut page, report);

@@ -4,10 +4,10 @@ use sconce_record::RunListing;
 
 use super::TerminalStyle;
 use super::layout::{Tone, paint};
-use crate::model::{RunEnd, RunRow};
-use crate::words::{
+use crate::format::{
     describe_signal, format_date_time, format_duration, format_workload, printable_text,
 };
+use crate::model::{RunEnd, RunRow};
 
 const GAP: &str = "  ";
 const HEAD: [&str; 6] = ["RUN", "BEGAN (UTC)", "TOOK", "MEMORY", "ENDED", "COMMAND"];

@@ -1,8 +1,8 @@
 //! The rows about a run's services.
 
 use super::layout::{TextPage, Tone, plain_span, styled_span};
+use crate::format::{describe_signal, format_count, format_duration};
 use crate::model::{RunEnd, RunReport, ServiceReport};
-use crate::words::{describe_signal, format_count, format_duration};
 use sconce_schema::event::{ExitStatus, ServiceState};
 
 /// A row for each: what it was doing last, how often it was started again, where it is reached, and why.

@@ -4,11 +4,11 @@ use sconce_schema::training::TrainingSetup;
 
 use super::layout::{TextPage, TextSpan, Tone, plain_span, styled_span};
 use super::report::format_or_dash;
-use crate::exchange::CollectiveWaits;
+use crate::collectives::CollectiveWaits;
+use crate::format::{format_count, format_duration, format_percent};
 use crate::model::RunReport;
 use crate::training::{RankReport, compute_phase_shares};
 use crate::verdicts::value::{format_number, format_precise_duration, format_range};
-use crate::words::{format_count, format_duration, format_percent};
 
 /// Of several ranks, as many are shown in full.
 const MAX_FULL_RANKS: usize = 4;
@@ -113,7 +113,7 @@ fn exchange(rank: &RankReport, all: &[RankReport]) -> Vec<TextSpan> {
     else {
         return Vec::new();
     };
-    let sharded_steps = crate::exchange::fsdp_counters(rank).unwrap_or(exchange);
+    let sharded_steps = crate::collectives::fsdp_counters(rank).unwrap_or(exchange);
     let for_ranks = waits.for_ranks_us.filter(|us| *us > 0.0);
     let parts = [
         exchange

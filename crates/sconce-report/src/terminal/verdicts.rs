@@ -89,7 +89,7 @@ fn holders(page: &mut TextPage, told: &GpuOutOfMemory) {
     for (n, holder) in told.holders.iter().take(MAX_LISTED_HOLDERS).enumerate() {
         let who = holder.stack.first().or(holder.tensor.as_ref());
         let who = who.map_or("–", String::as_str);
-        let blocks = crate::words::format_count(holder.blocks, "block", "blocks");
+        let blocks = crate::format::format_count(holder.blocks, "block", "blocks");
         let label = if n == 0 { "  held by" } else { "" };
         page.write_row(
             label,

@@ -9,8 +9,8 @@ pub use prices::{PriceError, Prices};
 
 use std::collections::BTreeMap;
 
+use crate::format;
 use crate::model::{RunEnd, RunReport};
-use crate::words;
 
 /// By what runs are put together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,7 +150,7 @@ impl RunUsage {
             GroupBy::User => whole(self.user.clone()),
             GroupBy::Project => whole(self.project.clone()),
             GroupBy::Day => {
-                let date = words::format_date_time(self.unix_ms);
+                let date = format::format_date_time(self.unix_ms);
                 whole(date.split(' ').next().unwrap_or_default().to_owned())
             }
             GroupBy::Card if self.cards.is_empty() => whole(NO_CARD.to_owned()),

@@ -5,7 +5,7 @@ mod document;
 mod figures;
 mod files;
 mod rule;
-mod unjudged;
+mod skipped_rules;
 pub(crate) mod value;
 
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ pub(crate) fn skip_reasons<'a>(
     codes
         .filter_map(|code| {
             let rule = rules().iter().find(|rule| rule.code == code)?;
-            Some((code, unjudged::skipped_rule(rule, report, &all)?.why))
+            Some((code, skipped_rules::skipped_rule(rule, report, &all)?.why))
         })
         .collect()
 }
@@ -70,7 +70,7 @@ pub(crate) fn skip_reasons<'a>(
 pub(crate) fn all_unjudged(report: &RunReport) -> Vec<SkippedRule> {
     let all = FigureSet::compute_all(report);
     (rules().iter())
-        .filter_map(|rule| unjudged::skipped_rule(rule, report, &all))
+        .filter_map(|rule| skipped_rules::skipped_rule(rule, report, &all))
         .collect()
 }
 

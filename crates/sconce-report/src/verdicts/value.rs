@@ -2,7 +2,7 @@
 
 use sconce_schema::Bytes;
 
-use crate::words::{format_duration, format_percent};
+use crate::format::{format_duration, format_percent};
 
 /// A figure that a rule may name.
 #[derive(Debug, Clone, PartialEq)]

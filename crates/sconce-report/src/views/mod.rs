@@ -4,10 +4,10 @@
 //! [`DownsampledSeries`] to a bounded number of points, which keep the least and the most of what they stand
 //! for.
 
+mod downsampled;
 mod series;
 mod shape;
 mod table;
-mod thinned;
 
 use std::io::BufRead;
 
@@ -16,9 +16,9 @@ use sconce_record::RecordReader;
 use crate::fold::Fold;
 use crate::model::RunReport;
 
+pub use downsampled::{DownsampledSeries, SeriesBucket};
 pub use series::{Plot, PlotUnit, RunSeries, SeriesFold, SeriesKey, SeriesScope};
 pub use shape::{render_run, render_series};
-pub use thinned::{DownsampledSeries, SeriesBucket};
 
 /// A record, as a page shows it.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use sconce_schema::training::{
     DataLoaderCounters, PhaseTimes, TrainingSample, format_process_label,
 };
 
+use super::downsampled::{DownsampledSeries, SeriesBucket};
 use super::table::SeriesTable;
-use super::thinned::{DownsampledSeries, SeriesBucket};
 
 /// Readings nearer to each other than this are not compared for a rate, µs.
 const MIN_INTERVAL_US: u64 = 200_000;

@@ -6,12 +6,12 @@ use sconce_schema::training::{GpuAllocatorCounters, GpuOutOfMemory, TrainingSetu
 use serde::{Serialize, Serializer};
 
 use super::{Plot, RecordView, RunSeries, SeriesBucket, SeriesKey, SeriesScope};
-use crate::exchange::CollectiveWaits;
+use crate::collectives::CollectiveWaits;
 use crate::model::{RunEnd, RunReport, ServiceReport};
 use crate::training::RankReport;
 use crate::verdict::not_judged_yet;
 use crate::verdicts::value::{format_number, format_precise_duration, format_range};
-use crate::{terminal, words};
+use crate::{format, terminal};
 
 /// Columns of the report in words.
 const COLUMNS: u16 = 100;
@@ -103,10 +103,10 @@ pub fn render_run(view: &RecordView) -> String {
         state,
         end,
         wall_us: report.wall_us,
-        began: words::format_date_time(started.unix_ms),
+        began: format::format_date_time(started.unix_ms),
         unix_ms: started.unix_ms,
-        command: words::printable_text(&words::format_workload(&started.command)),
-        folder: words::printable_text(&started.folder.display().to_string()),
+        command: format::printable_text(&format::format_workload(&started.command)),
+        folder: format::printable_text(&started.folder.display().to_string()),
         plan: started.plan.as_deref(),
         host: &started.host,
         limits: &started.limits,
@@ -137,7 +137,7 @@ fn state(report: &RunReport) -> (&'static str, String) {
             ("exited", format!("ended with exit code {code}{why}"))
         }
         RunEnd::Signalled(number) => {
-            let (name, meaning) = words::describe_signal(number);
+            let (name, meaning) = format::describe_signal(number);
             ("signalled", format!("{meaning} ({name})"))
         }
     };
@@ -157,8 +157,8 @@ fn figures(report: &RunReport, started: &RunStarted) -> Vec<(String, String)> {
             .map(|limit| format!(" of {limit}"))
             .unwrap_or_default()
     };
-    let share = |share: Option<f64>| share.map(words::format_percent);
-    put("Time", Some(words::format_duration(report.wall_us)));
+    let share = |share: Option<f64>| share.map(format::format_percent);
+    put("Time", Some(format::format_duration(report.wall_us)));
     let limit = of(started.limits.cpus.map(|cpus| cpus.to_string()));
     put(
         "Cores, mean",
@@ -247,7 +247,7 @@ fn say(report: &RunReport) -> Option<String> {
 fn service(service: &ServiceReport) -> ServiceShape<'_> {
     let end = service.exit.map(|exit| match exit {
         ExitStatus::Code(code) => format!("exit code {code}"),
-        ExitStatus::Signal(number) => words::describe_signal(number).0,
+        ExitStatus::Signal(number) => format::describe_signal(number).0,
     });
     ServiceShape {
         name: &service.name,

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::downsampled::DownsampledSeries;
 use super::series::{Plot, SeriesKey, SeriesScope};
-use super::thinned::DownsampledSeries;
 
 /// How many figures are kept at most: a record may come from anywhere.
 const MAX_FIGURES: usize = 512;

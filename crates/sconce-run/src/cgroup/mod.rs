@@ -6,14 +6,14 @@
 //! and silently not where it is not.
 
 mod devices;
-mod over;
+mod stale;
 mod v1;
 mod v2;
 
 #[cfg(test)]
 mod test;
 
-pub(crate) use over::remove_stale_cgroups;
+pub(crate) use stale::remove_stale_cgroups;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

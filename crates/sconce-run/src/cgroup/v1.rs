@@ -10,7 +10,7 @@ use sconce_schema::request::DeviceNode;
 
 use super::{
     CgroupFs, CgroupRequest, PARENT, Placement, cpu_quota, devices, keyed, limit_huge_pages,
-    of_controller, over, v1_name,
+    of_controller, stale, v1_name,
 };
 
 /// A run's folder in one hierarchy.
@@ -116,7 +116,7 @@ pub(super) fn create(files: &dyn CgroupFs, placement: &mut Placement, asked: &Cg
             let name = v1_name(controller);
             folder.controllers.iter().any(|c| c == name)
         };
-        if let Err(error) = over::create_locked_dir(files, &folder.path, &mut held) {
+        if let Err(error) = stale::create_locked_dir(files, &folder.path, &mut held) {
             let concerned = asked.limited().filter(|(controller, _)| has(controller));
             failed.extend(concerned.map(|(_, what)| cannot_make(what, &folder.path, &error)));
             return false;

@@ -9,7 +9,7 @@ use sconce_schema::event::UnenforcedLimit;
 
 use super::{
     ACCOUNTED, CgroupFs, CgroupRequest, PARENT, Placement, cpu_quota, devices, keyed,
-    limit_huge_pages, over, v1_name,
+    limit_huge_pages, stale, v1_name,
 };
 
 /// The run's folder.
@@ -160,7 +160,7 @@ pub(super) fn create(files: &dyn CgroupFs, placement: &mut Placement, asked: &Cg
         .limited()
         .filter(|(controller, what)| !v1_has(controller) && !said(what))
         .collect();
-    if let Err(error) = over::create_locked_dir(files, &folder.path, &mut placement.held) {
+    if let Err(error) = stale::create_locked_dir(files, &folder.path, &mut placement.held) {
         let failed: Vec<_> = concerned
             .iter()
             .map(|(_, what)| refused(what, &error))

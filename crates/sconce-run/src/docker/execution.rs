@@ -14,10 +14,10 @@ use sconce_schema::event::{ExitStatus, OomKill, UnenforcedLimit};
 use sconce_schema::request::RunRequest;
 use sconce_schema::runtime::RuntimeSummary;
 
+use super::cleanup::ContainerCleanup;
 use super::client::{self, ContainerState};
-use super::remover::ContainerCleanup;
-use super::seen::{sample_scope, unreadable_cgroup};
-use super::{DockerClient, DockerContainer, line};
+use super::inspect::{sample_scope, unreadable_cgroup};
+use super::{DockerClient, DockerContainer, create_args};
 use crate::error::RunError;
 use crate::executor::{Execution, Executor, Job, RunEnd, RunEvent};
 use crate::logs::LogWriters;
@@ -50,7 +50,7 @@ impl Executor for DockerContainer {
     }
 
     fn check(&self, request: &RunRequest, options: &RunOptions<'_>) -> Result<(), RunError> {
-        line::validate_request(request, options.keep.is_some())
+        create_args::validate_request(request, options.keep.is_some())
     }
 
     fn prepare<'a>(&'a self, job: Job<'a, '_>) -> Result<Box<dyn Execution + 'a>, RunError> {
@@ -92,9 +92,9 @@ impl<'a> DockerExecution<'a> {
             logs,
         } = job;
         let DockerContainer { docker, image } = container;
-        let name = line::container_name(request);
+        let name = create_args::container_name(request);
         let remover = ContainerCleanup::start(docker, &name)?;
-        let mut unenforced = line::unenforced_limits(request, docker.can);
+        let mut unenforced = create_args::unenforced_limits(request, docker.can);
         let (id, warnings) = create(docker, request, image, options, &scratch.folder)?;
         unenforced.extend(warnings);
         Ok(Self {
@@ -297,12 +297,12 @@ fn create(
 ) -> Result<(String, Vec<UnenforcedLimit>), RunError> {
     let (variables, filter) = (scratch.join("environment"), scratch.join("seccomp.json"));
     let env = prepare::build_env(request, options);
-    write_private(&variables, &line::render_env_file(&env)?)?;
+    write_private(&variables, &create_args::render_env_file(&env)?)?;
     write_private(
         &filter,
         crate::seccomp::build_oci_filter().to_string().as_bytes(),
     )?;
-    let words = line::build_create_args(&line::CreateArgs {
+    let words = create_args::build_create_args(&create_args::CreateArgs {
         request,
         image,
         can: docker.can,
@@ -402,7 +402,7 @@ mod tests {
                 "Running": false, "OOMKilled": false, "Pid": 0, "ExitCode": code, "Error": said,
                 "StartedAt": "0001-01-01T00:00:00Z",
             });
-            let request = crate::docker::line::tests::request();
+            let request = crate::docker::create_args::tests::request();
             not_started(&request, serde_json::from_value(text).unwrap())
         };
         let of_command =

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use sconce_schema::manifest::EnvironmentLayers;
-use sconce_schema::numbers::NumberSet;
+use sconce_schema::environment_layers::EnvironmentLayers;
+use sconce_schema::number_set::NumberSet;
 use sconce_schema::request::{ContainerEdits, DeviceNode, PublishedPort, RunLimits};
 use sconce_schema::units::{Bytes, Millicores};
 

@@ -12,11 +12,11 @@
 //! mounts. So Sconce sets up nothing of it; Docker is told everything by flags, what it has no flag for is
 //! said, and the supervisor watches as it does with any other [executor](crate::Executor).
 
+mod cleanup;
 mod client;
+mod create_args;
 mod execution;
-mod line;
-mod remover;
-mod seen;
+mod inspect;
 
 use std::path::PathBuf;
 

@@ -29,7 +29,7 @@ use sconce_schema::event::UnenforcedLimit;
 use sconce_schema::request::{ContainerEdits, ContainerUser, RunRequest};
 
 use crate::error::{InvalidRequest, RunError};
-use crate::plan::{CgroupVisibility, Credentials, DelegatedRuntime, InitMount};
+use crate::init_config::{CgroupVisibility, Credentials, DelegatedRuntime, InitMount};
 
 /// A program that sets containers up.
 #[derive(Debug, Clone, PartialEq, Eq)]

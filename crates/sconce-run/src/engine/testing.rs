@@ -5,14 +5,14 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use sconce_schema::Runtime;
-use sconce_schema::manifest::EnvironmentLayers;
+use sconce_schema::environment_layers::EnvironmentLayers;
 use sconce_schema::request::{
     ContainerEdits, ContainerUser, DeviceNode, NetworkMode, RunRequest, RunRoot,
 };
 
 use super::{ContainerEngine, EngineContext};
 use crate::capabilities;
-use crate::plan::{Credentials, InitMount};
+use crate::init_config::{Credentials, InitMount};
 use crate::sys::mount::RDONLY;
 
 /// The parts of an [`EngineContext`], to be changed by a test.

@@ -27,7 +27,7 @@ use sconce_schema::runtime::RuntimeSummary;
 use crate::error::RunError;
 use crate::logs::LogWriters;
 use crate::protocol::{InitFailure, ProcessKey, ServiceChange, SupervisorRequest};
-use crate::state::ScratchDirectory;
+use crate::scratch::ScratchDirectory;
 use crate::{ResourceUsage, RunObserver, RunOptions};
 
 pub use native::Native;

@@ -17,14 +17,14 @@ use tracing::{debug, info};
 use super::{Execution, Executor, Job, RunEnd, RunEvent};
 use crate::cgroup::{self, Cgroup, CgroupRequest, Placement};
 use crate::error::{InvalidRequest, RunError};
+use crate::init_config::InitConfig;
 use crate::launch::{self, FirstProcess, Namespaces};
-use crate::plan::InitConfig;
 use crate::ports::{Forwarder, PortListeners};
 use crate::prepare;
 use crate::protocol::{self, InitFailure, InitReport, SupervisorRequest};
 use crate::pty::Relay;
 use crate::sys::socket;
-use crate::way_out::{NetnsTarget, UserModeNetwork};
+use crate::usernet::{NetnsTarget, UserModeNetwork};
 use crate::{ContainerEngine, RunObserver, RunOptions, engine};
 
 /// Sconce itself.

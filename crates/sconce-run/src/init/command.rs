@@ -11,9 +11,9 @@ use rustix::process::Pid;
 use rustix::thread::CapabilitySet;
 
 use crate::capabilities;
-use crate::own::ProcessLimits;
-use crate::plan::Credentials;
+use crate::init_config::Credentials;
 use crate::protocol::{self, InitFailure, InitReport, ProcessKey, errno};
+use crate::rlimits::ProcessLimits;
 use crate::seccomp;
 use crate::sys::clone::{self, CloneResult};
 use crate::sys::{exec, signals};
@@ -178,9 +178,11 @@ fn become_it(
     let sealed = job.credentials.is_some();
     let command = match job.what {
         ProcessTask::Program(command) => command,
-        ProcessTask::Port(port) => clone::exit_now(u8::from(!super::check::is_port_open(port))),
+        ProcessTask::Port(port) => {
+            clone::exit_now(u8::from(!super::health_test::is_port_open(port)))
+        }
         ProcessTask::Http(port, path) => {
-            clone::exit_now(u8::from(!super::check::is_http_ok(port, path)))
+            clone::exit_now(u8::from(!super::health_test::is_http_ok(port, path)))
         }
     };
     enter_folder(job.workdir, sealed).map_err(|error| InitFailure::Workdir {

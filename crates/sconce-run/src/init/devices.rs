@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount, mount_bind};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::plan::ContainerConfig;
+use crate::init_config::ContainerConfig;
 use crate::protocol::InitFailure;
 
 /// Their numbers are the same on every Linux (Documentation/admin-guide/devices.txt).

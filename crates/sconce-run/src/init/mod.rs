@@ -6,18 +6,18 @@
 //! the reaper of the run's orphans and ends them one by one. Either way it watches the supervisor:
 //! when that is gone, so is the run.
 
-mod check;
 mod command;
+mod delegated;
 mod devices;
-mod end;
 mod first_process;
-mod held;
+mod health_test;
+mod init_loop;
+mod mount_points;
 mod overlay;
-mod own_layer;
 mod rootfs;
-mod running;
 mod services;
-mod targets;
+mod shutdown;
+mod upper_dir;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -32,9 +32,9 @@ use sconce_schema::exit;
 pub(crate) use rootfs::MOUNT_PROC;
 pub(crate) use services::out_of_order;
 
-use self::running::{InitLoop, ProcessStarter};
+use self::init_loop::{InitLoop, ProcessStarter};
 use crate::capabilities;
-use crate::plan::InitConfig;
+use crate::init_config::InitConfig;
 use crate::protocol::{self, InitFailure, InitReport, SupervisorRequest};
 use crate::sys::{signals, socket, usage};
 
@@ -98,7 +98,7 @@ fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), InitFailure> {
             shared = match &container.held {
                 None => rootfs::enter_root(container, &owners, &mut notices)?,
                 Some(engine) => {
-                    held::prepare_root(&plan, container, engine, &owners, &mut notices)?
+                    delegated::prepare_root(&plan, container, engine, &owners, &mut notices)?
                 }
             };
             drop(owners);
@@ -122,7 +122,7 @@ fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), InitFailure> {
     };
     let output = plan.output.and_then(inherited);
     let starter = ProcessStarter {
-        outputs: running::inherit_service_outputs(&plan),
+        outputs: init_loop::inherit_service_outputs(&plan),
         plan: &plan,
         control,
         join,
@@ -138,15 +138,15 @@ fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), InitFailure> {
         Some(_) => {
             capabilities::drop_all_except(still_needed(&plan))
                 .map_err(InitFailure::at_step("drop init's capabilities"))?;
-            end::KillScope::Namespace
+            shutdown::KillScope::Namespace
         }
-        None => end::KillScope::Children,
+        None => shutdown::KillScope::Children,
     };
     let mut exit = running.until_the_end(&children, sockets, reach);
     let engine = plan.container.as_ref().and_then(|c| c.held.as_ref());
     if let (Some(engine), Some(ended)) = (engine, exit) {
-        held::has_begun(engine, ended)?;
-        exit = Some(held::command_end(engine, ended));
+        delegated::has_begun(engine, ended)?;
+        exit = Some(delegated::command_end(engine, ended));
     }
     if let Some(exit) = exit {
         let _ = protocol::send_value(

@@ -11,9 +11,9 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::mount;
 use sconce_schema::event::UnenforcedLimit;
 
-use super::own_layer::{self, MemoryUpperDir};
 use super::rootfs::NO_DEVICES;
-use crate::plan::ContainerConfig;
+use super::upper_dir::{self, MemoryUpperDir};
+use crate::init_config::ContainerConfig;
 use crate::protocol::{InitFailure, errno};
 
 /// Mounts the root at `root` in the scratch folder, and gives the file system in memory that lies beneath
@@ -35,14 +35,14 @@ pub(super) fn mount_overlay(
     }
     let writable =
         Writable::open(&plan.scratch).map_err(InitFailure::at_step("open the writable layer"))?;
-    let memory = own_layer::mount_memory(plan)
+    let memory = upper_dir::mount_memory(plan)
         .map_err(InitFailure::at_step("mount the run's own memory"))?;
     if plan.kept {
         // What a build step wrote is told from what was there by its writable layer alone.
-        own_layer::populate_layer(&writable.upper, plan)
+        upper_dir::populate_layer(&writable.upper, plan)
     } else {
-        own_layer::populate_layer(&memory.layer, plan)
-            .inspect(|()| own_layer::add_places(&memory, &layers, plan))
+        upper_dir::populate_layer(&memory.layer, plan)
+            .inspect(|()| upper_dir::add_places(&memory, &layers, plan))
     }
     .map_err(InitFailure::at_step("make what every container has"))?;
     if !plan.kept {

@@ -14,9 +14,9 @@ use rustix::mount::{
 use sconce_schema::event::UnenforcedLimit;
 use sconce_schema::request::NetworkMode;
 
+use super::mount_points::{self, MountPointKind};
 use super::overlay;
-use super::targets::{self, MountPointKind};
-use crate::plan::{ContainerConfig, InitMount};
+use crate::init_config::{ContainerConfig, InitMount};
 use crate::protocol::{InitFailure, errno};
 use crate::sys::mount as attributes;
 
@@ -115,9 +115,11 @@ pub(super) fn build_root(
         move_to(root.as_fd(), &tree, target, MountPointKind::Folder).map_err(failed)?;
     }
     for (target, path) in &plan.links {
-        targets::create_link(root.as_fd(), target, path).map_err(|error| InitFailure::Target {
-            path: path.clone(),
-            errno: errno(error),
+        mount_points::create_link(root.as_fd(), target, path).map_err(|error| {
+            InitFailure::Target {
+                path: path.clone(),
+                errno: errno(error),
+            }
         })?;
     }
     Ok((root, memory.shared))
@@ -243,7 +245,7 @@ fn move_to(
     target: &Path,
     kind: MountPointKind,
 ) -> rustix::io::Result<()> {
-    let place = targets::ensure_mount_point(root, target, kind)?;
+    let place = mount_points::ensure_mount_point(root, target, kind)?;
     let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(tree, c"", &place, c"", both)
 }

@@ -8,7 +8,7 @@ use rustix::process::Pid;
 use sconce_schema::event::{ExitStatus, ServiceState};
 use sconce_schema::service::RestartPolicy;
 
-use crate::plan::{InitService, RestartBackoff};
+use crate::init_config::{InitService, RestartBackoff};
 use crate::protocol::ServiceChange;
 
 /// Exit codes with which a shell, and the child that becomes a service, say that there is no such

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use sconce_schema::RunRequest;
-use sconce_schema::manifest::LayerTree;
+use sconce_schema::environment_layers::LayerTree;
 use sconce_schema::request::{ContainerUser, RunRoot};
 
 use crate::bench::{Bench, NOBODY_IN_PARTICULAR, Who};

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use sconce_schema::manifest::{EnvironmentLayers, LayerTree};
+use sconce_schema::environment_layers::{EnvironmentLayers, LayerTree};
 use sconce_schema::request::{Mount, NetworkMode, RunRoot};
 use sconce_schema::{RunRequest, Runtime};
 use serde_json::Value;

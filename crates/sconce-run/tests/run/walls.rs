@@ -178,10 +178,12 @@ fn many_layers_with_long_names() {
             std::fs::create_dir_all(path.join("many")).unwrap();
             std::fs::write(path.join("many").join(number.to_string()), "").unwrap();
             std::fs::write(path.join("n"), "\n".repeat(number + 1)).unwrap();
-            image.layers.push(sconce_schema::manifest::LayerTree {
-                name: number.to_string(),
-                path,
-            });
+            image
+                .layers
+                .push(sconce_schema::environment_layers::LayerTree {
+                    name: number.to_string(),
+                    path,
+                });
         }
         let done = bench.run(&request);
         assert_eq!(

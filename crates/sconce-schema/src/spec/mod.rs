@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::numbers::NumberSet;
+use crate::number_set::NumberSet;
 use crate::request::{ContainerUser, NetworkMode};
 use crate::runtime::Runtime;
 use crate::units::{Bytes, LockedMemory, Millicores};

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use sconce_schema::{Hint, exit};
 
-use crate::rooted::{ScopedRootError, printable_name};
+use crate::scoped_root::{ScopedRootError, printable_name};
 
 /// Why a Debian package could not be unpacked. The target folder is then incomplete.
 #[derive(Debug, thiserror::Error)]

@@ -12,7 +12,7 @@ use liblzma::stream::{CONCATENATED, Stream};
 use tar::{Archive, EntryType};
 
 use super::{DebControl, DebError, ar, control};
-use crate::rooted::{OnConflict, ScopedRoot, set_modified};
+use crate::scoped_root::{OnConflict, ScopedRoot, set_modified};
 
 /// Nobody's name, link or control file is longer, bytes.
 const MAX_TEXT_BYTES: u64 = 1 << 20;

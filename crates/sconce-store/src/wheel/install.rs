@@ -15,14 +15,14 @@ use sconce_schema::lock::Wheel;
 use super::error::{WheelError, ZipError};
 use super::input::{BufferedInput, ByteStream};
 use super::layout::WheelLayout;
-use super::part::{self, PartialWheel, SlowThreshold};
+use super::partial_wheel::{self, PartialWheel, SlowThreshold};
 use super::stream::{ReadFailure, WheelLimits, unpack_archive};
 use super::tree::WheelTree;
 use super::{KIND, zip};
 use crate::blob::verify_size_and_hash;
-use crate::turn;
+use crate::item_access;
 use crate::{Store, StoreError};
-use sconce_base::direct::DirectWriter;
+use sconce_base::direct_io::DirectWriter;
 use sconce_fetch::{FetchBody, Fetcher, redact_url};
 
 /// The layout of the trees. Part of their keys, so that trees of an older one are not used.
@@ -172,7 +172,7 @@ impl Job<'_> {
     fn install(&self, wheel: &Wheel, writer: &mut DirectWriter) -> Result<(), Failure> {
         let file = &wheel.file;
         let place = self.store.item_paths(KIND, &key(wheel, self.python))?;
-        let turn = turn::MakeJob {
+        let turn = item_access::MakeJob {
             name: file,
             work: &format!("installs {file}"),
             progress: self.progress,
@@ -205,7 +205,7 @@ impl Job<'_> {
             }
         })?;
         tracing::debug!(file, url = redact_url(&wheel.url), "the wheel is installed");
-        let _ = part::remove_if_present(&self.part(wheel));
+        let _ = partial_wheel::remove_if_present(&self.part(wheel));
         self.progress.done(file);
         Ok(())
     }
@@ -268,7 +268,7 @@ impl Job<'_> {
             failure,
             Failure::Store(StoreError::Hash { .. } | StoreError::Size { .. })
         );
-        if wrong && kept && part::remove_if_present(&self.part(wheel)).is_ok() {
+        if wrong && kept && partial_wheel::remove_if_present(&self.part(wheel)).is_ok() {
             return ReadFailure::Source(Failure::Kept);
         }
         ReadFailure::Source(failure)

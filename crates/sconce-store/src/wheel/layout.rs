@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sconce_schema::manifest::VENV;
+use sconce_schema::environment_layers::VENV;
 
 use super::error::WheelError;
 

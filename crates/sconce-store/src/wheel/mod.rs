@@ -8,7 +8,7 @@ mod error;
 mod input;
 mod install;
 mod layout;
-mod part;
+mod partial_wheel;
 mod record;
 mod script;
 mod stream;
@@ -17,7 +17,7 @@ mod zip;
 
 pub use error::{WheelError, ZipError};
 pub use install::InstallOptions;
-pub use part::SlowThreshold;
+pub use partial_wheel::SlowThreshold;
 pub use stream::WheelLimits;
 
 /// The kind of wheels' trees among the store's items.

@@ -1,6 +1,6 @@
 //! Scripts: those that a wheel ships, and those that its entry points ask for.
 
-use sconce_schema::manifest::VENV;
+use sconce_schema::environment_layers::VENV;
 
 use super::error::WheelError;
 

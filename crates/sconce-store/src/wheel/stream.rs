@@ -156,8 +156,9 @@ impl<S: ByteStream> Reader<'_, S> {
         } else {
             let size = (!entry.sizes_behind).then_some(entry.size);
             // A promise that the compressed bytes cannot keep gets no disk space set aside.
-            let likely =
-                size.filter(|&size| size / MAX_DEFLATE_RATIO <= entry.packed && size <= self.limits.bytes);
+            let likely = size.filter(|&size| {
+                size / MAX_DEFLATE_RATIO <= entry.packed && size <= self.limits.bytes
+            });
             sink.begin(&entry.name, likely)?;
         }
         let mut out = Out {
@@ -283,7 +284,8 @@ impl<S: ByteStream> Reader<'_, S> {
                 entry.packed - self.inflate.total_in()
             };
             let at = self.input.offset();
-            let wanted = usize::try_from(left).map_or(INPUT_CHUNK_BYTES, |left| left.clamp(1, INPUT_CHUNK_BYTES));
+            let wanted = usize::try_from(left)
+                .map_or(INPUT_CHUNK_BYTES, |left| left.clamp(1, INPUT_CHUNK_BYTES));
             let bytes = self.input.peek(wanted).map_err(ReadFailure::Source)?;
             if bytes.is_empty() {
                 return Err(ZipError::CutOff { at }.into());
@@ -355,7 +357,10 @@ impl<S: ByteStream> Reader<'_, S> {
         let at = self.input.offset();
         // The end records and the longest comment.
         const MAX_END_RECORDS_BYTES: usize = 56 + 20 + 22 + u16::MAX as usize;
-        let bytes = self.input.peek(MAX_END_RECORDS_BYTES + 1).map_err(ReadFailure::Source)?;
+        let bytes = self
+            .input
+            .peek(MAX_END_RECORDS_BYTES + 1)
+            .map_err(ReadFailure::Source)?;
         let end = zip::parse_end_records(bytes, at)?;
         let found = zip::EndOfDirectory {
             entries,

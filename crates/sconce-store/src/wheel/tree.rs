@@ -15,8 +15,8 @@ use super::record::WheelRecord;
 use super::script::{entry_points, with_interpreter};
 use super::stream::EntrySink;
 use super::zip::DirectoryEntry;
-use sconce_base::direct::DirectWriter;
-use sconce_base::direct::fixed_time;
+use sconce_base::direct_io::DirectWriter;
+use sconce_base::direct_io::fixed_time;
 
 /// Nobody's list of files is longer.
 const MAX_RECORD_BYTES: usize = 256 << 20;

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use proptest::prelude::*;
-use sconce_base::direct::MTIME;
+use sconce_base::direct_io::MTIME;
 use sconce_fetch::FetchError;
 use sconce_schema::{Hint as _, NoProgress, exit};
 use sconce_store::wheel::{InstallOptions, WheelError, WheelLimits, ZipError};

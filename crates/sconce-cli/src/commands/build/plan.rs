@@ -1,7 +1,7 @@
 //! What `build --plan` says.
 
 use sconce_image::layer::LayerBlob;
-use sconce_image::plan::{LayerPlan, PlannedLayer};
+use sconce_image::layer_plan::{LayerPlan, PlannedLayer};
 use sconce_schema::{Bytes, exit};
 
 use super::LayerSharing;
@@ -109,7 +109,10 @@ fn contents(planned: &PlannedLayer) -> String {
         0 => String::new(),
         1 => "1 package".to_owned(),
         n if n <= MAX_LISTED_PACKAGES => names.join(", "),
-        n => format!("{}, … ({n} packages)", names[..MAX_LISTED_PACKAGES - 1].join(", ")),
+        n => format!(
+            "{}, … ({n} packages)",
+            names[..MAX_LISTED_PACKAGES - 1].join(", ")
+        ),
     }
 }
 

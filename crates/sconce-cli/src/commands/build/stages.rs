@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use sconce_image::plan::{LayerPlan, LayerPlanOptions};
+use sconce_image::layer_plan::{LayerPlan, LayerPlanOptions};
 use sconce_image::{AssembleError, bytecode, devel, find_missing_packages, load_environment};
 use sconce_schema::spec::{CopySpec, Variant};
 use sconce_schema::{EnvironmentLayers, Lock};
@@ -12,10 +12,10 @@ use sconce_store::ItemGuard;
 use super::compile;
 use super::steps::LayerStack;
 use crate::background::Background;
-use crate::commands::opened::CommandContext;
+use crate::commands::context::CommandContext;
+use crate::environment_builder::EnvironmentBuilder;
 use crate::failure::Result;
-use crate::prepare::EnvironmentBuilder;
-use crate::staying::with_item_guards;
+use crate::item_guards::with_item_guards;
 
 /// What stages are built with.
 pub(super) struct StageBuilder<'a> {

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sconce_image::changes::{BuildStep, StepError};
-use sconce_image::plan::LayerPlan;
+use sconce_image::diff::{BuildStep, StepError};
+use sconce_image::layer_plan::LayerPlan;
 use sconce_run::{Native, RunObserver, RunOptions};
+use sconce_schema::environment_layers::LayerTree;
 use sconce_schema::event::{ExitStatus, UnenforcedLimit};
-use sconce_schema::manifest::LayerTree;
 use sconce_schema::request::{ContainerUser, Mount, NetworkMode, RunRequest, RunRoot};
 use sconce_schema::spec::{BuildSpec, CopySpec, WORKSPACE};
 use sconce_schema::{EnvironmentLayers, Hint, exit};
 use sconce_store::ItemGuard;
 
-use crate::commands::opened::CommandContext;
+use crate::commands::context::CommandContext;
 use crate::commands::run::{acquire_root_guards, current_exe, internal_run_request};
 use crate::failure::{Failure, Result};
 use crate::output;

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::standing;
 use crate::failure::{CliError, Result};
-use crate::leases;
+use crate::lease_client;
 use crate::output;
 use crate::style::OutputStyle;
 
@@ -40,7 +40,7 @@ pub(super) fn check_cdi_files(args: &CdiCheckArgs, env: &Env) -> Result<u8> {
     let all = super::files(env);
     let offered = cdi::list_devices(&all);
     let named = named(&args.files, &roots)?;
-    let (machine, _nvml) = leases::read_host_profile();
+    let (machine, _nvml) = lease_client::read_host_profile();
     let checked: Vec<CheckedCdiFile> = if args.files.is_empty() { all } else { named }
         .into_iter()
         .map(|file| CheckedCdiFile {

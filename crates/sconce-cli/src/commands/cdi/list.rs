@@ -100,7 +100,10 @@ fn unread(file: &CdiFile) -> Option<String> {
             file.rejection_reasons().first()?
         ),
     };
-    Some(to_printable(&format!("{} {why}", file.path), MAX_TEXT_CHARS))
+    Some(to_printable(
+        &format!("{} {why}", file.path),
+        MAX_TEXT_CHARS,
+    ))
 }
 
 #[cfg(test)]

@@ -11,13 +11,13 @@ use sconce_schema::{Hint, exit};
 use serde_json::Value;
 
 use crate::args::GlobalArgs;
+use crate::dirs;
 use crate::failure::{CliError, Failure, Result};
-use crate::leases;
+use crate::lease_client;
 use crate::output;
 use crate::outputs::{
     self, OutputDestination, OutputDirectory, OutputError, OutputForm, VerbFiles,
 };
-use crate::places;
 use crate::style::OutputStyle;
 
 /// Where engines of the whole machine look.
@@ -83,7 +83,7 @@ pub(super) fn write_cdi_file(args: &CdiWriteArgs, global: &GlobalArgs) -> Result
     .claim()?;
     let is_stream = given.as_ref().is_some_and(|output| !output.is_file());
     let path = (!is_stream).then(|| place(args, &global.env)).transpose()?;
-    let (machine, nvml) = leases::read_host_profile();
+    let (machine, nvml) = lease_client::read_host_profile();
     let instances = nvml
         .as_ref()
         .map(NvmlMonitor::mig_instances)
@@ -140,7 +140,7 @@ fn place(args: &CdiWriteArgs, env: &Env) -> Result<PathBuf> {
         Some(path) => path.clone(),
         None if !args.user => Path::new(FOLDER).join(NAME),
         None if rustix::process::geteuid().is_root() => return Err(WriteError::UserIsRoot.into()),
-        None => places::own_cdi(env)
+        None => dirs::own_cdi(env)
             .ok_or(CliError::NoHome {
                 variable: "XDG_CONFIG_HOME",
             })?

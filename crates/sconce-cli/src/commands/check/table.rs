@@ -6,8 +6,8 @@ use sconce_base::text::to_printable;
 use sconce_compat::matrix::{Compatibility, CompatibilityBasis, Matrix, MatrixCell, MatrixRow};
 use sconce_compat::tables::SourceQuality;
 
-use crate::page::TextLayout;
 use crate::style::OutputStyle;
+use crate::text_layout::TextLayout;
 
 /// A column for each kind of machine, the reasons below the table, and the newest torch for all.
 pub(super) fn render_matrix(matrix: &Matrix, page: &TextLayout) -> String {

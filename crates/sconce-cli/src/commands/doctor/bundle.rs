@@ -8,7 +8,7 @@ use std::path::Path;
 use sconce_schema::HostFacts;
 
 use super::Report;
-use crate::page::TextLayout;
+use crate::text_layout::TextLayout;
 
 /// Stands for the machine's name.
 const HOST: &str = "HOST";

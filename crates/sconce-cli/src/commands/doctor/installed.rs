@@ -406,7 +406,8 @@ pub(super) fn list_dir_names(folder: &Path) -> Vec<String> {
 /// A small file's text.
 pub(super) fn read_small_file(path: &Path) -> Option<String> {
     let metadata = path.metadata().ok()?;
-    (metadata.is_file() && metadata.len() <= MAX_FILE_BYTES).then(|| fs::read_to_string(path).ok())?
+    (metadata.is_file() && metadata.len() <= MAX_FILE_BYTES)
+        .then(|| fs::read_to_string(path).ok())?
 }
 
 #[cfg(test)]

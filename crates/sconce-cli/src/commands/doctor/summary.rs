@@ -3,7 +3,7 @@
 use sconce_schema::facts::{DriverFlavour, FeatureState, GpuFacts, RlimitPair};
 use sconce_schema::{Bytes, HostFacts};
 
-use crate::page::TextLayout;
+use crate::text_layout::TextLayout;
 
 /// A figure that is not known.
 const MISSING: &str = "–";

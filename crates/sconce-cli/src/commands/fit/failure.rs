@@ -2,14 +2,14 @@
 
 use sconce_memory::forecast::{
     self,
-    seen::{ObservationEnd, ProbeReport, ValueUse},
+    probe_report::{ObservationEnd, ProbeReport, ValueUse},
 };
 use sconce_schema::{Bytes, Hint, exit};
 
 use super::ended::SignalledEnd;
 use super::text;
 use super::trial::TrialOutput;
-use crate::commands::memory::words::format_count;
+use crate::commands::memory::format::format_count;
 
 /// Why there is no forecast.
 #[derive(Debug, PartialEq, thiserror::Error)]
@@ -159,7 +159,7 @@ fn read(seen: &ProbeReport) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use sconce_memory::forecast::seen::AppliedPlans;
+    use sconce_memory::forecast::probe_report::AppliedPlans;
 
     use super::*;
 

@@ -5,8 +5,8 @@ use sconce_memory::forecast::table::PlanTable;
 use sconce_memory::forecast::{FitOutcome, Forecast, GpuForecast, PeakBreakdown};
 
 use super::text_plans::{self, PlanCommand};
-use super::{text, unjudged};
-use crate::commands::memory::words::{
+use super::{inconclusive, text};
+use crate::commands::memory::format::{
     format_bytes, format_certainty, format_count, format_location, format_percent, frame_of,
     printable_text,
 };
@@ -42,7 +42,7 @@ pub(super) fn render_page(forecast: &Forecast, host: bool) -> String {
     for table in &forecast.plans {
         plans(&mut html, table, &run);
     }
-    let unknown = unjudged::format_reasons(&forecast.cards, forecast.steps);
+    let unknown = inconclusive::format_reasons(&forecast.cards, forecast.steps);
     if !unknown.is_empty() {
         html.push_element("h2", "Why it is not known")
             .push_list(&unknown);

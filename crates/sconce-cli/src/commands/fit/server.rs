@@ -13,8 +13,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::UNLIMITED_CARD_MEMORY;
-use super::side::{self, ERRORS};
 use super::trial::{SEEN, TrialRequest};
+use super::trial_process::{self, ERRORS};
 use crate::commands::run::current_exe;
 use crate::ranks::RankWorld;
 use crate::virtual_gpu;
@@ -115,7 +115,7 @@ impl ForkServer {
         };
         let start = || -> io::Result<ForkServerProcess> {
             fs::write(folder.join(SEEN).join("modules"), modules.join("\n"))?;
-            let child = side::trial_command(&program, &folder, &task)?.spawn()?;
+            let child = trial_process::trial_command(&program, &folder, &task)?.spawn()?;
             let mut running = ForkServerProcess {
                 command: command.clone(),
                 world: *world,

@@ -4,15 +4,15 @@ use std::fmt::Write as _;
 
 use sconce_base::text::to_printable;
 use sconce_memory::analysis::purpose::{PeakInstant, Purpose, PurposeGroup, StepPhase};
-use sconce_memory::forecast::seen::{SourceLine, ValueRead, ValueUse};
+use sconce_memory::forecast::probe_report::{SourceLine, ValueRead, ValueUse};
 use sconce_memory::forecast::{FitOutcome, Forecast, ForecastCaveat, GpuForecast, PeakBreakdown};
 
-use super::{text_plans, unjudged};
-use crate::commands::memory::words::{
+use super::{inconclusive, text_plans};
+use crate::commands::memory::format::{
     format_bytes, format_certainty, format_count, format_location, format_percent, printable_text,
 };
-use crate::page::TextLayout;
 use crate::table::format_table;
+use crate::text_layout::TextLayout;
 
 /// Rows of a list without --all.
 const DEFAULT_ROWS: usize = 6;
@@ -34,7 +34,7 @@ pub(super) fn render_text(forecast: &Forecast, all: bool, host: bool, page: &Tex
     for said in format_gpu_notes(&forecast.cards) {
         say(&mut text, page, &said);
     }
-    let unknown = unjudged::format_reasons(&forecast.cards, forecast.steps);
+    let unknown = inconclusive::format_reasons(&forecast.cards, forecast.steps);
     if !unknown.is_empty() {
         let _ = writeln!(text, "\n{}", page.style.warn("Why it is not known"));
     }
@@ -57,7 +57,10 @@ pub(super) fn render_text(forecast: &Forecast, all: bool, host: bool, page: &Tex
     }
     // Those whose tensors are as large as values say come first.
     let reads: Vec<&ValueRead> = forecast.deciding_reads().collect();
-    for one in reads.iter().take(if all { usize::MAX } else { DEFAULT_READS }) {
+    for one in reads
+        .iter()
+        .take(if all { usize::MAX } else { DEFAULT_READS })
+    {
         say(&mut text, page, &format!("  {}", format_value_read(one)));
     }
     if !all && reads.len() > DEFAULT_READS {
@@ -389,7 +392,7 @@ pub(super) fn format_caveat(doubt: &ForecastCaveat) -> String {
             format!("The virtual card does not know {}.", shown.join(", "))
         }
         ForecastCaveat::Evaluation { lines } => {
-            let lines: Vec<String> = lines.iter().map(unjudged::format_evaluation).collect();
+            let lines: Vec<String> = lines.iter().map(inconclusive::format_evaluation).collect();
             format!(
                 "An evaluation that comes later was not watched. By its code it records no gradients, keeps \
                  nothing, has batches that are no larger, and makes nothing larger of them: it is taken to need \

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use sconce_memory::forecast::plan::{TrainingPlan, TrainingPlans};
 use sconce_memory::forecast::table::{PlanFit, PlanRow, PlanTable};
+use sconce_memory::forecast::training_plan::{TrainingPlan, TrainingPlans};
 
-use crate::commands::memory::words::{format_bytes, format_signed_bytes, printable_text};
-use crate::page::TextLayout;
+use crate::commands::memory::format::{format_bytes, format_signed_bytes, printable_text};
 use crate::table::format_table;
+use crate::text_layout::TextLayout;
 
 /// What a plan is for.
 pub(super) struct PlanCommand<'a> {

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use rustix::stdio;
 use sconce_base::tree::TreeDirectory;
 use sconce_compat::tables::Hardware;
-use sconce_memory::forecast::plan::TrainingPlans;
+use sconce_memory::forecast::training_plan::TrainingPlans;
 use sconce_memory::forecast::values::SubstituteValues;
-use sconce_memory::forecast::{self, seen::ProbeReport};
+use sconce_memory::forecast::{self, probe_report::ProbeReport};
 use sconce_memory::snapshot::{self, Snapshot, SnapshotLimits};
 use sconce_schema::Bytes;
 
@@ -21,9 +21,9 @@ use super::ended::explain_silence;
 use super::server::ForkServer;
 use crate::args::{GlobalArgs, RunFlags};
 use crate::commands::run::{self, TrialRun};
+use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
-use crate::places::SconceDirs;
 use crate::probe::{self, Probe, ProbeOptions};
 use crate::ranks::RankWorld;
 use crate::virtual_gpu::VirtualGpus;
@@ -282,7 +282,10 @@ fn read_report(left: &TreeDirectory, name: &OsStr) -> Option<ProbeReport> {
     let own = left.open_subdir(name).ok()?;
     let file = own.open_regular_file("fit.json".as_ref()).ok()?;
     let mut text = String::new();
-    let size = file.take(MAX_REPORT_BYTES + 1).read_to_string(&mut text).ok()?;
+    let size = file
+        .take(MAX_REPORT_BYTES + 1)
+        .read_to_string(&mut text)
+        .ok()?;
     let is_small = u64::try_from(size).is_ok_and(|size| size <= MAX_REPORT_BYTES);
     is_small.then(|| ProbeReport::parse(&text).ok()).flatten()
 }

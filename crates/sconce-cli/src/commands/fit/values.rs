@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sconce_memory::forecast::GpuBudget;
-use sconce_memory::forecast::seen::{ProbeReport, SourceLine};
+use sconce_memory::forecast::probe_report::{ProbeReport, SourceLine};
 use sconce_memory::forecast::values::{self, SubstituteValues, TrialLength, ValueDependence};
 use sconce_schema::exit;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use sconce_host::{GpuMonitor as _, Roots, owners};
+use sconce_host::{GpuMonitor as _, Roots, process_owner};
 use sconce_lease::{
     LeaseGpu, LeaseSummary, Overview, QueueEntry, UnleasedProcess, list_unleased_processes,
     user_by_uid,
@@ -11,10 +11,10 @@ use sconce_lease::{
 use sconce_schema::exit;
 
 use crate::args::GlobalArgs;
+use crate::dirs::SconceDirs;
 use crate::failure::Result;
-use crate::leases::{self, LeaseClient};
+use crate::lease_client::{self, LeaseClient};
 use crate::output;
-use crate::places::SconceDirs;
 use crate::style::OutputStyle;
 use crate::table::format_table;
 
@@ -22,11 +22,11 @@ const MISSING: &str = "–";
 
 pub(super) fn list_leases(json: bool, global: &GlobalArgs) -> Result<u8> {
     let places = SconceDirs::find(global)?;
-    let (host, nvml) = leases::read_host_profile();
+    let (host, nvml) = lease_client::read_host_profile();
     let loaded = nvml
         .as_ref()
         .map(|nvml| nvml as &dyn sconce_host::GpuMonitor);
-    let cards = leases::list_lease_gpus(&host, loaded);
+    let cards = lease_client::list_lease_gpus(&host, loaded);
     let overview = LeaseClient::open(&places.leases, cards)?.query_overview()?;
     let roots = Roots::default();
     let keys: BTreeMap<u32, String> = overview
@@ -38,8 +38,8 @@ pub(super) fn list_leases(json: bool, global: &GlobalArgs) -> Result<u8> {
         .iter()
         .flat_map(|nvml| keys.keys().map(|&index| nvml.sample(index)))
         .collect();
-    let who = |pid| owners::read_owner(&roots, pid).map(|owner| (owner.uid, owner.command));
-    let parents = |pid| owners::list_ancestors(&roots, pid);
+    let who = |pid| process_owner::read_owner(&roots, pid).map(|owner| (owner.uid, owner.command));
+    let parents = |pid| process_owner::list_ancestors(&roots, pid);
     let outside = list_unleased_processes(&samples, &overview.leases, &keys, &who, &parents);
     output::write_data(&if json {
         as_json(&overview, &outside)

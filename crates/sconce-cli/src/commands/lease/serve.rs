@@ -20,7 +20,7 @@ use sconce_schema::exit;
 use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
-use crate::leases::{self, FOLDER, POLICY, SOCKET, read_policy};
+use crate::lease_client::{self, FOLDER, POLICY, SOCKET, read_policy};
 use crate::output;
 
 /// Time between two readings of the cards, at most and at least, milliseconds.
@@ -150,11 +150,11 @@ impl Service {
     /// Reads the cards, and ends what is idle.
     fn watch(&self, watched: &mut LeaseWatchState) -> Result<(), LeaseError> {
         let LeaseWatchState { nvml, readings, .. } = watched;
-        let host = leases::machine_with(nvml);
+        let host = lease_client::machine_with(nvml);
         let loaded = nvml
             .as_ref()
             .map(|nvml| nvml as &dyn sconce_host::GpuMonitor);
-        *lock(&self.cards) = leases::list_lease_gpus(&host, loaded);
+        *lock(&self.cards) = lease_client::list_lease_gpus(&host, loaded);
         let (world, policy) = (self.world(), lock(&self.policy).clone());
         let samples: BTreeMap<String, Option<u32>> = world
             .cards
@@ -214,9 +214,9 @@ pub(super) fn serve_leases(global: &GlobalArgs) -> Result<u8> {
         readings: BTreeMap::new(),
         looked_at: None,
     };
-    let host = leases::machine_with(&mut watched.nvml);
+    let host = lease_client::machine_with(&mut watched.nvml);
     let loaded = watched.nvml.as_ref();
-    let cards = leases::list_lease_gpus(
+    let cards = lease_client::list_lease_gpus(
         &host,
         loaded.map(|nvml| nvml as &dyn sconce_host::GpuMonitor),
     );

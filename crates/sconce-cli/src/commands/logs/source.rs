@@ -79,7 +79,8 @@ impl LogReader {
         let mut limited = std::io::Read::take(&mut *file, MAX_LINE_BYTES);
         match limited.read_until(b'\n', &mut self.buffer) {
             Ok(count) if count > 0 => {
-                self.whole = self.buffer.ends_with(b"\n") || self.buffer.len() as u64 >= MAX_LINE_BYTES;
+                self.whole =
+                    self.buffer.ends_with(b"\n") || self.buffer.len() as u64 >= MAX_LINE_BYTES;
                 true
             }
             // A file that cannot be read has ended as well.

@@ -10,13 +10,13 @@ use sconce_memory::analysis::{self, FunctionChange, MemoryTotals, ReportDiff};
 use sconce_schema::exit;
 
 use super::claim_page;
-use super::words::{analyze_snapshot_file, format_bytes, format_signed_bytes, printable_text};
+use super::format::{analyze_snapshot_file, format_bytes, format_signed_bytes, printable_text};
 use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
 use crate::outputs;
-use crate::page::TextLayout;
 use crate::table::format_table;
+use crate::text_layout::TextLayout;
 
 /// Places without --all.
 const DEFAULT_ROWS: usize = 10;

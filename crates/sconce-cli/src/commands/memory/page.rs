@@ -13,7 +13,7 @@ use sconce_memory::analysis::{EntryKind, MemoryTimeline, TimelineGroup, build_ti
 use sconce_memory::snapshot::Snapshot;
 use serde::Serialize;
 
-use super::words::{format_category, format_certainty, format_location, frame_of};
+use super::format::{format_category, format_certainty, format_location, frame_of};
 use crate::html::{STYLE, escape_html, fill_template};
 
 const PAGE: &str = include_str!("page/page.html");

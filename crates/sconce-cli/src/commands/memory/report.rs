@@ -12,16 +12,16 @@ use sconce_memory::analysis::{
 use sconce_schema::exit;
 
 use super::claim_page;
-use super::page;
-use super::words::{
+use super::format::{
     format_bytes, format_category, format_certainty, format_count, format_location, format_percent,
     format_signed_bytes, frame_of, printable_text, read_snapshot,
 };
+use super::page;
 use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
 use crate::outputs;
-use crate::page::TextLayout;
+use crate::text_layout::TextLayout;
 
 /// Rows of a list without --all.
 const DEFAULT_ROWS: usize = 6;

@@ -9,7 +9,7 @@ use sconce_base::input::check_stream;
 use sconce_memory::allocator::{
     Allocator, AllocatorSettings, PoolStat, SimulatedGpu, TorchVersion,
 };
-use sconce_memory::program::{CallResult, MAX_LINE_BYTES, LineResult, Runner};
+use sconce_memory::program::{CallResult, LineResult, MAX_LINE_BYTES, Runner};
 use sconce_schema::{Bytes, Hint, exit};
 
 use crate::args::GlobalArgs;
@@ -17,8 +17,8 @@ use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
 use crate::input;
 use crate::output;
-use crate::page::TextLayout;
 use crate::table::format_table;
+use crate::text_layout::TextLayout;
 
 /// Out-of-memory errors that are shown; --json has all.
 const MAX_LISTED_ERRORS: usize = 3;

@@ -15,12 +15,12 @@ use sconce_schema::finding::Certainty;
 use sconce_schema::{Bytes, exit};
 
 use super::claim_page;
-use super::words::{format_bytes, format_count, printable_text, read_snapshot};
+use super::format::{format_bytes, format_count, printable_text, read_snapshot};
 use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
 use crate::outputs;
-use crate::page::TextLayout;
+use crate::text_layout::TextLayout;
 
 /// Searched settings that are shown without --all.
 const DEFAULT_ROWS: usize = 5;

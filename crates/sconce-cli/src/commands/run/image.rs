@@ -6,7 +6,7 @@ use std::io;
 use sconce_base::output::OutputDestination;
 use sconce_host::{HostProfile, Roots};
 use sconce_image::execution::{self, Accounts, ImageExecution};
-use sconce_image::local::{LocalError, LocalImage};
+use sconce_image::local_image::{LocalError, LocalImage};
 use sconce_image::open;
 use sconce_image::unpack::{self, OverlayLookup, UnpackLimits};
 use sconce_oci::Platform;
@@ -15,26 +15,26 @@ use sconce_schema::EnvironmentLayers;
 use sconce_schema::request::{ContainerUser, NetworkMode};
 use sconce_store::Store;
 
-use super::cards;
-use super::contained::{CommandInvocation, ContainedRun};
+use super::contained_run::{CommandInvocation, ContainedRun};
+use super::gpu_assignment;
 use super::nvml::NvmlLoad;
 use super::request::{current_folder, new_id};
-use super::target::ImageLocation;
+use super::run_source::ImageLocation;
 use crate::args::{GlobalArgs, RunFlags};
 use crate::commands::pull::fetch_image;
+use crate::dirs::SconceDirs;
 use crate::executor::find_executor;
 use crate::failure::{CliError, Result};
-use crate::kernels::{self, KernelCacheOwner};
+use crate::item_guards::with_item_guards;
+use crate::kernel_cache::{self, KernelCacheOwner};
 use crate::output;
-use crate::own_folders;
-use crate::places::SconceDirs;
 use crate::probe::Probe;
 use crate::progress::TerminalProgress;
+use crate::protected_dirs;
 use crate::ranks::RankWorld;
-use crate::staying::with_item_guards;
+use crate::run_options::ResolvedRunOptions;
 use crate::style::OutputStyle;
 use crate::virtual_gpu::VirtualGpus;
-use crate::wish::ResolvedRunOptions;
 
 /// What is to be run in the image.
 #[derive(Clone, Copy)]
@@ -59,11 +59,11 @@ pub(crate) fn run_image(
     let here = current_folder()?;
     let mut wish = ResolvedRunOptions::of_flags(flags, &here, &global.env)?;
     let host = HostProfile::read(&Roots::default());
-    cards::validate_gpu_request(&host, &wish.gpus)?;
+    gpu_assignment::validate_gpu_request(&host, &wish.gpus)?;
     let executor = find_executor(wish.runtime, &global.env)?;
     let nvml = NvmlLoad::start_if_needed(&host, &wish.gpus);
     let places = SconceDirs::find(global)?;
-    own_folders::validate_mounts(&wish.mounts, None, &places)?;
+    protected_dirs::validate_mounts(&wish.mounts, None, &places)?;
     let (cards, scratch) = (&flags.virtual_gpu, &places.scratch);
     let words = match asked {
         ImageCommand::Command(words) => words,
@@ -116,7 +116,7 @@ pub(crate) fn run_image(
         user: wish.user,
         virtual_gpus: virtual_gpus.is_some(),
     };
-    let compiles = versions.as_ref().is_some_and(kernels::are_compiled);
+    let compiles = versions.as_ref().is_some_and(kernel_cache::are_compiled);
     let kernels = match compiles && executor.maps_owners() {
         true => places.kernels.open_or_say(&owner(), global),
         false => None,

@@ -11,7 +11,7 @@ use sconce_store::ItemGuard;
 
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
-use crate::staying::acquire_layer_guards;
+use crate::item_guards::acquire_layer_guards;
 
 /// So many ids are tried for one that is free.
 const MAX_ATTEMPTS: usize = 32;
@@ -36,7 +36,7 @@ pub(super) fn common_start_event(request: &RunRequest, host: &HostProfile) -> Ru
         versions: None,
         plan: None,
         host: HostSummary {
-            boot_id: crate::live::boot_id(),
+            boot_id: crate::run_lookup::boot_id(),
             ..host.summary()
         },
         gpus: Vec::new(),

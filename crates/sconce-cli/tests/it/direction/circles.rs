@@ -10,27 +10,33 @@ use crate::source::{packages, shipped_files};
 const TODAY: &[(&str, &str)] = &[
     (
         "sconce-cli",
-        "account args background commands detach executor failure hosts judge \
-         kernels leases live network output outputs own_folders places prepare \
-         private probe project ranks registries services staying virtual_gpu watch \
-         wish",
+        "accounting args background commands detach dirs environment_builder executor failure \
+         inspect item_guards kernel_cache lease_client network output outputs \
+         probe project protected_dirs ranks registries remote_machines run_lookup run_options run_recorder run_temp_dir \
+         services virtual_gpu",
     ),
     ("sconce-compat", "matrix rules tables"),
-    ("sconce-host", "cdi facts machine nvidia nvml"),
+    ("sconce-host", "cdi facts host_profile nvidia nvml"),
     ("sconce-image", "assemble bytecode"),
-    ("sconce-image", "docker layout"),
+    ("sconce-image", "docker_archive layout"),
     ("sconce-import", "poetry pyproject"),
     ("sconce-lease", "clock types"),
     ("sconce-lease", "error wait_reason"),
-    ("sconce-record", "parts read write"),
+    ("sconce-record", "read segments write"),
     ("sconce-registry", "auth client"),
-    ("sconce-report", "fold load model verdict verdicts"),
+    ("sconce-report", "contention fold model verdict verdicts"),
     ("sconce-resolve", "compiler stages"),
-    ("sconce-resolve", "documents kept"),
+    ("sconce-resolve", "documents http_cache"),
     ("sconce-resolve", "lock services"),
-    ("sconce-run", "engine error init own plan prepare pty"),
+    (
+        "sconce-run",
+        "engine error init init_config prepare pty rlimits",
+    ),
     ("sconce-schema", "request service"),
-    ("sconce-store", "blob error item lock store turn wheel"),
+    (
+        "sconce-store",
+        "blob error item item_access lock store wheel",
+    ),
     (
         "sconce-vgpu",
         "abi clock control libraries machine runtime unknown",

@@ -1,5 +1,5 @@
 //! Every output of every verb, written to what a path can lead to. `table.txt` says which arguments are outputs;
-//! `listed` in the program holds it against the command line.
+//! `table_test` in the program holds it against the command line.
 
 #![expect(
     clippy::unwrap_used,

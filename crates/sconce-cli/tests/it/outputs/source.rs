@@ -29,7 +29,7 @@ const WRITES: [&str; 18] = [
 /// Where files are written that no user names, and why there.
 const ALLOWED: [(&str, &str); 13] = [
     (
-        "sconce-cli/src/account.rs",
+        "sconce-cli/src/accounting.rs",
         "a socket and files in the folder of a run",
     ),
     (
@@ -37,7 +37,7 @@ const ALLOWED: [(&str, &str); 13] = [
         "tasks in the folder of a trial",
     ),
     (
-        "sconce-cli/src/commands/fit/side.rs",
+        "sconce-cli/src/commands/fit/trial_process.rs",
         "tasks in the folder of a trial",
     ),
     (
@@ -52,9 +52,12 @@ const ALLOWED: [(&str, &str); 13] = [
         "sconce-cli/src/detach.rs",
         "the log of a run in the background",
     ),
-    ("sconce-cli/src/judge/scan.rs", "an item of the store"),
-    ("sconce-cli/src/kernels.rs", "the folder of kept kernels"),
-    ("sconce-cli/src/private.rs", "the folder of a run"),
+    ("sconce-cli/src/inspect/scan.rs", "an item of the store"),
+    (
+        "sconce-cli/src/kernel_cache.rs",
+        "the folder of kept kernels",
+    ),
+    ("sconce-cli/src/run_temp_dir.rs", "the folder of a run"),
     (
         "sconce-cli/src/probe.rs",
         "the probe in the folder of a run",
@@ -110,7 +113,7 @@ fn only_one_place_writes_what_users_name() {
     }
     for file in [
         "sconce-host/src/cdi.rs",
-        "sconce-image/src/docker.rs",
+        "sconce-image/src/docker_archive.rs",
         "sconce-image/src/layout.rs",
     ] {
         files.push(crates.join(file));

@@ -28,12 +28,12 @@ fn failed_trial(kind: &str, last: Option<SourceLine>) -> ProbeReport {
     let mut seen = trial(10 * KB, &[]);
     seen.ended = ObservationEnd::Exit;
     seen.steps.clear();
-    seen.error = Some(crate::forecast::seen::ProgramError {
+    seen.error = Some(crate::forecast::probe_report::ProgramError {
         kind: kind.to_owned(),
         message: String::new(),
         out_of_memory: false,
     });
-    seen.answers = Some(crate::forecast::seen::SubstitutionReport {
+    seen.answers = Some(crate::forecast::probe_report::SubstitutionReport {
         endless: Vec::new(),
         last,
     });
@@ -279,7 +279,7 @@ fn loops_and_reads_without_an_answer_are_not_known() {
     let reads = [read(3, "bool")];
     let endless = |answers: &SubstituteValues| {
         let mut seen = trial((100 + i64::from(answers.truth)) * KB, &reads);
-        seen.answers = Some(crate::forecast::seen::SubstitutionReport {
+        seen.answers = Some(crate::forecast::probe_report::SubstitutionReport {
             endless: vec![line(3)],
             last: Some(line(3)),
         });
@@ -387,11 +387,12 @@ fn judged_with_memory_left(left: fn(usize) -> i64) -> ValueDependence {
             .map(|at| {
                 let bytes = after(at).unsigned_abs();
                 let mut step = step.clone();
-                step.devices.push(crate::forecast::seen::ObservedStepGpu {
-                    allocated_bytes: Some(bytes),
-                    allocated_peak_bytes: Some(bytes),
-                    requested_bytes: None,
-                });
+                step.devices
+                    .push(crate::forecast::probe_report::ObservedStepGpu {
+                        allocated_bytes: Some(bytes),
+                        allocated_peak_bytes: Some(bytes),
+                        requested_bytes: None,
+                    });
                 step
             })
             .collect();

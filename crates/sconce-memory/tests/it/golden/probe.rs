@@ -1,7 +1,7 @@
 //! What the probe of a trial writes, in Python, and a forecast reads.
 
-use sconce_memory::forecast::plan::TrainingPlans;
-use sconce_memory::forecast::seen::ProbeReport;
+use sconce_memory::forecast::probe_report::ProbeReport;
+use sconce_memory::forecast::training_plan::TrainingPlans;
 use serde_json::Value;
 
 use super::goldens;

@@ -14,8 +14,8 @@ use ratatui::widgets::{Block, Clear, Paragraph};
 use sconce_schema::event::ServiceState;
 
 use super::{App, LiveRun, Screen, SignalRecipient};
+use crate::format::{describe_signal, format_duration, format_workload, printable_text};
 use crate::model::RunEnd;
-use crate::words::{describe_signal, format_duration, format_workload, printable_text};
 
 pub(super) const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 pub(super) const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);

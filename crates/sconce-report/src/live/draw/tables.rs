@@ -8,7 +8,7 @@ use ratatui::widgets::Paragraph;
 
 use super::super::{App, Sort};
 use super::{BOLD, DASH, DIM, fit_to_width, format_run_end};
-use crate::words::{format_duration, format_workload, printable_text};
+use crate::format::{format_duration, format_workload, printable_text};
 
 const CURSOR: Style = Style::new().add_modifier(Modifier::REVERSED);
 

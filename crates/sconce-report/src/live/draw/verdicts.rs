@@ -7,9 +7,9 @@ use ratatui::widgets::Paragraph;
 
 use super::super::LiveRun;
 use super::{BAD, DIM, WARN, fit_to_width};
+use crate::format::printable_text;
 use crate::terminal;
 use crate::verdict::VerdictSeverity;
-use crate::words::printable_text;
 
 /// The heaviest verdict, how many more there are, and the key that shows them.
 pub(super) fn summary_line(run: &LiveRun, width: usize) -> Option<Line<'static>> {

@@ -3,7 +3,7 @@
 use sconce_schema::Bytes;
 
 use super::{FigureSet, RuleSubject, kept, of, run};
-use crate::exchange::{
+use crate::collectives::{
     CollectiveWaits, a_step, fsdp_counters, missing_rank_count, others_waited_us, own_of,
 };
 use crate::model::{GpuReport, RunReport};

@@ -42,7 +42,7 @@ pub(super) fn compute_figures(report: &RunReport) -> FigureSet {
         others.filter(|others| own_left && *others >= 0.5),
     );
     run.count("cores-own-free", own.map(|own| (own * 10.0).floor() / 10.0));
-    let command = crate::words::format_command(&report.started.command);
+    let command = crate::format::format_command(&report.started.command);
     let short = command.chars().count() <= MAX_COMMAND_CHARS;
     run.text("command", Some(command.as_str()).filter(|_| short));
     // As it is told, so that no sentence speaks of one CPU and another of less than one.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sconce_schema::manifest::LayerTree;
+use sconce_schema::environment_layers::LayerTree;
 use sconce_schema::request::{
     ContainerEdits, ContainerUser, DeviceNode, EditMount, Mount, NetworkMode, NumaPlacement,
     PublishedPort, RunLimits, RunRoot,

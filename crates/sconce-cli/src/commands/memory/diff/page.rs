@@ -3,7 +3,7 @@
 use sconce_memory::analysis::{FunctionChange, ReportDiff};
 
 use super::{cells, figures, settings};
-use crate::commands::memory::words::format_count;
+use crate::commands::memory::format::format_count;
 use crate::html::{BarSegment, Html};
 
 /// Places that are shown.

@@ -2,8 +2,11 @@
 
 use sconce_memory::replay::{DeviceWhatIf, ReplayOutcome, WhatIf};
 
-use super::{LATER_REQUESTS_NOTE, change, failed, head, in_order, named, stands_on, trust, unmatched, verdict};
-use crate::commands::memory::words::{format_bytes, format_count, printable_text};
+use super::{
+    LATER_REQUESTS_NOTE, change, failed, head, in_order, named, stands_on, trust, unmatched,
+    verdict,
+};
+use crate::commands::memory::format::{format_bytes, format_count, printable_text};
 use crate::html::{BarSegment, Html};
 
 /// Settings that are shown.

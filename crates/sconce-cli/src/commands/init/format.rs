@@ -1,0 +1,141 @@
+//! The text of the file, and what is said about it.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use sconce_import::{NoteKind, group_by_reason};
+use sconce_schema::Spec;
+use sconce_schema::spec::WORKSPACE;
+
+use super::import_candidates::ImportCandidate;
+use crate::style::OutputStyle;
+
+/// A spec to begin with, which runs as it is.
+pub(super) fn render_minimal_spec(name: &str) -> String {
+    format!(
+        r#"# What the environment is made of, and what runs in it: `sconce run`.
+name = "{name}"
+
+[python]
+# As in a requirements.txt. Or instead: requirements = "requirements.txt", or pyproject = "pyproject.toml"
+packages = ["torch", "numpy"]
+
+[system]
+# Debian packages, such as "git" and "ffmpeg".
+packages = []
+
+[run]
+command = ["python", "-c", "import torch; print(torch.__version__, torch.cuda.is_available())"]
+# gpus = 1                         # all of the machine's where nothing is said
+# memory = "16GiB"
+# shm = "2GiB"                     # /dev/shm, which data loaders use
+# mounts = ["/data:/data:ro"]
+"#
+    )
+}
+
+/// The adopted spec, with what was left out above it.
+pub(super) fn render_imported_spec(found: &ImportCandidate) -> String {
+    let mut text = format!("# Made by `sconce init` from {}.\n", plain(&found.path));
+    let left: Vec<String> = group_by_reason(&found.adopted.notes)
+        .iter()
+        .filter(|group| group.outcome == NoteKind::LeftOut)
+        .map(|group| format!("#   {}: {}\n", things(&group.things), group.why))
+        .collect();
+    if !left.is_empty() {
+        text += "# Left out of it:\n";
+        text += &left.concat();
+    }
+    let spec = found.adopted.spec.to_text();
+    if !spec.is_empty() {
+        text.push('\n');
+        text += &spec;
+    }
+    text
+}
+
+/// `-e . (line 3), PATH (lines 4, 8)`.
+fn things(things: &[(Option<usize>, &str)]) -> String {
+    let named: Vec<String> = things
+        .iter()
+        .map(|(line, what)| match line {
+            Some(line) => format!("{what} (line {line})"),
+            None => (*what).to_owned(),
+        })
+        .collect();
+    named.join(", ")
+}
+
+/// A path in a comment or a message: on one line.
+fn plain(path: &str) -> String {
+    path.chars()
+        .map(|c| {
+            if sconce_base::text::is_unprintable(c) {
+                '?'
+            } else {
+                c
+            }
+        })
+        .collect()
+}
+
+/// What is said on the terminal.
+pub(super) fn render_summary(
+    found: Option<&ImportCandidate>,
+    target: &Path,
+    spec: &Spec,
+    dry_run: bool,
+    style: &OutputStyle,
+) -> String {
+    let wrote = if dry_run { "not written:" } else { "wrote" };
+    let mut text = format!("{wrote} {}", plain(&target.to_string_lossy()));
+    let Some(found) = found else {
+        text += ", a small one to begin with";
+        return text;
+    };
+    let _ = write!(text, " from {}", plain(&found.path));
+    if !found.others.is_empty() {
+        let _ = write!(text, " (also here: {})", found.others.join(", "));
+    }
+    for group in group_by_reason(&found.adopted.notes) {
+        let what = things(&group.things);
+        let label = match group.outcome {
+            NoteKind::LeftOut => style.warn("left out:"),
+            NoteKind::Decided => style.dim("decided:"),
+        };
+        let _ = write!(text, "\n{label} {what}\n  {}", group.why);
+    }
+    if let Some(script) = found.script {
+        let _ = write!(
+            text,
+            "\n{} the command is `python {script}`",
+            style.dim("decided:")
+        );
+    } else if spec.run.command.is_empty() {
+        let _ = write!(
+            text,
+            "\n{} no command yet: give [run] one, or say `sconce run -- COMMAND`; this folder is {WORKSPACE} inside",
+            style.hint("hint:")
+        );
+    }
+    text
+}
+
+/// The same as data.
+pub(super) fn as_json(
+    found: Option<&ImportCandidate>,
+    target: &Path,
+    spec: &Spec,
+    text: &str,
+    written: bool,
+) -> serde_json::Value {
+    serde_json::json!({
+        "file": target.to_string_lossy(),
+        "written": written,
+        "source": found.map(|found| &found.path),
+        "also_here": found.map(|found| &found.others),
+        "notes": found.map(|found| &found.adopted.notes),
+        "spec": spec,
+        "text": text,
+    })
+}

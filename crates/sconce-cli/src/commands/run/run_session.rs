@@ -1,0 +1,157 @@
+//! Holding a run: recorded while it goes on, reported when it has ended.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use sconce_base::output::OutputDestination;
+use sconce_host::{GpuMonitor, HostProfile};
+use sconce_report::{RunReport, json, terminal};
+use sconce_run::{ControlOptions, Executor, RestartBackoff, RunOptions, RunOutcome};
+use sconce_schema::event::RunStarted;
+use sconce_schema::request::RunRequest;
+
+use super::request::current_exe;
+use crate::accounting::ProbeDirectory;
+use crate::args::GlobalArgs;
+use crate::commands::logs::Follower;
+use crate::detach;
+use crate::dirs::SconceDirs;
+use crate::failure::{CliError, Result, with_causes};
+use crate::output;
+use crate::run_recorder::Recorder;
+use crate::style::OutputStyle;
+
+/// How long after a first Ctrl-C a second one kills.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What holding a run needs beside the run itself.
+pub(super) struct RunSession<'a> {
+    pub(super) places: &'a SconceDirs,
+    pub(super) host: &'a HostProfile,
+    pub(super) strict: bool,
+    pub(super) executor: &'a dyn Executor,
+    /// Readings a second, at least 1.
+    pub(super) sample_hz: u32,
+    /// Where the report goes.
+    pub(super) json: Option<OutputDestination>,
+    pub(super) global: &'a GlobalArgs,
+}
+
+impl RunSession<'_> {
+    pub(super) fn run(
+        mut self,
+        request: &RunRequest,
+        started: RunStarted,
+        gpus: Option<Box<dyn GpuMonitor>>,
+        account: Option<ProbeDirectory>,
+        idle_work: Option<Box<dyn FnOnce() + '_>>,
+    ) -> Result<u8> {
+        let options = RunOptions {
+            program: current_exe()?,
+            state_dir: self.places.scratch.clone(),
+            keep: None,
+            shared: match &account {
+                Some(ProbeDirectory::InMemory(inside)) => Some(inside.clone()),
+                Some(ProbeDirectory::Folder(_)) | None => None,
+            },
+            sample_every: Duration::from_secs(1) / self.sample_hz.max(1),
+            grace: GRACE,
+            strict: self.strict,
+            host: self.host,
+            ways_out: crate::limits::ways_out(request.network, &self.global.env),
+            environment: Some(&self.global.env),
+            control: Some(ControlOptions {
+                folder: self.places.runs.join(&request.id),
+                log_command: self.global.holds_run(),
+                restarts: RestartBackoff::default(),
+            }),
+            waiting: self.global.holds_run().then(detach::caller_pid).flatten(),
+        };
+        let follower = Cell::new(None);
+        let mut recorder = Recorder::new(
+            &self.places.runs,
+            started,
+            self.global.quiet,
+            gpus,
+            account,
+            idle_work,
+        );
+        recorder.open = (request.services.iter())
+            .map(|service| {
+                (
+                    service.name.clone(),
+                    crate::services::redacted_links(service),
+                )
+            })
+            .collect();
+        if self.global.holds_run() {
+            let folder = self.places.runs.join(&request.id);
+            let id = request.id.clone();
+            recorder.begun = Some(Box::new(move || {
+                crate::detach::release_caller(&folder, &id)
+            }));
+        } else {
+            // Into a terminal, and not into the log of a run in the background: a token may be in one.
+            let services = request.services.iter();
+            let links = services.map(|it| (it.name.clone(), it.links.clone()));
+            recorder.links = links.collect();
+            if request.command.is_empty() {
+                let folder = self.places.runs.join(&request.id);
+                let names = request.services.iter().map(|it| it.name.clone()).collect();
+                // A thread that was there before would get the signals that are to end the run.
+                let begin = || follower.set(Follower::start(folder, names));
+                recorder.begun = Some(Box::new(begin));
+            }
+        }
+        let outcome = sconce_run::run(request, self.executor, &options, &mut recorder);
+        if let Some(follower) = follower.take() {
+            follower.finish();
+        }
+        let outcome = outcome.inspect_err(|error| {
+            recorder.record_start_failure(sconce_schema::Hint::exit_code(error))
+        })?;
+        if let Some(limit) = outcome.out_of_memory.and_then(|killed| killed.limit)
+            && !recorder.has_begun()
+        {
+            return Err(CliError::TooLittleMemory { limit }.into());
+        }
+        let json = self.json.take();
+        self.tell(json, &outcome, &recorder)?;
+        Ok(outcome.exit.exit_code())
+    }
+
+    /// The report, and whatever went wrong beside the command.
+    fn tell(
+        &self,
+        json: Option<OutputDestination>,
+        outcome: &RunOutcome,
+        recorder: &Recorder<'_>,
+    ) -> Result<()> {
+        let style = OutputStyle::for_stderr();
+        for path in &outcome.left_behind {
+            let shown = output::format_path(path);
+            output::print_message(&style.warn(&format!("could not remove {shown}")));
+        }
+        if let Some(error) = &recorder.lost {
+            let causes = with_causes(error);
+            output::print_message(&style.warn(&format!("the record is incomplete: {causes}")));
+        }
+        let Some(path) = recorder.path() else {
+            return Ok(());
+        };
+        if self.global.quiet && json.is_none() {
+            return Ok(());
+        }
+        let report = RunReport::from_record(sconce_record::open_record(&path)?);
+        if !self.global.quiet {
+            output::print_message(&format!(
+                "\n{}",
+                terminal::render_report(&report, style.for_reports()).trim_end()
+            ));
+        }
+        if let Some(output) = json {
+            output.write(json::render_report(&report).as_bytes())?;
+        }
+        Ok(())
+    }
+}
