@@ -10,9 +10,9 @@ import os
 def begin():
     """Watches for what the environment asks to be watched, and applies what it names."""
     if os.environ.get("SCONCE_FIT_SERVE"):
-        from . import serve
+        from . import fork_server
 
-        serve.serve()
+        fork_server.serve()
     if os.environ.get("SCONCE_RANKS"):
         from . import ranks
 

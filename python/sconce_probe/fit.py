@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 
-from . import bounds, holds, later, serve, values, work
+from . import fork_server, live_objects, remaining_code, substitute_values, values, work
 
 FORMAT = 1
 # Entries of the allocator's history; older ones are overwritten.
@@ -74,8 +74,8 @@ class Watch:
             self.torch.cuda._lazy_call(self.record_history)
         self.reads = values.begin(self.torch)
         if self.reads:
-            self.answers = bounds.begin(self.torch, self.reads)
-            self.later = later.begin(self.torch, self.reads.is_library)
+            self.answers = substitute_values.begin(self.torch, self.reads)
+            self.later = remaining_code.begin(self.torch, self.reads.is_library)
         atexit.register(self.at_exit)
         if self.seconds:
             threading.Thread(target=self.wait, name="sconce-fit", daemon=True).start()
@@ -248,7 +248,7 @@ class Watch:
             "devices": quietly(self.devices, []),
             "holds": [],
             "installed": quietly(installed, []),
-            "imported": quietly(serve.imported, []) if self.same_environment else [],
+            "imported": quietly(fork_server.imported, []) if self.same_environment else [],
         }
         if plans := sys.modules.get("sconce_probe.plans"):
             seen["plan"] = plans.applied.seen()
@@ -263,8 +263,8 @@ class Watch:
             seen["compiled"] = quietly(is_compiled, False)
         if torch.cuda.is_initialized():
             optimizers = [one for one in (each() for each in self.optimizers) if one is not None]
-            seen["holds"] = quietly(lambda: holds.held(torch, optimizers), [])
-            seen["forwards"] = quietly(lambda: holds.forwards(torch), []) if self.history else []
+            seen["holds"] = quietly(lambda: live_objects.held(torch, optimizers), [])
+            seen["forwards"] = quietly(lambda: live_objects.forwards(torch), []) if self.history else []
         return seen
 
     def devices(self):

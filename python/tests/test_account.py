@@ -15,7 +15,7 @@ import skips
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from sconce_probe.account import clock as clocks  # noqa: E402
-from sconce_probe.account import Account, hooks, memory, oom, ring, seen  # noqa: E402
+from sconce_probe.account import Account, batch_facts, hooks, memory, oom, ring  # noqa: E402
 
 
 class Steps(unittest.TestCase):
@@ -442,7 +442,7 @@ TORCH = types.SimpleNamespace(
 
 class Batches(unittest.TestCase):
     def test_samples_and_tokens(self):
-        look = lambda batch: seen.batch(TORCH, batch)[:2]
+        look = lambda batch: batch_facts.batch(TORCH, batch)[:2]
         self.assertEqual(look([Tensor(8, 3, 4), Tensor(8)]), (8, None))
         self.assertEqual(look({"mask": Tensor(4, 9, dtype="int64"), "input_ids": Tensor(4, 7, dtype="int64")}), (4, 28))
         self.assertEqual(look([Tensor(8), Tensor(4)]), (None, None))
@@ -484,7 +484,7 @@ class Memory(unittest.TestCase):
         import types
         import weakref
 
-        from sconce_probe.account import seen
+        from sconce_probe.account import batch_facts
 
         class Tensor:
             shape, dtype = (2, 3), "int64"
@@ -494,7 +494,7 @@ class Memory(unittest.TestCase):
         try:
             one = Tensor()
             gone = weakref.ref(one)
-            self.assertEqual(seen.batch(torch, {"input_ids": [one]})[:2], (2, 6))
+            self.assertEqual(batch_facts.batch(torch, {"input_ids": [one]})[:2], (2, 6))
             del one
             self.assertIsNone(gone())
         finally:

@@ -8,7 +8,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from sconce_probe.account import clock as clocks  # noqa: E402
-from sconce_probe.account import hooks, operations, seen, sharded  # noqa: E402
+from sconce_probe.account import batch_facts, hooks, operations, sharded  # noqa: E402
 from sconce_probe.account.ring import NONE  # noqa: E402
 
 DEVICES = {kind: types.SimpleNamespace(type=kind) for kind in ("cpu", "cuda")}
@@ -246,7 +246,7 @@ class Counting(unittest.TestCase):
 class Batches(unittest.TestCase):
     def tokens(self, batch):
         torch = types.SimpleNamespace(Tensor=Shaped, int64="int64", int32="int32")
-        return seen.batch(torch, batch)[:2]
+        return batch_facts.batch(torch, batch)[:2]
 
     def test_tokens_are_what_comes_first_or_says_so(self):
         self.assertEqual(self.tokens([Shaped(4, 9), Shaped(4, 9)]), (4, 36))
@@ -269,17 +269,17 @@ class Batches(unittest.TestCase):
     def test_a_batch_is_like_the_one_before_only_if_all_of_it_is(self):
         torch = types.SimpleNamespace(Tensor=Shaped)
         labels = Shaped(4)
-        known = seen.plain(torch, [Shaped(4, 9), labels])
-        self.assertTrue(seen.is_like(torch, (Shaped(4, 9), Shaped(4)), known))
+        known = batch_facts.plain(torch, [Shaped(4, 9), labels])
+        self.assertTrue(batch_facts.is_like(torch, (Shaped(4, 9), Shaped(4)), known))
         others = (
             [Shaped(4, 9)], [Shaped(4, 8), labels], [Shaped(4, 9, dtype="float32"), labels], [labels, labels, labels],
             [Part(4, 9), labels], {0: Shaped(4, 9), 1: labels}, Shaped(4, 9), [[4, 9], labels], None,
         )
         for other in others:
-            self.assertFalse(seen.is_like(torch, other, known), other)
+            self.assertFalse(batch_facts.is_like(torch, other, known), other)
         for other in ([Part(4, 9)], {"x": labels}, [labels, "name"], Shaped(4), [[labels]], [labels] * 17):
-            self.assertIsNone(seen.plain(torch, other), other)
-            self.assertFalse(seen.is_like(torch, other, None), other)
+            self.assertIsNone(batch_facts.plain(torch, other), other)
+            self.assertFalse(batch_facts.is_like(torch, other, None), other)
 
 
 class Shaped:

@@ -219,7 +219,7 @@ class Values(unittest.TestCase):
 class Forwards(unittest.TestCase):
     def test_code_is_named_by_the_class_that_has_it(self):
         sys.path.insert(0, str(PROBE))
-        from sconce_probe import holds
+        from sconce_probe import live_objects
 
         class Module:
             pass
@@ -251,7 +251,7 @@ class Forwards(unittest.TestCase):
 
         live = [Norm1(), Norm2(), Kind(), Norm]
         torch = types.SimpleNamespace(nn=types.SimpleNamespace(Module=Module))
-        found = {tuple(place): name for *place, name in holds.forwards(torch)}
+        found = {tuple(place): name for *place, name in live_objects.forwards(torch)}
         # One class alone names what it has of a parent; several have the parent's name.
         self.assertEqual(sorted(set(found.values())), ["Kind", "Norm"])
         for (file, first, last), name in found.items():
@@ -545,7 +545,7 @@ ctypes.CDLL = lambda name: types.SimpleNamespace(sconce_vgpu_change_cards=lambda
                 (pathlib.Path(name) / package).mkdir()
                 (pathlib.Path(name) / package / "__init__.py").write_text("")
             (pathlib.Path(name) / "torchvision" / "models.py").write_text("")
-            program = "import torch, other, torchvision.models; from sconce_probe import serve; print(serve.imported())"
+            program = "import torch, other, torchvision.models; from sconce_probe import fork_server; print(fork_server.imported())"
             env = {**os.environ, "PYTHONPATH": f"{PROBE}{os.pathsep}{name}"}
             done = subprocess.run([sys.executable, "-c", program], env=env, stdout=subprocess.PIPE)
             self.assertEqual(done.stdout, b"['torch', 'torchvision', 'torchvision.models']\n")

@@ -17,9 +17,9 @@ PROBE = pathlib.Path(__file__).parent.parent
 class Unreached(unittest.TestCase):
     def setUp(self):
         sys.path.insert(0, str(PROBE))
-        from sconce_probe import evaluation, executed, later, program, unreached
+        from sconce_probe import evaluation, executed, remaining_code, program, unreached
 
-        self.later, self.program, self.unreached = later, program, unreached
+        self.later, self.program, self.unreached = remaining_code, program, unreached
         self.executed, self.evaluation = executed, evaluation
 
     def tearDown(self):

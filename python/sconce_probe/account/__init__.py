@@ -1,19 +1,19 @@
 """Where time and memory of a training program go: for `sconce run`, whose variable SCONCE_ACCOUNT names the
 folder for it.
 
-    clock.py    phases, steps, evaluation
-    hooks.py    what switches the clock
-    cells.py    the cells of a notebook
-    in_place.py how functions are watched without a frame of its own
-    ring.py     the file in which figures are told
-    seen.py     what batches, models and loaders are
-    memory.py   counters of memory
-    on_card.py  the phases on the card
-    sharded.py  what FSDP's ranks exchange
-    operations.py  operations of one step, where that was asked for
-    kept.py     what a program keeps more and more of, where that was asked for
-    named.py    what that is called, and which lines add to it
-    oom.py      what there was when a card's memory ran out
+    clock.py          phases, steps, evaluation
+    hooks.py          what switches the clock
+    cells.py          the cells of a notebook
+    frame_hooks.py    how functions are watched without a frame of its own
+    ring.py           the file in which figures are told
+    batch_facts.py    what batches, models and loaders are
+    memory.py         counters of memory
+    gpu_timing.py     the phases on the card
+    sharded.py        what FSDP's ranks exchange
+    operations.py     operations of one step, where that was asked for
+    leak_detection.py what a program keeps more and more of, where that was asked for
+    object_names.py   what that is called, and which lines add to it
+    oom.py            what there was when a card's memory ran out
 
 Nothing here asks a card for memory, begins to use one, or waits for one; no random number is drawn and no
 tensor is touched, so that results are the same bit for bit.
@@ -26,10 +26,10 @@ import threading
 import weakref
 from time import monotonic_ns
 
-from . import memory, seen
+from . import batch_facts, memory
 from .clock import DATA, Clock
-from .kept import Kept
-from .on_card import OnCard
+from .gpu_timing import OnCard
+from .leak_detection import Kept
 from .oom import OutOfMemory
 from .operations import Operations
 from .ring import NONE, Ring
@@ -168,17 +168,17 @@ class Account:
     def loader_seen(self, loader, iterator):
         # Which of them is that of training is only known once a step has ended.
         if self.loader is None and len(self.loaders) < LOADERS:
-            self.loaders[id(iterator)] = seen.of_loader(loader)
+            self.loaders[id(iterator)] = batch_facts.of_loader(loader)
 
     def raised(self, error):
         """An error passes by the outermost call."""
         self.oom.raised(error)
 
     def look(self, batch):
-        if not seen.is_like(self.torch, batch, self.known):
-            samples, tokens, self.shapes_now = seen.batch(self.torch, batch)
+        if not batch_facts.is_like(self.torch, batch, self.known):
+            samples, tokens, self.shapes_now = batch_facts.batch(self.torch, batch)
             self.looked = samples or 0, tokens or 0
-            self.known = seen.plain(self.torch, batch)
+            self.known = batch_facts.plain(self.torch, batch)
         samples, tokens = self.looked
         self.counted = self.counted[0] + samples, self.counted[1] + tokens
 
@@ -193,7 +193,7 @@ class Account:
             if key not in self.models and len(self.models) < 64:
                 self.models[key] = weakref.ref(module)
             if self.autocast is None:
-                self.autocast = seen.autocast_now(torch)
+                self.autocast = batch_facts.autocast_now(torch)
             if self.fixed is not False:
                 self.inputs_seen(key, arguments)
         if not self.loads:
@@ -206,15 +206,15 @@ class Account:
 
     def inputs_seen(self, key, arguments):
         """What a module is called with: a batch may be cut or scaled after its loader."""
-        shapes = seen.batch(self.torch, arguments)[2]
+        shapes = batch_facts.batch(self.torch, arguments)[2]
         usual = self.inputs.setdefault(key, shapes)
-        if shapes != usual and not seen.is_shorter(shapes, usual):
+        if shapes != usual and not batch_facts.is_shorter(shapes, usual):
             self.fixed = False
 
     def is_rest(self, shapes):
         """Whether it is like the last batch of an epoch: shorter, and such are few."""
         self.rests += 1
-        return seen.is_shorter(shapes, self.shapes) and EPOCH * self.rests <= self.steps
+        return batch_facts.is_shorter(shapes, self.shapes) and EPOCH * self.rests <= self.steps
 
     def optimizer_made(self, _):
         self.clock.made += 1
@@ -325,7 +325,7 @@ class Account:
 
     def ask(self):
         """What changes seldom: the rank, and what DDP measured."""
-        self.rank = seen.rank(self.torch)
+        self.rank = batch_facts.rank(self.torch)
         for model in self.models.values():
             ask = getattr(type(model()), "_get_ddp_logging_data", None)
             if ask is None:
@@ -345,11 +345,11 @@ class Account:
         # Losses and metrics are modules too.
         model = max(models, key=lambda one: sum(each.numel() for each in one.parameters()), default=None)
         rank, size = self.rank
-        told = {"rank": rank, "world-size": size, "backend": seen.backend(), **seen.of_process(torch)}
+        told = {"rank": rank, "world-size": size, "backend": batch_facts.backend(), **batch_facts.of_process(torch)}
         if model is not None:
-            told.update(seen.of_model(torch, model))
-            self.autocast = self.autocast or seen.autocast(torch, seen.unwrapped(model)[0])
-        told["autocast"] = seen.dtype(self.autocast)
+            told.update(batch_facts.of_model(torch, model))
+            self.autocast = self.autocast or batch_facts.autocast(torch, batch_facts.unwrapped(model)[0])
+        told["autocast"] = batch_facts.dtype(self.autocast)
         told["optimizers"] = list(dict.fromkeys(self.optimizers.values()))
         told["fixed-shapes"] = self.fixed
         told.update(self.operations.told or {})

@@ -8,7 +8,7 @@
 | data | `__next__` of the iterators of PyTorch's loaders; their `__init__` says which loader it is |
 | copy | what Accelerate and Lightning send batches to a card with; tensors' own methods stay as they are |
 
-All but the optimizers' hooks are watched in their own frames (in_place.py): stacks, warnings and tracebacks
+All but the optimizers' hooks are watched in their own frames (frame_hooks.py): stacks, warnings and tracebacks
 are the program's own. An error of the probe stops it for good, and goes no further.
 """
 
@@ -18,7 +18,7 @@ import sys
 from threading import get_ident
 
 from .. import imports
-from . import in_place
+from . import frame_hooks
 from .clock import COPY, DATA
 
 # What sends batches to a card, by module; Transformers' trainer uses the first.
@@ -163,7 +163,7 @@ def watch(place, name, watcher, begins, returns=None):
     """Watches a function: in its own frame, or by one around it where its source cannot be had."""
     own = getattr(place, name)
     try:
-        in_place.watch(own, watcher, begins, returns)
+        frame_hooks.watch(own, watcher, begins, returns)
     except Exception:
         setattr(place, name, around(own, watcher, begins, returns))
 

@@ -20,7 +20,7 @@ from .. import imports
 from .clock import FORWARD
 from .hooks import is_compiling
 from .memory import SHARE
-from .on_card import WAITING
+from .gpu_timing import WAITING
 from .ring import NONE
 
 ALL_GATHER, GATHER_EXPOSED, REDUCE_SCATTER, SCATTER_EXPOSED = range(4)

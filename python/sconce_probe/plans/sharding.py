@@ -6,7 +6,7 @@ zero2   gradients and parameters too, but in a step parameters are gathered once
         that repeats and of the root, with reshard_after_forward=False
 zero3   the same with True: after each block's forward pass its parameters are given back
 
-In a script that has DistributedDataParallel it is DDP that changes what it does (`wrapped.py`). A script of
+In a script that has DistributedDataParallel it is DDP that changes what it does (`sharded_ddp.py`). A script of
 one process becomes one rank of several when its optimizer is made: then its model is known. What the script
 has as its batch is each rank's then.
 """
@@ -53,9 +53,9 @@ class Sharding:
         around_optimizers(self.torch, self)
         if self.name == "zero1":
             instead_of_optimizers(self.torch, self)
-        from . import wrapped
+        from . import sharded_ddp
 
-        wrapped.begin(self)
+        sharded_ddp.begin(self)
         from .training import after_first_step
 
         after_first_step(self.torch, self.tell)

@@ -100,7 +100,7 @@ pub fn growth_reason(card: &GpuForecast, seen: &ProbeReport) -> Option<Inconclus
     })
 }
 
-/// Steps after which a trial with other values than zeros is told the same again (`STEPS_IN_PATTERN` of `bounds.py`).
+/// Steps after which a trial with other values than zeros is told the same again (`STEPS_IN_PATTERN` of `substitute_values.py`).
 const STEPS_IN_PATTERN: usize = 3;
 
 /// Steps from which growth is told where values decide which of them leave more: three times that pattern.

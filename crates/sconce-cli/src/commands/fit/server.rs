@@ -1,5 +1,5 @@
 //! The process from which trials are forked: it has imported what the command imports, which is most of
-//! a short trial. The other side is `python/sconce_probe/serve.py`.
+//! a short trial. The other side is `python/sconce_probe/fork_server.py`.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};

@@ -9,7 +9,7 @@ import types
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from sconce_probe.account import kept, named  # noqa: E402
+from sconce_probe.account import leak_detection, object_names  # noqa: E402
 
 FILE = __file__
 cache = {}
@@ -36,8 +36,8 @@ class Keeper:
 
 class Kept(unittest.TestCase):
     def setUp(self):
-        self.kept = kept.Kept(TORCH)
-        self.kept.due = list(kept.AT)
+        self.kept = leak_detection.Kept(TORCH)
+        self.kept.due = list(leak_detection.AT)
         cache.clear()
 
     def after(self, step, steps=60):
@@ -111,12 +111,12 @@ class Kept(unittest.TestCase):
 
     def test_lines_that_make_a_variable_anew(self):
         folder = pathlib.Path(FILE).parent
-        self.assertEqual(named.lines(FILE, "nowhere_here", again=True), [])
-        self.assertEqual(named.lines(str(folder / "none.py"), "total", again=True), [])
+        self.assertEqual(object_names.lines(FILE, "nowhere_here", again=True), [])
+        self.assertEqual(object_names.lines(str(folder / "none.py"), "total", again=True), [])
         summed = 1
         summed = summed + 1
         summed += 1
-        found = [text.split(" ", 1)[1] for text in named.lines(FILE, "summed", again=True)]
+        found = [text.split(" ", 1)[1] for text in object_names.lines(FILE, "summed", again=True)]
         self.assertEqual(found, ["summed = summed + 1", "summed += 1"])
 
     def test_no_code_of_the_programs_runs(self):
@@ -164,16 +164,16 @@ class Kept(unittest.TestCase):
         self.assertIs(run(True)[0]["keep"], True)
 
     def test_it_ends_and_is_off_unasked(self):
-        self.assertEqual(kept.Kept(TORCH).due, [])
+        self.assertEqual(leak_detection.Kept(TORCH).due, [])
 
         def looks(found):
-            self.kept.due, at = list(kept.AT), []
+            self.kept.due, at = list(leak_detection.AT), []
             self.kept.look = lambda step, _: at.append(step) or (found if step >= 56 else [])
             for step in range(1, 20_000):
                 self.kept.step_ends(step, threading.get_ident())
             return tuple(at)
 
-        self.assertEqual(looks([{"bytes": 40 * 1000, "steps": 40}]), kept.AT)
+        self.assertEqual(looks([{"bytes": 40 * 1000, "steps": 40}]), leak_detection.AT)
         # Once there is something that holds much, it is enough.
         self.assertEqual(looks([{"bytes": 40 * 1024, "steps": 40}]), (16, 32, 56))
         self.assertEqual(looks([{"bytes": 0, "steps": 40, "graph": True}]), (16, 32, 56))
@@ -187,7 +187,7 @@ class Kept(unittest.TestCase):
 
     def test_what_cannot_be_looked_at_is_given_up(self):
         self.kept.look = lambda *_: 1 / 0
-        self.assertFalse(self.kept.step_ends(kept.AT[0], 0))
+        self.assertFalse(self.kept.step_ends(leak_detection.AT[0], 0))
         self.assertEqual(self.kept.due, [])
 
 

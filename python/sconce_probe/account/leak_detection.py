@@ -1,6 +1,6 @@
 """What a program keeps more of from step to step, where that was asked for (SCONCE_ACCOUNT_KEPT): lists, dicts,
 sets and queues that grow, graphs that grow behind a variable, and blocks on the card by the frames that asked
-for them where the program records those. `named.py` says what they are called and which line adds to them.
+for them where the program records those. `object_names.py` says what they are called and which line adds to them.
 
 A few times everything that Python can reach is counted between two steps; in between nothing is done. What has
 grown between looks twice in a row is told. Containers are only counted and never
@@ -13,7 +13,7 @@ import sys
 from collections import deque
 from types import CodeType, FrameType, FunctionType, ModuleType
 
-from . import named, oom
+from . import object_names, oom
 
 # Steps after which it is counted: three times at a run's beginning, which is no part of what growth is judged by,
 # as a look leaves memory free that a leak fills first; and later, where nothing was found that holds much.
@@ -71,7 +71,7 @@ class Kept:
 
     def look(self, steps, thread):
         sizes = {}
-        variables = named.variables(thread)
+        variables = object_names.variables(thread)
         objects = gc.get_objects()
         # Python does not list a dict of nothing but numbers and texts.
         objects.extend(value for _, value in variables if is_a(value, dict) and not gc.is_tracked(value))
@@ -128,10 +128,10 @@ class Kept:
     def name(self, what, things, variables, hidden):
         kind, which = what
         if kind == "graph":
-            return named.of_variable(which)
+            return object_names.of_variable(which)
         if kind == "blocks":
             return {"adds": list(which)}
-        return named.of_container(things[which], variables, hidden)
+        return object_names.of_container(things[which], variables, hidden)
 
     def blocks(self):
         """On the card by the frames that asked, where the program records those."""

@@ -12,7 +12,7 @@ import unittest
 
 PROBE = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROBE))
-from sconce_probe.account import in_place  # noqa: E402
+from sconce_probe.account import frame_hooks  # noqa: E402
 
 MODULE = '''
 from __future__ import annotations
@@ -96,7 +96,7 @@ class InPlace(unittest.TestCase):
     def test_the_function_stays_the_same_object_and_is_watched(self):
         own = self.module.Thing.call
         was = own.__code__
-        in_place.watch(own, self.watcher, "begins", "returns")
+        frame_hooks.watch(own, self.watcher, "begins", "returns")
         thing = self.module.Thing()
         self.assertEqual(thing.call(max, 3, 4), 4)
         self.assertEqual(self.watcher.told, [(thing, max, None, (3, 4), {}), ("returns", 4), "ends"])
@@ -107,13 +107,13 @@ class InPlace(unittest.TestCase):
 
     def test_a_method_is_watched_where_its_code_says_that_it_is_one(self):
         own = self.module.Thing.call
-        own.__code__ = own.__code__.replace(co_flags=own.__code__.co_flags | in_place.METHOD)
-        in_place.watch(own, self.watcher, "begins", "returns")
-        self.assertTrue(own.__code__.co_flags & in_place.METHOD)
+        own.__code__ = own.__code__.replace(co_flags=own.__code__.co_flags | frame_hooks.METHOD)
+        frame_hooks.watch(own, self.watcher, "begins", "returns")
+        self.assertTrue(own.__code__.co_flags & frame_hooks.METHOD)
         self.assertEqual(self.module.Thing().call(max, 3, 4), 4)
 
     def test_what_does_not_count_is_left_alone(self):
-        in_place.watch(self.module.free, self.watcher, "begins", "returns")
+        frame_hooks.watch(self.module.free, self.watcher, "begins", "returns")
         self.watcher.counts = False
         self.assertEqual(self.module.free(2), 3)
         self.assertEqual(len(self.watcher.told), 1)
@@ -122,13 +122,13 @@ class InPlace(unittest.TestCase):
         self.assertEqual(len(self.watcher.told), 1)
 
     def test_one_that_returns_nothing(self):
-        in_place.watch(self.module.ends, self.watcher, "begins", "returns")
+        frame_hooks.watch(self.module.ends, self.watcher, "begins", "returns")
         value = []
         self.assertIsNone(self.module.ends(value))
         self.assertEqual(self.watcher.told, [([1],), "ends"])
 
     def test_an_error_is_told_and_goes_on(self):
-        in_place.watch(self.module.fails, self.watcher, "begins")
+        frame_hooks.watch(self.module.fails, self.watcher, "begins")
         with self.assertRaises(ZeroDivisionError):
             self.module.fails(1)
         self.assertEqual(self.watcher.told, [(1,), ZeroDivisionError, "ends"])
@@ -139,15 +139,15 @@ class InPlace(unittest.TestCase):
         self.path.write_text(MODULE.replace("value + 1", "value + 2 if value else 0"))
         for own in (thing.private, thing.outer, self.module.nowhere, changed, len, lambda: 1):
             code = getattr(own, "__code__", None)
-            with self.assertRaises(in_place.Unknown, msg=own):
-                in_place.watch(own, self.watcher, "begins")
+            with self.assertRaises(frame_hooks.Unknown, msg=own):
+                frame_hooks.watch(own, self.watcher, "begins")
             self.assertIs(getattr(own, "__code__", None), code)
         self.assertEqual(changed(1), 2)
 
     def test_another_ones_name_is_not_taken(self):
-        vars(self.module)[in_place.NAME] = "theirs"
-        with self.assertRaises(in_place.Unknown):
-            in_place.watch(self.module.free, self.watcher, "begins")
+        vars(self.module)[frame_hooks.NAME] = "theirs"
+        with self.assertRaises(frame_hooks.Unknown):
+            frame_hooks.watch(self.module.free, self.watcher, "begins")
 
 
 WATCHED = '''
@@ -155,11 +155,11 @@ import os, sys, traceback, types, warnings
 sys.path[:0] = [%r, os.path.dirname(os.path.abspath(__file__))]
 import made_up
 if sys.argv[1] == "watched":
-    from sconce_probe.account import in_place
+    from sconce_probe.account import frame_hooks
     watcher = types.SimpleNamespace(clock=types.SimpleNamespace(closed=False), begins=lambda *_: True,
         returns=lambda value: value, failed=lambda: None, ends=lambda: None)
     for own in (made_up.Thing.call, made_up.free, made_up.ends, made_up.fails):
-        in_place.watch(own, watcher, "begins", "returns")
+        frame_hooks.watch(own, watcher, "begins", "returns")
 warnings.simplefilter("always")
 
 def tells(value=None):

@@ -18,9 +18,9 @@ class Bounds(unittest.TestCase):
 
     def setUp(self):
         sys.path.insert(0, str(PROBE))
-        from sconce_probe import bounds, values
+        from sconce_probe import substitute_values, values
 
-        self.bounds, self.values = bounds, values
+        self.bounds, self.values = substitute_values, values
 
     def tearDown(self):
         sys.path.remove(str(PROBE))
