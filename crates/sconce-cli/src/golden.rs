@@ -22,7 +22,7 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("commands/fit/server::Request", Golden("fit-request.json")),
     ("commands/memory/page::GpuPage", PAGE),
     ("commands/memory/page::Line", PAGE),
-    ("judge/scan::TreeScan", Golden("scan.json")),
+    ("inspect/scan::TreeScan", Golden("scan.json")),
     ("services/jupyter::JupyterEndpoint", JUPYTER),
     ("services/jupyter::JupyterKernels", JUPYTER),
     ("worker::DriverLibrary", Golden("worker-tasks.jsonl")),

@@ -22,10 +22,10 @@ const CYCLONEDX: HeldBy = Golden("cyclonedx.json");
 const SPDX: HeldBy = Golden("spdx.json");
 
 const TYPES: &[(&str, HeldBy)] = &[
-    ("docker::Entry", DOCKER),
+    ("docker_archive::Entry", DOCKER),
     ("layer/mod::LayerBlob", LAYER),
     ("layer/packed::Compression", LAYER),
-    ("local::LayerContents", CONTENTS),
+    ("local_image::LayerContents", CONTENTS),
     ("provenance::Statement", PROVENANCE),
     ("provenance::Resource", PROVENANCE),
     ("provenance::Sums", PROVENANCE),

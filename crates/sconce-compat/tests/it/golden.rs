@@ -46,7 +46,7 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("explain/mod::MatchedLine", EXPLANATION),
     ("explain/mod::FactEvidence", EXPLANATION),
     ("explain/mod::UnknownError", EXPLANATION),
-    ("explain/nearest::SimilarRule", EXPLANATION),
+    ("explain/similar_rules::SimilarRule", EXPLANATION),
     ("explain/oom::OomMessage", EXPLANATION),
     ("explain/oom::OomClass", EXPLANATION),
     ("explain/rule::LikelihoodEffect", EXPLANATION),
