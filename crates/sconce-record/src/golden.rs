@@ -13,7 +13,7 @@ use sconce_testkit::golden_files::{Goldens, HeldBy, UPDATE};
 
 use crate::{FILE, RecordWriter, open_record};
 
-const TYPES: &[(&str, HeldBy)] = &[("write::Line", HeldBy::Golden("segments/events.jsonl"))];
+const TYPES: &[(&str, HeldBy)] = &[("write::Line", HeldBy::Golden("parts/events.jsonl"))];
 
 fn goldens() -> Goldens {
     Goldens::new(env!("CARGO_MANIFEST_DIR"))
