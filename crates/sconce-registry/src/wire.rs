@@ -20,7 +20,7 @@ const MAX_FAILURE_BYTES: u64 = 16 << 10;
 /// is never silent for long.
 const DOCUMENT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// Longest time to find out whether a host without certificates speaks TLS.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+const TLS_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The connections, and the rules of their use.
 #[derive(Debug)]
@@ -222,7 +222,7 @@ impl HttpTransport {
             return Ok(scheme);
         }
         let times = RequestTimeouts {
-            answer: Some(PROBE_TIMEOUT),
+            answer: Some(TLS_ATTEMPT_TIMEOUT),
             is_bulk: false,
         };
         let ask = |scheme| {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | letters, digits, signs | themselves; upper and lower case alike |
 //! | blanks, quotation marks, backslashes, `*`, `\|` | nothing: they are looked over in patterns and logs |
-//! | `{..}` | up to [`MAX_GAP_BYTES`] characters of anything |
+//! | `{..}` | up to [`MAX_GAP_BYTES`] bytes of anything |
 //! | `{name:kind}` | a captured value of a [`PlaceholderKind`]; `{name}` is a word |
 //! | `^` first, `$` last | begin and end of a line |
 //! | `<` first, `>` last | begin and end of a word |
