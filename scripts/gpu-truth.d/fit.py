@@ -8,7 +8,9 @@ virtual card takes the real one's place: then both must be equal, which shows th
 nothing of a card. Exit code 1: something that was said to fit did not, or a pair could not be measured."""
 
 import argparse
+import concurrent.futures
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -43,6 +45,8 @@ lstm --batch 64 --amp float16
 """.strip().split("\n")
 
 LIMIT_S = 600
+# Forecasts take no card: they run beside each other and beside what is measured, on half of the cores.
+FORECASTS = max(1, min(6, (os.cpu_count() or 1) // 2))
 # What is promised, in percent.
 MOST = {"reserved": 2.0, "on-card": 5.0}
 
@@ -80,11 +84,18 @@ def off(said, seen):
     return round(100 * (said - seen) / seen, 3)
 
 
-def held(sconce, words, card):
-    command = [sys.executable, str(pathlib.Path(__file__).with_name("models.py")), *words.split()]
+def model_command(words):
+    return [sys.executable, str(pathlib.Path(__file__).with_name("models.py")), *words.split()]
+
+
+def timed_forecast(sconce, words, card):
     began = time.monotonic()
-    said, doubts = forecast(sconce, command, card)
-    took = time.monotonic() - began
+    said, doubts = forecast(sconce, model_command(words), card)
+    return said, doubts, time.monotonic() - began
+
+
+def compare(sconce, words, card, forecasting):
+    said, doubts, took = forecasting.result()
     row = {
         "pair": words,
         "verdict": said["verdict"],
@@ -92,7 +103,7 @@ def held(sconce, words, card):
         "doubts": doubts,
         "forecast-s": round(took, 2),
     }
-    row["seen"] = measured(sconce, command, card)
+    row["seen"] = measured(sconce, model_command(words), card)
     row["fits"] = row["seen"] is not None
     if row["seen"]:
         row["off-percent"] = {key: off(row["said"][key], seen) for key, seen in row["seen"].items()}
@@ -115,11 +126,12 @@ def main():
         failed = failed or kind == "FAILED"
         print(kind, what, seen, sep="\t", flush=True)
 
-    for words in PAIRS:
-        if given.only not in words:
-            continue
+    pool = concurrent.futures.ThreadPoolExecutor(FORECASTS)
+    wanted = [words for words in PAIRS if given.only in words]
+    forecasts = {words: pool.submit(timed_forecast, given.sconce, words, given.stand_in) for words in wanted}
+    for words, forecasting in forecasts.items():
         try:
-            row = held(given.sconce, words, given.stand_in)
+            row = compare(given.sconce, words, given.stand_in, forecasting)
         except (RuntimeError, subprocess.SubprocessError, OSError, ValueError, KeyError) as error:
             say("FAILED", f"fit: {words}", f"{type(error).__name__}: {error}")
             continue

@@ -1,8 +1,10 @@
-"""Models and settings that `fit` is held against a card with: three optimizer steps, then what the
-allocator and the card say, as one line of JSON. Needs torch alone."""
+"""Models and settings that `fit` and the record are held against a card with: three optimizer steps, or
+as many as are asked for, then what the allocator and the card say and how long the steps after the first
+three took, as one line of JSON. Needs torch alone."""
 
 import argparse
 import json
+import time
 
 import torch
 from torch import nn
@@ -112,6 +114,7 @@ def main():
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--optimizer", choices=["AdamW", "SGD"], default="AdamW")
     parser.add_argument("--amp", choices=["bfloat16", "float16"])
+    parser.add_argument("--steps", type=int, default=3)
     for flag in ("--checkpoint", "--channels-last", "--benchmark"):
         parser.add_argument(flag, action="store_true")
     given = parser.parse_args()
@@ -125,7 +128,11 @@ def main():
     x = model.example(given.batch)
     if given.channels_last:
         x = x.to(memory_format=torch.channels_last)
-    for _ in range(3):
+    began = 0.0
+    for step in range(given.steps):
+        if step == 3:
+            torch.cuda.synchronize()
+            began = time.monotonic()
         with torch.autocast("cuda", dtype=getattr(torch, given.amp or "float16"), enabled=bool(given.amp)):
             loss = forward(model, x, given.checkpoint).float().square().mean()
         scaler.scale(loss).backward()
@@ -133,10 +140,13 @@ def main():
         scaler.update()
         optimizer.zero_grad()
     torch.cuda.synchronize()
+    seconds = time.monotonic() - began
     free, total = torch.cuda.mem_get_info()
     peak, now = torch.cuda.max_memory_reserved(), torch.cuda.memory_reserved()
     # The card was at its fullest when most was reserved.
     seen = {"allocated": torch.cuda.max_memory_allocated(), "reserved": peak, "used": total - free + peak - now}
+    if given.steps > 3:
+        seen["seconds-per-step"] = seconds / (given.steps - 3)
     print(json.dumps(seen), flush=True)
 
 
