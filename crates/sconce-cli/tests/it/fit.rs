@@ -68,11 +68,11 @@ fn cards_are_tried_one_after_the_other() {
     GeForce RTX 4090  23.5 GiB  10 GiB     10 GiB    10.6 GiB  yes, 12.9 GiB left
     GeForce RTX 3070  7.8 GiB   10 GiB     10 GiB    10.6 GiB  no, 2.8 GiB short
 
-      On card: reserved, and a CUDA context of 600 MiB, the most that is reported of any card
+      On card: reserved, and a CUDA context of 775 MiB, the most that is reported of any card
 
     How sure
       Workspaces of cuDNN (none) are what the environment's own cuDNN answered for this card without one. With `cudnn.benchmark` the plan with the most is taken for the fastest.
-      A CUDA context takes 250 to 600 MiB, and grows as kernels are loaded.
+      A CUDA context takes 250 to 775 MiB, and grows as kernels are loaded.
       Later steps are taken to be like the 3 that were watched: batches, sequences or a model that grow after them are not in the figures.
       Kernels do nothing and values are zeros: what the script decides by values, zeros decided.
     -- standard error
@@ -134,7 +134,7 @@ fn what_hangs_on_values_is_not_known() {
     CARD              MEMORY   ALLOCATED  RESERVED  ON CARD  FITS
     GeForce RTX 3070  7.8 GiB  1 GiB      1 GiB     1.6 GiB  not known
 
-      On card: reserved, and a CUDA context of 600 MiB, the most that is reported of any card
+      On card: reserved, and a CUDA context of 775 MiB, the most that is reported of any card
 
     Why it is not known
       GeForce RTX 3070: not known, as it depends on values of the card (none: fits, 1 GiB reserved; all selected: does not fit; half: fits, 4 GiB reserved):
@@ -142,7 +142,7 @@ fn what_hangs_on_values_is_not_known() {
 
     How sure
       Workspaces of cuDNN (none) are what the environment's own cuDNN answered for this card without one. With `cudnn.benchmark` the plan with the most is taken for the fastest.
-      A CUDA context takes 250 to 600 MiB, and grows as kernels are loaded.
+      A CUDA context takes 250 to 775 MiB, and grows as kernels are loaded.
       Later steps are taken to be like the 3 that were watched: batches, sequences or a model that grow after them are not in the figures.
       Kernels do nothing and values are zeros: what the script decides by values, zeros decided.
         train.py:7 has a size or an index from values of the card, which are 0 here: h = h[mask]

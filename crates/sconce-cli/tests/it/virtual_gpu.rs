@@ -44,8 +44,8 @@ fn a_run_sees_cards_that_are_not_there() {
     );
     assert_snapshot!(said(&output), @r"
     exit code 0
-    card	name=NVIDIA GeForce RTX 3070	capability=8.6	memory_bytes=8331984896	context_bytes=629145600	nccl_bytes=503316480	multiprocessors=46	l2_bytes=4194304	memory_rate=448000000000	matrix_rate=40600000000000
-    card	name=NVIDIA Tesla V100	capability=7.0	memory_bytes=34079768576	context_bytes=629145600	nccl_bytes=2147483648	multiprocessors=80	l2_bytes=6291456	memory_rate=900000000000	matrix_rate=125000000000000
+    card	name=NVIDIA GeForce RTX 3070	capability=8.6	memory_bytes=8331984896	context_bytes=812646400	nccl_bytes=503316480	multiprocessors=46	l2_bytes=4194304	memory_rate=448000000000	matrix_rate=40600000000000
+    card	name=NVIDIA Tesla V100	capability=7.0	memory_bytes=34079768576	context_bytes=812646400	nccl_bytes=2147483648	multiprocessors=80	l2_bytes=6291456	memory_rate=900000000000	matrix_rate=125000000000000
     cards
     libcuda.so.1
     libnvidia-ml.so.1

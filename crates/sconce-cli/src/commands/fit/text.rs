@@ -376,7 +376,7 @@ pub(super) fn format_caveat(doubt: &ForecastCaveat) -> String {
             "Reserves and workspaces of recurrent layers are a guess.".to_owned()
         }
         ForecastCaveat::Context => {
-            "A CUDA context takes 250 to 600 MiB, and grows as kernels are loaded.".to_owned()
+            "A CUDA context takes 250 to 775 MiB, and grows as kernels are loaded.".to_owned()
         }
         ForecastCaveat::Values => {
             "Kernels do nothing and values are zeros: what the script decides by values, \
