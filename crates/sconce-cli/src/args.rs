@@ -4,9 +4,7 @@ use std::path::PathBuf;
 
 use crate::commands::audit::AuditArgs;
 use crate::commands::outdated::OutdatedArgs;
-use crate::worker::WorkerTask;
 use clap::{ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use sconce_base::Env;
 use sconce_schema::spec::{GpuRequest, MountSpec, PortSpec};
 use sconce_schema::{Bytes, Millicores};
 
@@ -57,7 +55,7 @@ pub(crate) fn parse() -> Result<CliArgs, clap::Error> {
     CliArgs::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command()))
 }
 
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Args)]
 pub(crate) struct GlobalArgs {
     /// Say nothing but errors.
     #[arg(long, short, global = true, help_heading = "Every verb")]
@@ -77,32 +75,6 @@ pub(crate) struct GlobalArgs {
         help_heading = "Every verb"
     )]
     pub(crate) store: Option<PathBuf>,
-    /// What this process does for another one of the program, if it was started for that.
-    #[arg(skip)]
-    pub(crate) task: Option<WorkerTask>,
-    /// The variables that the program was started with, read once.
-    #[arg(skip)]
-    pub(crate) env: Env,
-}
-
-impl GlobalArgs {
-    /// The same for work that says nothing of itself.
-    pub(crate) fn to_quiet(&self) -> Self {
-        Self {
-            quiet: true,
-            verbose: self.verbose,
-            offline: self.offline,
-            store: self.store.clone(),
-            task: self.task.clone(),
-            env: self.env.clone(),
-        }
-    }
-
-    /// Whether this process holds a run in the background; whoever started it waits on its standard input
-    /// for the word that the run has begun.
-    pub(crate) fn holds_run(&self) -> bool {
-        self.task == Some(WorkerTask::HoldRun)
-    }
 }
 
 #[derive(Debug, Subcommand)]

@@ -15,12 +15,12 @@ use std::process::Stdio;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use sconce_schema::exit;
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
 use crate::logout;
 use crate::output;
-use crate::style::OutputStyle;
+use crate::reporter::AppEvent;
 use crate::worker::{WorkerTask, bare_command};
 
 /// What the supervisor itself says once nobody is there to read it: in the folder of the logs.
@@ -43,11 +43,11 @@ pub(crate) fn is_detached(folder: &Path) -> bool {
 
 /// Starts this program again with the same arguments, as the holder of a run, and waits until the
 /// run has begun.
-pub(crate) fn start_background_run(global: &GlobalArgs) -> Result<DetachOutcome> {
-    if !global.quiet
+pub(crate) fn start_background_run(context: &AppContext) -> Result<DetachOutcome> {
+    if !context.quiet
         && let Some(warning) = logout::warning()
     {
-        output::print_message(&OutputStyle::for_stderr().warn(&warning));
+        context.report(&AppEvent::EndsWithLogin(&warning));
     }
     let failed = |source| CliError::File {
         action: FileAction::Start,
@@ -58,7 +58,7 @@ pub(crate) fn start_background_run(global: &GlobalArgs) -> Result<DetachOutcome>
     let task = WorkerTask::HoldRun.to_line().map_err(failed)?;
     (&ours).write_all(&task).map_err(failed)?;
     let mut child = bare_command(&crate::commands::run::current_exe()?)
-        .args(std::env::args_os().skip(1))
+        .args(&context.arguments)
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .spawn()
         .map_err(failed)?;
@@ -76,8 +76,8 @@ pub(crate) fn start_background_run(global: &GlobalArgs) -> Result<DetachOutcome>
 }
 
 /// `sconce run --detach`.
-pub(crate) fn run(global: &GlobalArgs) -> Result<u8> {
-    match start_background_run(global)? {
+pub(crate) fn run(context: &AppContext) -> Result<u8> {
+    match start_background_run(context)? {
         DetachOutcome::Ended(code) => Ok(code),
         DetachOutcome::Begun(id) => {
             output::write_data(&id)?;

@@ -8,7 +8,7 @@ use sconce_schema::Bytes;
 use serde::Deserialize;
 use tracing::debug;
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
 use crate::kernel_cache::{self, KernelCache};
@@ -73,9 +73,9 @@ pub(crate) struct RegistryMirror {
 }
 
 impl SconceDirs {
-    pub(crate) fn find(global: &GlobalArgs) -> Result<Self> {
-        let config = Config::read(&config_folder(&global.env)?.join("config.toml"))?;
-        Self::with_config(global.store.as_deref(), &global.env, config)
+    pub(crate) fn find(context: &AppContext) -> Result<Self> {
+        let config = Config::read(&config_folder(&context.env)?.join("config.toml"))?;
+        Self::with_config(context.store.as_deref(), &context.env, config)
     }
 
     /// The same where the configuration may be broken, which counts as none then: for what needs no more of it than

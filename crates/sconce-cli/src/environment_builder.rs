@@ -16,15 +16,15 @@ use sconce_schema::{EnvironmentLayers, Lock, Progress};
 use sconce_store::{ItemGuard, Store};
 use tracing::info;
 
-use crate::args::{GlobalArgs, PackageSources};
+use crate::args::PackageSources;
 use crate::background::Background;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
 use crate::item_guards::with_item_guards;
 use crate::network::{self, AddressError};
 use crate::outputs;
-use crate::progress::TerminalProgress;
 use crate::project::Project;
 
 /// What every verb that needs an environment works with.
@@ -33,8 +33,8 @@ pub(crate) struct EnvironmentBuilder<'a> {
     pub(crate) places: &'a SconceDirs,
     pub(crate) store: &'a Store,
     pub(crate) sources: &'a PackageSources,
-    pub(crate) global: &'a GlobalArgs,
-    pub(crate) progress: &'a TerminalProgress,
+    pub(crate) context: &'a AppContext,
+    pub(crate) progress: &'a dyn Progress,
 }
 
 impl EnvironmentBuilder<'_> {
@@ -129,7 +129,7 @@ impl EnvironmentBuilder<'_> {
                 })
             })
             .transpose()?;
-        let env = &self.global.env;
+        let env = &self.context.env;
         let python = ["python3", "python"]
             .iter()
             .find_map(|name| env.find_program(name));
@@ -147,7 +147,7 @@ impl EnvironmentBuilder<'_> {
                 .iter()
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .chain(
-                    self.global
+                    self.context
                         .offline
                         .then(|| ("UV_OFFLINE".into(), "1".into())),
                 )
@@ -155,7 +155,7 @@ impl EnvironmentBuilder<'_> {
             uv: UvSource {
                 path_uv: env.find_program("uv"),
                 pip,
-                offline: self.global.offline,
+                offline: self.context.offline,
             },
             pip_index: match crate::pip::uv_is_configured(env) {
                 true => IndexSettings::default(),
@@ -168,7 +168,7 @@ impl EnvironmentBuilder<'_> {
 
     /// Every address that is named anywhere, for the logins that it may carry.
     fn addresses(&self) -> Vec<String> {
-        let env = &self.global.env;
+        let env = &self.context.env;
         let (spec, config) = (&self.project.spec, &self.places.config);
         let pip = crate::pip::read_index_settings(env);
         let one = [
@@ -200,7 +200,7 @@ impl EnvironmentBuilder<'_> {
     /// Whether the settings that count are addresses: uv takes any text for an index, and then
     /// says that no package is there.
     fn check_addresses(&self) -> Result<()> {
-        let env = &self.global.env;
+        let env = &self.context.env;
         let (spec, config) = (&self.project.spec, &self.places.config);
         let mirror = [
             ("`--mirror`", &self.sources.mirror),
@@ -275,7 +275,7 @@ impl EnvironmentBuilder<'_> {
                 ready => return Ok(ready?),
             }
         }
-        if self.global.offline && (!missing.wheels.is_empty() || !missing.debs.is_empty()) {
+        if self.context.offline && (!missing.wheels.is_empty() || !missing.debs.is_empty()) {
             let names = missing.wheels.iter().map(|w| w.file.clone());
             let debs = missing
                 .debs
@@ -303,7 +303,7 @@ impl EnvironmentBuilder<'_> {
                 lock, store, None, priority, progress,
             )?);
         }
-        if self.global.offline {
+        if self.context.offline {
             let name = |deb: &&Deb| format!("{} {}", deb.name, deb.version);
             let missing = missing.iter().map(name).collect();
             return Err(CliError::Offline { missing }.into());
@@ -316,7 +316,7 @@ impl EnvironmentBuilder<'_> {
     }
 
     fn fetcher(&self) -> Result<Fetcher> {
-        network::build_fetcher(self.global, &self.addresses())
+        network::build_fetcher(self.context, &self.addresses())
     }
 }
 

@@ -28,12 +28,11 @@ use sha2::Digest as _;
 
 pub(crate) use owner::KernelCacheOwner;
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::failure::Result;
 use crate::file_action::FileAction;
-use crate::output;
+use crate::reporter::AppEvent;
 use crate::run_temp_dir::file_error;
-use crate::style::OutputStyle;
 
 /// Where it is inside.
 const CONTAINER_DIR: &str = "/var/cache/sconce";
@@ -104,16 +103,10 @@ impl KernelCache {
     pub(crate) fn open_or_say(
         &self,
         owner: &KernelCacheOwner<'_>,
-        global: &GlobalArgs,
+        context: &AppContext,
     ) -> Option<KernelCacheGuard> {
         self.open(owner).unwrap_or_else(|error| {
-            if !global.quiet {
-                let style = OutputStyle::for_stderr();
-                output::print_message(
-                    &style.dim("kernels that are compiled are not kept for the next run:"),
-                );
-                output::print_message(&error.render_text(&style));
-            }
+            context.report(&AppEvent::KernelsNotKept(&error));
             None
         })
     }

@@ -5,6 +5,7 @@ mod accounting;
 mod args;
 mod background;
 mod commands;
+mod context;
 mod detach;
 mod dirs;
 #[cfg(test)]
@@ -38,6 +39,7 @@ mod protected_dirs;
 mod ranks;
 mod registries;
 mod remote_machines;
+mod reporter;
 mod run_lookup;
 mod run_options;
 mod run_recorder;
@@ -45,14 +47,18 @@ mod run_temp_dir;
 mod services;
 mod style;
 mod table;
+mod terminal_reporter;
 mod text_layout;
 mod training_plan;
 mod virtual_gpu;
 mod worker;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use crate::context::AppContext;
 use crate::file_action::FileAction;
+use crate::terminal_reporter::TerminalReporter;
 use args::CliCommand;
 use clap::error::{ContextKind, ErrorKind};
 use sconce_base::Env;
@@ -88,57 +94,64 @@ pub fn main() -> ExitCode {
         }
         Some(WorkerTask::HoldRun | WorkerTask::Trial { .. }) | None => {}
     }
-    let mut root = match args::parse() {
+    let root = match args::parse() {
         Ok(root) => root,
         Err(wrong) => return refused(&wrong),
     };
-    root.global.env = Env::of_process();
-    root.global.task = task;
-    if root.global.holds_run() {
+    let context = AppContext {
+        quiet: root.global.quiet,
+        offline: root.global.offline,
+        store: root.global.store,
+        task,
+        env: Env::of_process(),
+        arguments: arguments.collect(),
+        reporter: Arc::new(TerminalReporter::default()),
+    };
+    if context.holds_run() {
         detach::start_holder_session();
     }
-    if let Err(wrong) = log::install(root.global.verbose, &root.global.env) {
+    if let Err(wrong) = log::install(root.global.verbose, &context.env) {
         return print_failure(&wrong.into());
     }
     sconce_base::output::set_signal_watch(outputs::signals::watch_signals);
-    outputs::own_places::set_once(root.global.store.clone(), root.global.env.clone());
+    outputs::own_places::set_once(context.store.clone(), context.env.clone());
     let done = match root.verb {
-        CliCommand::Init(args) => commands::init::init(&args, &root.global),
-        CliCommand::Lock(args) => commands::lock::lock(&args, &root.global),
-        CliCommand::Outdated(args) => commands::outdated::outdated(&args, &root.global),
-        CliCommand::Audit(args) => commands::audit::audit(&args, &root.global),
-        CliCommand::Run(args) => commands::run::run(&args, &root.global),
-        CliCommand::Shell(args) => commands::shell::shell(&args, &root.global),
-        CliCommand::Up(args) => commands::up::up(&args, &root.global),
-        CliCommand::Ps(args) => commands::ps::ps(&args, &root.global),
-        CliCommand::Logs(args) => commands::logs::logs(&args, &root.global),
-        CliCommand::Exec(args) => commands::exec::exec(&args, &root.global),
-        CliCommand::Stop(args) => commands::stop::stop(&args, &root.global),
-        CliCommand::Restart(args) => commands::restart::restart(&args, &root.global),
-        CliCommand::Wait(args) => commands::wait::wait(&args, &root.global),
-        CliCommand::Build(args) => commands::build::build(&args, &root.global),
-        CliCommand::Push(args) => commands::push::push(&args, &root.global),
-        CliCommand::Pull(args) => commands::pull::pull(&args, &root.global),
-        CliCommand::Verify(args) => commands::verify::verify(&args, &root.global),
-        CliCommand::Keygen(args) => commands::keygen::keygen(&args, &root.global),
-        CliCommand::Images(args) => commands::images::images(&args, &root.global),
-        CliCommand::Prune(args) => commands::prune::prune(&args, &root.global),
-        CliCommand::Sbom(args) => commands::sbom::sbom(&args, &root.global),
-        CliCommand::Diff(args) => commands::diff::diff(&args, &root.global),
-        CliCommand::Cdi(args) => commands::cdi::cdi(&args, &root.global),
-        CliCommand::Check(args) => commands::check::check(&args, &root.global),
-        CliCommand::Fit(args) => commands::fit::fit(&args, &root.global),
-        CliCommand::Explain(args) => commands::explain::explain(&args, &root.global),
-        CliCommand::Doctor(args) => commands::doctor::doctor(&args, &root.global),
-        CliCommand::Memory(args) => commands::memory::memory(&args, &root.global),
-        CliCommand::Lease(args) => commands::lease::lease(&args, &root.global),
-        CliCommand::Runs(args) => commands::runs::runs(&args, &root.global),
-        CliCommand::Usage(args) => commands::usage::usage(&args, &root.global),
-        CliCommand::Report(args) => commands::report::report(&args, &root.global),
-        CliCommand::Compare(args) => commands::compare::compare(&args, &root.global),
-        CliCommand::Serve(args) => commands::serve::serve(&args, &root.global),
-        CliCommand::Top(args) => commands::top::top(&args, &root.global),
-        CliCommand::Export(args) => commands::export::export(&args, &root.global),
+        CliCommand::Init(args) => commands::init::init(&args, &context),
+        CliCommand::Lock(args) => commands::lock::lock(&args, &context),
+        CliCommand::Outdated(args) => commands::outdated::outdated(&args, &context),
+        CliCommand::Audit(args) => commands::audit::audit(&args, &context),
+        CliCommand::Run(args) => commands::run::run(&args, &context),
+        CliCommand::Shell(args) => commands::shell::shell(&args, &context),
+        CliCommand::Up(args) => commands::up::up(&args, &context),
+        CliCommand::Ps(args) => commands::ps::ps(&args, &context),
+        CliCommand::Logs(args) => commands::logs::logs(&args, &context),
+        CliCommand::Exec(args) => commands::exec::exec(&args, &context),
+        CliCommand::Stop(args) => commands::stop::stop(&args, &context),
+        CliCommand::Restart(args) => commands::restart::restart(&args, &context),
+        CliCommand::Wait(args) => commands::wait::wait(&args, &context),
+        CliCommand::Build(args) => commands::build::build(&args, &context),
+        CliCommand::Push(args) => commands::push::push(&args, &context),
+        CliCommand::Pull(args) => commands::pull::pull(&args, &context),
+        CliCommand::Verify(args) => commands::verify::verify(&args, &context),
+        CliCommand::Keygen(args) => commands::keygen::keygen(&args, &context),
+        CliCommand::Images(args) => commands::images::images(&args, &context),
+        CliCommand::Prune(args) => commands::prune::prune(&args, &context),
+        CliCommand::Sbom(args) => commands::sbom::sbom(&args, &context),
+        CliCommand::Diff(args) => commands::diff::diff(&args, &context),
+        CliCommand::Cdi(args) => commands::cdi::cdi(&args, &context),
+        CliCommand::Check(args) => commands::check::check(&args, &context),
+        CliCommand::Fit(args) => commands::fit::fit(&args, &context),
+        CliCommand::Explain(args) => commands::explain::explain(&args, &context),
+        CliCommand::Doctor(args) => commands::doctor::doctor(&args, &context),
+        CliCommand::Memory(args) => commands::memory::memory(&args, &context),
+        CliCommand::Lease(args) => commands::lease::lease(&args, &context),
+        CliCommand::Runs(args) => commands::runs::runs(&args, &context),
+        CliCommand::Usage(args) => commands::usage::usage(&args, &context),
+        CliCommand::Report(args) => commands::report::report(&args, &context),
+        CliCommand::Compare(args) => commands::compare::compare(&args, &context),
+        CliCommand::Serve(args) => commands::serve::serve(&args, &context),
+        CliCommand::Top(args) => commands::top::top(&args, &context),
+        CliCommand::Export(args) => commands::export::export(&args, &context),
     };
     exit_code(done)
 }

@@ -6,17 +6,17 @@ use sconce_base::Env;
 use sconce_fetch::{Credential, FetchConfig, Fetcher, Proxies, redact_url};
 use sconce_schema::{Hint, exit};
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::failure::Result;
 use logins::{Login, in_url, parse_netrc};
 
 /// A fetcher with this user's proxies and credentials. `indexes` are the addresses in force, whose
 /// user and password, where they carry them, are used for their host.
-pub(crate) fn build_fetcher(global: &GlobalArgs, indexes: &[String]) -> Result<Fetcher> {
+pub(crate) fn build_fetcher(context: &AppContext, indexes: &[String]) -> Result<Fetcher> {
     Ok(Fetcher::new(fetch_config(
-        global.offline,
+        context.offline,
         indexes,
-        &global.env,
+        &context.env,
     ))?)
 }
 

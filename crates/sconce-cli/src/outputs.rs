@@ -10,7 +10,7 @@ pub(crate) use sconce_base::output::{
 };
 use sconce_schema::{Hint, exit};
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::failure::Result;
 use crate::output;
 use crate::protected_dirs::OwnFolderConflict;
@@ -277,10 +277,10 @@ pub(crate) fn find_in_background(path: &Path, form: OutputForm) -> Result<Output
 ///
 /// # Errors
 /// [`OutputError`].
-pub(crate) fn write(output: OutputDestination, bytes: &[u8], global: &GlobalArgs) -> Result<()> {
+pub(crate) fn write(output: OutputDestination, bytes: &[u8], context: &AppContext) -> Result<()> {
     let file = output.is_file().then(|| output.path().to_owned());
     output.write(bytes)?;
-    if let (Some(path), false) = (file, global.quiet) {
+    if let (Some(path), false) = (file, context.quiet) {
         output::print_message(&format!("written: {}", output::format_path(&path)));
     }
     Ok(())

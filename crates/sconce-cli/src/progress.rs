@@ -1,4 +1,4 @@
-//! Progress for people: one live line on a terminal, plain lines elsewhere, nothing with --quiet.
+//! Progress for people: one live line on a terminal, plain lines elsewhere.
 
 mod line;
 
@@ -47,7 +47,6 @@ pub(crate) struct TerminalProgress {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ProgressMode {
-    Quiet,
     Plain,
     Live,
 }
@@ -63,12 +62,10 @@ struct ProgressTask {
 }
 
 impl TerminalProgress {
-    pub(crate) fn new(quiet: bool) -> Self {
-        let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-        let mode = match (quiet, terminal) {
-            (true, _) => ProgressMode::Quiet,
-            (false, true) => ProgressMode::Live,
-            (false, false) => ProgressMode::Plain,
+    pub(crate) fn new() -> Self {
+        let mode = match std::io::IsTerminal::is_terminal(&std::io::stderr()) {
+            true => ProgressMode::Live,
+            false => ProgressMode::Plain,
         };
         Self {
             mode,
@@ -78,12 +75,6 @@ impl TerminalProgress {
             waits: Arc::default(),
             waited: Mutex::default(),
         }
-    }
-
-    /// Ends the stage that is under way with a line that stays.
-    pub(crate) fn finish(&self) {
-        self.end(held(&self.stage).take());
-        held(&self.under_way).clear();
     }
 
     fn end(&self, stage: Option<ProgressTask>) {
@@ -120,9 +111,7 @@ impl TerminalProgress {
     }
 
     fn line(&self, text: &str) {
-        if self.mode != ProgressMode::Quiet {
-            let _ = writeln!(std::io::stderr(), "{}", self.style.dim(text));
-        }
+        let _ = writeln!(std::io::stderr(), "{}", self.style.dim(text));
     }
 
     /// The live line of a stage.
@@ -191,6 +180,12 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Progress for TerminalProgress {
+    /// Ends the stage that is under way with a line that stays.
+    fn finish(&self) {
+        self.end(held(&self.stage).take());
+        held(&self.under_way).clear();
+    }
+
     fn stage(&self, name: &str, total_bytes: Option<u64>) {
         let mut stage = held(&self.stage);
         self.end(stage.take());
@@ -212,9 +207,6 @@ impl Progress for TerminalProgress {
     }
 
     fn advance(&self, name: &str, bytes: u64) {
-        if self.mode == ProgressMode::Quiet {
-            return;
-        }
         let name = line::package_label(name);
         let mut under_way = held(&self.under_way);
         if !under_way.contains(&name) {

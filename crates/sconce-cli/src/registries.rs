@@ -13,7 +13,7 @@ use sconce_registry::{
     HelperPrograms, LoginSources, Mirror, Reference, Registry, RegistrySettings,
 };
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs::{self, SconceDirs};
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
@@ -33,10 +33,10 @@ const LATEST_TAG: &str = "latest";
 ///
 /// Logins come from `REGISTRY_AUTH_FILE`, podman's file in `XDG_RUNTIME_DIR` and Docker's
 /// `config.json` in `DOCKER_CONFIG` or `~/.docker`; the first that knows a registry counts.
-pub(crate) fn build_registry_client(places: &SconceDirs, global: &GlobalArgs) -> Result<Registry> {
+pub(crate) fn build_registry_client(places: &SconceDirs, context: &AppContext) -> Result<Registry> {
     let config = &places.config;
     let mut logins = LoginSources::empty();
-    for path in login_files(&global.env) {
+    for path in login_files(&context.env) {
         if let Ok(text) = crate::input::read_text(&path) {
             logins = logins
                 .with_file(&text)
@@ -44,7 +44,7 @@ pub(crate) fn build_registry_client(places: &SconceDirs, global: &GlobalArgs) ->
         }
     }
     let helpers = HelperPrograms {
-        folders: global.env.search_path(),
+        folders: context.env.search_path(),
         limit: HELPER_TIMEOUT,
     };
     let mirror = |mirror: &dirs::RegistryMirror| Mirror {
@@ -52,7 +52,7 @@ pub(crate) fn build_registry_client(places: &SconceDirs, global: &GlobalArgs) ->
         base: mirror.base.clone(),
     };
     let settings = RegistrySettings {
-        fetch: network::fetch_config(global.offline, &[], &global.env),
+        fetch: network::fetch_config(context.offline, &[], &context.env),
         logins: logins.with_helpers(Arc::new(helpers)),
         insecure: config.insecure_registries.clone(),
         mirrors: config.registry_mirrors.iter().map(mirror).collect(),

@@ -14,16 +14,14 @@ use sconce_schema::event::{
 };
 
 use crate::accounting::{AccountingReader, ProbeDirectory};
-use crate::failure::with_causes;
-use crate::output;
-use crate::style::OutputStyle;
+use crate::context::AppContext;
+use crate::reporter::AppEvent;
 
 /// Records one run, and says beforehand what cannot be enforced.
 pub(crate) struct Recorder<'a> {
     runs: &'a std::path::Path,
     started: RunStarted,
-    quiet: bool,
-    style: OutputStyle,
+    context: &'a AppContext,
     unenforced: Vec<UnenforcedLimit>,
     began: Instant,
     writer: Option<RecordWriter>,
@@ -57,7 +55,7 @@ impl<'a> Recorder<'a> {
     pub(crate) fn new(
         runs: &'a std::path::Path,
         started: RunStarted,
-        quiet: bool,
+        context: &'a AppContext,
         gpus: Option<Box<dyn GpuMonitor>>,
         told: Option<ProbeDirectory>,
         idle_work: Option<Box<dyn FnOnce() + 'a>>,
@@ -69,8 +67,7 @@ impl<'a> Recorder<'a> {
             shared: None,
             account: None,
             started,
-            quiet,
-            style: OutputStyle::for_stderr(),
+            context,
             unenforced: Vec::new(),
             began: Instant::now(),
             writer: None,
@@ -133,21 +130,7 @@ impl<'a> Recorder<'a> {
 impl RunObserver for Recorder<'_> {
     fn unenforced(&mut self, what: &[UnenforcedLimit]) {
         self.unenforced.extend_from_slice(what);
-        if self.quiet {
-            return;
-        }
-        for item in what {
-            let what = format!("not enforced here: {}", item.what);
-            output::print_message(&format!("{}: {}", self.style.warn(&what), item.why));
-        }
-        // What keeps one limit from being enforced mostly keeps them all.
-        let mut said: Vec<&String> = Vec::new();
-        for hint in what.iter().filter_map(|item| item.hint.as_ref()) {
-            if !said.contains(&hint) {
-                output::print_message(&format!("{} {hint}", self.style.hint("hint:")));
-                said.push(hint);
-            }
-        }
+        self.context.report(&AppEvent::LimitsNotEnforced(what));
     }
 
     fn shared(&mut self, folder: OwnedFd) {
@@ -170,11 +153,7 @@ impl RunObserver for Recorder<'_> {
         self.account = told.map(|folder| AccountingReader::new(folder, &self.started.gpus));
         match RecordWriter::create(self.runs, &self.started) {
             Ok(writer) => self.writer = Some(writer),
-            Err(error) => {
-                let causes = with_causes(&error);
-                let text = format!("this run is not recorded: {causes}");
-                output::print_message(&self.style.warn(&text));
-            }
+            Err(error) => self.context.report(&AppEvent::RunNotRecorded(&error)),
         }
         for item in std::mem::take(&mut self.unenforced) {
             self.write(&RecordEvent::Unenforced(item));
@@ -198,12 +177,15 @@ impl RunObserver for Recorder<'_> {
             told.open = self.open.remove(&what.name).unwrap_or_default();
         }
         self.write(&RecordEvent::Service(Box::new(told)));
-        if !self.quiet {
-            output::print_message(&crate::run_lookup::format_service_event(what));
-            if matches!(what.state, ServiceState::Healthy | ServiceState::Running) {
-                for link in self.links.remove(&what.name).into_iter().flatten() {
-                    output::print_message(&format!("{}: {link}", what.name));
-                }
+        self.context.report(&AppEvent::Service(what));
+        if !self.context.quiet
+            && matches!(what.state, ServiceState::Healthy | ServiceState::Running)
+        {
+            for link in self.links.remove(&what.name).into_iter().flatten() {
+                self.context.report(&AppEvent::ServiceLink {
+                    service: &what.name,
+                    link: &link,
+                });
             }
         }
     }

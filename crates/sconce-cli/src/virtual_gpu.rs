@@ -11,12 +11,11 @@ use sconce_schema::Bytes;
 use sconce_schema::event::GpuSummary;
 use sconce_schema::request::{Mount, RunRequest, RunRoot};
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
-use crate::output;
 use crate::ranks::RankWorld;
-use crate::style::OutputStyle;
+use crate::reporter::AppEvent;
 
 /// The library, as build.rs made it.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsconce_vgpu.so"));
@@ -51,7 +50,7 @@ impl VirtualGpus {
         names: &[String],
         world: Option<RankWorld>,
         scratch: &Path,
-        global: &GlobalArgs,
+        context: &AppContext,
     ) -> Result<Option<Self>> {
         if names.is_empty() {
             return Ok(None);
@@ -59,8 +58,8 @@ impl VirtualGpus {
         let mut hardware = Vec::new();
         for name in names {
             let chosen = tables::find_hardware(name)?;
-            if !chosen.choice.is_empty() && !global.quiet {
-                print_chosen_size(&chosen);
+            if !chosen.choice.is_empty() {
+                context.report(&AppEvent::VirtualGpuSize(&chosen));
             }
             hardware.push(chosen.hardware);
         }
@@ -149,16 +148,16 @@ impl VirtualGpus {
     }
 }
 
-/// Which size was taken of a card that was sold with several.
-pub(crate) fn print_chosen_size(chosen: &HardwareMatch) {
+/// Says which size was taken of a GPU that was sold with several.
+pub(crate) fn format_chosen_size(chosen: &HardwareMatch) -> String {
     let hardware = chosen.hardware;
     let sizes: Vec<String> = chosen.choice.iter().map(Bytes::to_string).collect();
-    output::print_message(&OutputStyle::for_stderr().dim(&format!(
+    format!(
         "virtual GPU: the {} was sold with {}; this is the one with {}",
         product(hardware),
         sizes.join(" and "),
         hardware.memory
-    )));
+    )
 }
 
 /// Its name as CUDA would say it.

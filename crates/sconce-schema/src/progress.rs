@@ -19,6 +19,8 @@ pub trait Progress: Send + Sync {
     /// `name` waits for another process. Told again when that is another one, and with `None` when
     /// the wait is over.
     fn waits(&self, name: &str, wait: Option<&WaitCause>);
+    /// The stage that is under way has ended, and none follows.
+    fn finish(&self) {}
 }
 
 /// Whom something waits for.

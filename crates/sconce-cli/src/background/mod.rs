@@ -20,9 +20,10 @@ use sconce_schema::{EnvironmentLayers, Lock, exit};
 use sconce_store::{Store, TreeBuildError};
 
 use self::cpu_throttle::IdleThrottle;
-use crate::args::{GlobalArgs, PackageSources};
+use crate::args::PackageSources;
 use crate::commands::context::CommandContext;
 use crate::commands::run::{current_exe, internal_run_request};
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Failure, Result};
 use crate::file_action::FileAction;
@@ -70,21 +71,21 @@ impl Drop for Background {
 
 /// Does all of that work for one project, in a process of its own.
 pub(crate) fn work_beside_run(spec: &Path, store: &Path) -> Result<u8> {
-    let global = &GlobalArgs {
+    let context = &AppContext {
         store: Some(store.to_owned()),
         env: Env::of_process(),
-        ..GlobalArgs::default()
+        ..AppContext::default()
     };
     // Ends with the sconce that started it, even if that is killed.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let _ = rustix::process::setpriority_process(None, 19);
     let _ = sconce_run::only_when_idle();
-    let opened = CommandContext::open(Project::open(spec)?, global)?;
+    let opened = CommandContext::open(Project::open(spec)?, context)?;
     let Some(lock) = opened.project.load_lock()? else {
         return Ok(exit::OK);
     };
     let (store, sources) = (&opened.store, PackageSources::default());
-    let workshop = opened.environment_builder(&sources, global);
+    let workshop = opened.environment_builder(&sources, context);
     // Each tree is tried once, so that one that cannot be compiled is not tried forever.
     let mut tried = BTreeSet::new();
     loop {

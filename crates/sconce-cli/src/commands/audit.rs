@@ -12,7 +12,7 @@ use sconce_resolve::audit::{AuditCoverage, Vulnerability};
 use sconce_resolve::audit::{AuditReport, LockAuditor};
 use sconce_schema::{Lock, exit};
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::failure::{CliError, Result};
 use crate::output;
 use crate::project::{Project, is_lock, read_lock};
@@ -40,8 +40,8 @@ pub(crate) struct AuditArgs {
 }
 
 /// Reads the databases, entry by entry, and says what they have against the lock.
-pub(crate) fn audit(args: &AuditArgs, global: &GlobalArgs) -> Result<u8> {
-    let lock = locked(&args.subject, global)?;
+pub(crate) fn audit(args: &AuditArgs, context: &AppContext) -> Result<u8> {
+    let lock = locked(&args.subject, context)?;
     let mut audit = LockAuditor::new(&lock, &args.ignore)?;
     let mut databases = Vec::new();
     for path in &args.db {
@@ -63,12 +63,12 @@ pub(crate) fn audit(args: &AuditArgs, global: &GlobalArgs) -> Result<u8> {
         if !text.is_empty() {
             output::write_data(&text)?;
         }
-        if !global.quiet {
+        if !context.quiet {
             output::print_message(&summary(&audited, &databases, SystemTime::now()));
         }
     }
     // Not judged is no clean bill, whatever else is printed or not.
-    if !global.quiet {
+    if !context.quiet {
         for warning in not_judged(&audited) {
             output::print_message(&OutputStyle::for_stderr().warn(&warning));
         }
@@ -78,7 +78,7 @@ pub(crate) fn audit(args: &AuditArgs, global: &GlobalArgs) -> Result<u8> {
 }
 
 /// The lock at `path`, or the lock of the spec there.
-fn locked(path: &Path, global: &GlobalArgs) -> Result<Lock> {
+fn locked(path: &Path, context: &AppContext) -> Result<Lock> {
     if is_lock(path) {
         return read_lock(path);
     }
@@ -86,7 +86,7 @@ fn locked(path: &Path, global: &GlobalArgs) -> Result<Lock> {
     let lock = project.load_lock()?.ok_or_else(|| CliError::NoLock {
         path: project.lock_file(),
     })?;
-    if lock.inputs != project.inputs && !global.quiet {
+    if lock.inputs != project.inputs && !context.quiet {
         output::print_message("the spec has changed since it was locked: this is about the lock");
     }
     Ok(lock)

@@ -24,15 +24,16 @@ use sconce_oci::Digest;
 use sconce_run::RunObserver;
 use sconce_schema::spec::{IMAGE, Removal, Variant};
 use sconce_schema::tag::image_tag;
-use sconce_schema::{Bytes, EnvironmentLayers, HostFacts, Lock, Progress as _, exit};
+use sconce_schema::{Bytes, EnvironmentLayers, HostFacts, Lock, exit};
 
 use self::plan::print_plan;
 use self::stages::StageBuilder;
 use self::steps::LayerStack;
 use super::context::CommandContext;
 use super::push::{self, PushContext};
-use crate::args::{GlobalArgs, PackageSources};
+use crate::args::PackageSources;
 use crate::background::{Background, BytecodeCompiler};
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::environment_builder::EnvironmentBuilder;
 use crate::failure::{CliError, Failure, Result};
@@ -91,10 +92,10 @@ pub(crate) struct BuildArgs {
     sources: PackageSources,
 }
 
-pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
+pub(crate) fn build(args: &BuildArgs, context: &AppContext) -> Result<u8> {
     // Before anything is built, whether it can be named and pushed so at all.
     check_local(&args.tag, args.latest)?;
-    let places = SconceDirs::find(global)?;
+    let places = SconceDirs::find(context)?;
     let to = |tag: &str| {
         let to = args.push.as_ref();
         to.map(|to| parse_destination(to, tag, args.latest, &places))
@@ -105,8 +106,8 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
     args.sign.as_deref().map_or(Ok(()), check_signing_key)?;
     let project = Project::open(&args.spec)?;
     validate_packed_files(&project.spec.build.files, &project.folder, &places)?;
-    let opened = CommandContext::open(project, global)?;
-    let workshop = opened.environment_builder(&args.sources, global);
+    let opened = CommandContext::open(project, context)?;
+    let workshop = opened.environment_builder(&args.sources, context);
     let whole = workshop.ensure_lock()?;
     let spec = &opened.project.spec;
     let variant = spec.build.variant.unwrap_or_default();
@@ -118,7 +119,7 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
         Variant::Slim if !spec.build.keep.contains(&Removal::Compiler) => whole.without_compiler(),
         Variant::Slim | Variant::Runtime => whole.clone(),
     };
-    if variant == Variant::Slim && lock != whole && !global.quiet {
+    if variant == Variant::Slim && lock != whole && !context.quiet {
         output::print_message(&without_compiler(&whole));
     }
     let options = LayerPlanOptions {
@@ -129,14 +130,14 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
     if spec.build.variant == Some(Variant::Slim) {
         plan.slim = Some(SlimRules::new(&spec.build.keep, &lock, device_code(&cards)));
     }
-    if !global.quiet {
+    if !context.quiet {
         let cards = spec
             .build
             .cards
             .iter()
             .filter_map(|card| tables::host_from_gpu_name(card, None).ok());
         let hosts: Vec<HostFacts> = cards.chain([HostFacts::default()]).collect();
-        precheck::print_warnings(&lock, &hosts);
+        precheck::report_failures(&lock, &hosts, context);
     }
     if args.squashfs.is_some() && (!spec.build.run.is_empty() || plan.slim.is_some()) {
         return Err(CliError::SquashfsOf.into());
@@ -218,11 +219,11 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
             Variant::Devel => Some("devel"),
         },
         cards,
-        created: created(&global.env)?,
+        created: created(&context.env)?,
     };
     if let Some(output) = outputs.squashfs {
         let path = output.path().to_owned();
-        let (store, progress) = (&opened.store, &opened.progress);
+        let (store, progress) = (&opened.store, &*opened.progress);
         let written = sconce_image::build::write_squashfs(
             &plan,
             &lock,
@@ -233,7 +234,7 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
             progress,
         )?;
         opened.progress.finish();
-        return say_squashfs(&written, &path, args.json, global);
+        return say_squashfs(&written, &path, args.json, context);
     }
     let image = sconce_image::build::build_image(
         &plan,
@@ -241,7 +242,7 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
         &environment,
         &options,
         &opened.store,
-        &opened.progress,
+        &*opened.progress,
     )?;
     let names = match args.tag.is_empty() {
         true => vec![format!("{}:{tag}", opened.project.name)],
@@ -258,9 +259,9 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
                 key: args.sign.as_deref(),
                 places: &opened.places,
                 store: &opened.store,
-                global,
+                context,
             };
-            Some(push.push_image(&image, &opened.progress)?)
+            Some(push.push_image(&image, &*opened.progress)?)
         }
         None => None,
     };
@@ -272,7 +273,7 @@ pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
             said["pushed"] = push::as_json(to, pushed);
         }
         output::write_data(&said.to_string())?;
-    } else if !global.quiet {
+    } else if !context.quiet {
         let style = OutputStyle::for_stderr();
         output::print_message(&summary(&image, &names, made, &style));
         if let (Some(to), Some(pushed)) = (&to, &pushed) {
@@ -316,7 +317,7 @@ pub(crate) fn of_environment(
         created: 0,
     };
     let (plan, store) = (LayerPlan::for_lock(lock, options), &opened.store);
-    let progress = &opened.progress;
+    let progress = &*opened.progress;
     Ok(sconce_image::build::build_image(
         &plan,
         lock,
@@ -386,7 +387,7 @@ impl<'a> Outputs<'a> {
     }
 
     fn write(self, image: &LocalImage, names: &[String], opened: &CommandContext) -> Result<()> {
-        let (store, progress) = (&opened.store, &opened.progress);
+        let (store, progress) = (&opened.store, &*opened.progress);
         if let Some(folder) = self.layout {
             layout::write_folder(image, names.first().map(String::as_str), store, folder)?;
         }
@@ -503,7 +504,7 @@ fn say_squashfs(
     written: &SquashfsSummary,
     file: &Path,
     json: bool,
-    global: &GlobalArgs,
+    context: &AppContext,
 ) -> Result<u8> {
     if json {
         let value = serde_json::json!({
@@ -513,7 +514,7 @@ fn say_squashfs(
             "inodes": written.inodes,
         });
         output::write_data(&value.to_string())?;
-    } else if !global.quiet {
+    } else if !context.quiet {
         output::print_message(&format!(
             "{}\n{}; {} in {} files, folders and links",
             output::format_path(file),

@@ -11,7 +11,7 @@ use sconce_base::Env;
 use sconce_host::Roots;
 use sconce_host::cdi::{CdiDevice, CdiFile, CdiPrecedence};
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs;
 use crate::failure::Result;
 
@@ -32,11 +32,11 @@ enum Question {
 }
 
 /// Answers one question about CDI files.
-pub(crate) fn cdi(args: &CdiArgs, global: &GlobalArgs) -> Result<u8> {
+pub(crate) fn cdi(args: &CdiArgs, context: &AppContext) -> Result<u8> {
     match &args.question {
-        Question::List(args) => list::list_cdi_devices(args, &global.env),
-        Question::Write(args) => write::write_cdi_file(args, global),
-        Question::Check(args) => check::check_cdi_files(args, &global.env),
+        Question::List(args) => list::list_cdi_devices(args, &context.env),
+        Question::Write(args) => write::write_cdi_file(args, context),
+        Question::Check(args) => check::check_cdi_files(args, &context.env),
     }
 }
 

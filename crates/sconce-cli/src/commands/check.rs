@@ -16,17 +16,16 @@ use sconce_image::open::{self, ImageSource};
 use sconce_image::unpack::{self, UnpackLimits};
 use sconce_schema::finding::Severity;
 use sconce_schema::spec::FILE_NAME;
-use sconce_schema::{Finding, HostFacts, exit};
+use sconce_schema::{Finding, HostFacts, Progress, exit};
 use sconce_store::Store;
 
 use super::run::image::host_platform;
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Result};
 use crate::findings;
 use crate::inspect::InspectedEnvironment;
 use crate::output;
-use crate::progress::TerminalProgress;
 use crate::project::{Project, is_lock, read_lock};
 use crate::remote_machines::RemoteMachineFlags;
 use crate::style::OutputStyle;
@@ -56,11 +55,11 @@ pub(crate) struct CheckArgs {
 }
 
 /// Says whether the environment will run: on this machine, or on named ones.
-pub(crate) fn check(args: &CheckArgs, global: &GlobalArgs) -> Result<u8> {
-    let places = SconceDirs::find(global)?;
+pub(crate) fn check(args: &CheckArgs, context: &AppContext) -> Result<u8> {
+    let places = SconceDirs::find(context)?;
     let hosts = args
         .hosts
-        .load_host_facts(Some(&places.store), &global.env)?;
+        .load_host_facts(Some(&places.store), &context.env)?;
     if !args.torch.is_empty() {
         let torches = torches(&args.torch)?;
         if !args.hosts.names_others() && hosts.iter().all(|host| host.cards.is_empty()) {
@@ -68,7 +67,7 @@ pub(crate) fn check(args: &CheckArgs, global: &GlobalArgs) -> Result<u8> {
         }
         return print_matrix(&matrix::build_torch_matrix(&torches, &hosts), args.json);
     }
-    let judged = inspect_environment(&args.subject, &places, global)?;
+    let judged = inspect_environment(&args.subject, &places, context)?;
     if judged.is_empty() {
         return Err(CliError::NothingToCheck {
             subject: args.subject.clone(),
@@ -76,7 +75,7 @@ pub(crate) fn check(args: &CheckArgs, global: &GlobalArgs) -> Result<u8> {
         }
         .into());
     }
-    if !judged.absent.is_empty() && !global.quiet && !args.json {
+    if !judged.absent.is_empty() && !context.quiet && !args.json {
         let (are, versions, them) = match judged.absent.len() {
             1 => ("is", "of it the version is judged", "it"),
             _ => ("are", "of these the versions are judged", "them"),
@@ -88,7 +87,7 @@ pub(crate) fn check(args: &CheckArgs, global: &GlobalArgs) -> Result<u8> {
         ));
     }
     match &hosts[..] {
-        [host] => one(&judged, host, args, global),
+        [host] => one(&judged, host, args, context),
         hosts => {
             let matrix = Matrix::new(vec![judged.matrix_row(hosts)], hosts);
             print_matrix(&matrix, args.json)
@@ -101,7 +100,7 @@ fn one(
     judged: &InspectedEnvironment,
     host: &HostFacts,
     args: &CheckArgs,
-    global: &GlobalArgs,
+    context: &AppContext,
 ) -> Result<u8> {
     let mut found = judged.check_host(host);
     let code = code(&found);
@@ -126,7 +125,7 @@ fn one(
             &TextLayout::for_stdout(),
         ))?;
     }
-    if !global.quiet {
+    if !context.quiet {
         output::print_message(&verdict(judged, host, &found, code));
     }
     Ok(code)
@@ -231,18 +230,18 @@ fn torches(wanted: &[String]) -> Result<Vec<NamedTorch>> {
 pub(super) fn inspect_environment(
     what: &str,
     places: &SconceDirs,
-    global: &GlobalArgs,
+    context: &AppContext,
 ) -> Result<InspectedEnvironment> {
     let path = Path::new(what);
     if let Some(source) = packed(what) {
         let store = Store::open(&places.store)?;
-        let progress = TerminalProgress::new(global.quiet);
-        let image = open::load_image(&source, &host_platform(), &store, &progress)?;
+        let progress = context.start_progress();
+        let image = open::load_image(&source, &host_platform(), &store, &*progress)?;
         return of_image(what, &image, &store, progress);
     }
     // A folder of this machine needs no store: it is judged where none can be made, too.
     if path.is_dir() && path.join(FILE_NAME).symlink_metadata().is_err() {
-        return InspectedEnvironment::from_dir(path, variables(&global.env));
+        return InspectedEnvironment::from_dir(path, variables(&context.env));
     }
     let store = Store::open(&places.store)?;
     if path.exists() && is_lock(path) {
@@ -262,7 +261,7 @@ pub(super) fn inspect_environment(
         let lock = project.load_lock()?.ok_or_else(|| CliError::NoLock {
             path: project.lock_file(),
         })?;
-        if lock.inputs != project.inputs && !global.quiet {
+        if lock.inputs != project.inputs && !context.quiet {
             output::print_message(
                 "the spec has changed since it was locked; the lock is judged as it is \
                  (`sconce lock` renews it)",
@@ -284,7 +283,7 @@ pub(super) fn inspect_environment(
         }
         found => found?,
     };
-    of_image(what, &image, &store, TerminalProgress::new(global.quiet))
+    of_image(what, &image, &store, context.start_progress())
 }
 
 /// An image that lies outside of the store: one that is named as such, or a layout or archive that is
@@ -309,9 +308,9 @@ fn of_image(
     what: &str,
     image: &LocalImage,
     store: &Store,
-    progress: TerminalProgress,
+    progress: Box<dyn Progress>,
 ) -> Result<InspectedEnvironment> {
-    let trees = unpack::ensure_trees(image, what, store, UnpackLimits::default(), &progress)?;
+    let trees = unpack::ensure_trees(image, what, store, UnpackLimits::default(), &*progress)?;
     progress.finish();
     let env = image
         .parse_config()?

@@ -8,7 +8,7 @@ use sconce_report::{RunReport, json, terminal};
 use sconce_schema::exit;
 
 use super::package_list::PackageListSource;
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::output;
@@ -27,15 +27,15 @@ pub(crate) struct CompareArgs {
     json: bool,
 }
 
-pub(crate) fn compare(args: &CompareArgs, global: &GlobalArgs) -> Result<u8> {
-    let places = SconceDirs::find(global)?;
+pub(crate) fn compare(args: &CompareArgs, context: &AppContext) -> Result<u8> {
+    let places = SconceDirs::find(context)?;
     let read = |run: &str| -> Result<RunReport> {
         let path = sconce_record::resolve_run(&places.runs, run)?;
         Ok(RunReport::from_record(sconce_record::open_record(&path)?))
     };
     let (before, after) = (read(&args.before)?, read(&args.after)?);
     let mut comparison = Comparison::from_reports(&before, &after);
-    comparison.packages = packages(&before, &after, global);
+    comparison.packages = packages(&before, &after, context);
     output::write_data(&if args.json {
         json::render_comparison(&comparison)
     } else {
@@ -49,12 +49,12 @@ pub(crate) fn compare(args: &CompareArgs, global: &GlobalArgs) -> Result<u8> {
 fn packages(
     before: &RunReport,
     after: &RunReport,
-    global: &GlobalArgs,
+    context: &AppContext,
 ) -> Option<Vec<SettingChange>> {
     if before.started.folder == after.started.folder {
         return None;
     }
-    let found = diff_packages(&lock(before, global)?, &lock(after, global)?);
+    let found = diff_packages(&lock(before, context)?, &lock(after, context)?);
     let version = |package: &SbomPackage| package.version.clone();
     let mut changes: Vec<SettingChange> = (found.changed.iter())
         .map(|change| SettingChange {
@@ -76,10 +76,10 @@ fn packages(
     Some(changes)
 }
 
-fn lock(report: &RunReport, global: &GlobalArgs) -> Option<Vec<SbomPackage>> {
+fn lock(report: &RunReport, context: &AppContext) -> Option<Vec<SbomPackage>> {
     let versions = report.started.versions.as_ref()?;
     let path = report.started.folder.join("sconce.lock");
-    match PackageListSource::from_argument(path.to_str()?, global).ok()? {
+    match PackageListSource::from_argument(path.to_str()?, context).ok()? {
         PackageListSource::Lock { name, lock, image } if lock.versions == *versions => {
             Some(PackageListSource::Lock { name, lock, image }.packages())
         }

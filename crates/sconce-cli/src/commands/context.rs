@@ -1,31 +1,38 @@
 //! What a verb that needs an environment opens before its work.
 
+use std::sync::Arc;
+
+use sconce_schema::Progress;
 use sconce_store::Store;
 
-use crate::args::{GlobalArgs, PackageSources};
+use crate::args::PackageSources;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::environment_builder::EnvironmentBuilder;
 use crate::failure::Result;
-use crate::progress::TerminalProgress;
 use crate::project::Project;
+use crate::reporter::Reporter;
 
 /// A project, the folders to work in, the store, and where progress is drawn.
 pub(crate) struct CommandContext {
     pub(crate) project: Project,
     pub(crate) places: SconceDirs,
     pub(crate) store: Store,
-    pub(crate) progress: TerminalProgress,
+    pub(crate) progress: Box<dyn Progress>,
+    /// Hears of what happens.
+    pub(crate) reporter: Arc<dyn Reporter>,
 }
 
 impl CommandContext {
     /// Opens the rest for `project`.
-    pub(crate) fn open(project: Project, global: &GlobalArgs) -> Result<Self> {
-        let places = SconceDirs::find(global)?;
+    pub(crate) fn open(project: Project, context: &AppContext) -> Result<Self> {
+        let places = SconceDirs::find(context)?;
         Ok(Self {
             store: Store::open(&places.store)?,
             project,
             places,
-            progress: TerminalProgress::new(global.quiet),
+            progress: context.start_progress(),
+            reporter: Arc::clone(&context.reporter),
         })
     }
 
@@ -33,15 +40,15 @@ impl CommandContext {
     pub(crate) fn environment_builder<'a>(
         &'a self,
         sources: &'a PackageSources,
-        global: &'a GlobalArgs,
+        context: &'a AppContext,
     ) -> EnvironmentBuilder<'a> {
         EnvironmentBuilder {
             project: &self.project,
             places: &self.places,
             store: &self.store,
             sources,
-            global,
-            progress: &self.progress,
+            context,
+            progress: &*self.progress,
         }
     }
 }

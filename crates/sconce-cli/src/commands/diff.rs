@@ -6,7 +6,7 @@ use sconce_image::sbom::SbomPackage;
 use sconce_schema::{Bytes, exit};
 
 use super::package_list::PackageListSource;
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::failure::Result;
 use crate::output;
 use crate::style::OutputStyle;
@@ -26,9 +26,9 @@ pub(crate) struct DiffArgs {
 }
 
 /// Exit code 1 where they differ, as diff(1).
-pub(crate) fn diff(args: &DiffArgs, global: &GlobalArgs) -> Result<u8> {
-    let before = PackageListSource::from_argument(&args.before, global)?.packages();
-    let after = PackageListSource::from_argument(&args.after, global)?.packages();
+pub(crate) fn diff(args: &DiffArgs, context: &AppContext) -> Result<u8> {
+    let before = PackageListSource::from_argument(&args.before, context)?.packages();
+    let after = PackageListSource::from_argument(&args.after, context)?.packages();
     let found = compare(&before, &after);
     if args.json {
         output::write_data(&as_json(&found).to_string())?;
@@ -38,7 +38,7 @@ pub(crate) fn diff(args: &DiffArgs, global: &GlobalArgs) -> Result<u8> {
             let heads = ["package", "before", "after", "download"];
             output::write_data(&format_table(heads, &rows, &OutputStyle::for_stdout()))?;
         }
-        if !global.quiet {
+        if !context.quiet {
             output::print_message(&summary(&found));
         }
     }

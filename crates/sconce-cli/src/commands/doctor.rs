@@ -15,7 +15,7 @@ use sconce_schema::{Finding, HostFacts, exit};
 
 use self::installed::InstalledTools;
 use super::check;
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::findings;
@@ -45,7 +45,7 @@ pub(crate) struct DoctorArgs {
 }
 
 /// Says what is wrong with this machine, the verdict first.
-pub(crate) fn doctor(args: &DoctorArgs, global: &GlobalArgs) -> Result<u8> {
+pub(crate) fn doctor(args: &DoctorArgs, context: &AppContext) -> Result<u8> {
     let facts = outputs::find_some(args.facts.as_deref(), OutputForm::Text)?;
     let bundle = outputs::find_some(args.bundle.as_deref(), OutputForm::Text)?;
     let subject = args.subject.as_deref();
@@ -56,12 +56,12 @@ pub(crate) fn doctor(args: &DoctorArgs, global: &GlobalArgs) -> Result<u8> {
         ..VerbFiles::default()
     }
     .claim()?;
-    let places = SconceDirs::find(global)?;
-    let host = remote_machines::read_local_facts(Some(&places.store), &global.env);
+    let places = SconceDirs::find(context)?;
+    let host = remote_machines::read_local_facts(Some(&places.store), &context.env);
     let judged = args
         .subject
         .as_deref()
-        .map(|what| check::inspect_environment(what, &places, global));
+        .map(|what| check::inspect_environment(what, &places, context));
     let judged = judged.transpose()?;
     let found = match &judged {
         Some(judged) => judged.check_host(&host),
@@ -73,17 +73,17 @@ pub(crate) fn doctor(args: &DoctorArgs, global: &GlobalArgs) -> Result<u8> {
         host: &host,
         found: &found,
         judged: judged.as_ref(),
-        installed: &InstalledTools::detect_from_env(&global.env),
+        installed: &InstalledTools::detect_from_env(&context.env),
     };
     if let Some(output) = facts {
         let text = serde_json::to_string_pretty(&host).unwrap_or_default() + "\n";
-        outputs::write(output, text.as_bytes(), global)?;
+        outputs::write(output, text.as_bytes(), context)?;
     }
     if let Some(output) = bundle {
         outputs::write(
             output,
-            bundle::render_text(&report, global.env.home_dir()).as_bytes(),
-            global,
+            bundle::render_text(&report, context.env.home_dir()).as_bytes(),
+            context,
         )?;
     }
     if args.json {

@@ -7,7 +7,7 @@ use clap::Args;
 use sconce_run::control::{self, ControlResponse, ExecRequest};
 use sconce_schema::exit;
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::output;
@@ -31,15 +31,15 @@ pub(crate) struct ExecArgs {
     pub(crate) command: Vec<String>,
 }
 
-pub(crate) fn exec(args: &ExecArgs, global: &GlobalArgs) -> Result<u8> {
-    let run = run_lookup::find_live(&SconceDirs::find(global)?, args.run.as_deref())?;
+pub(crate) fn exec(args: &ExecArgs, context: &AppContext) -> Result<u8> {
+    let run = run_lookup::find_live(&SconceDirs::find(context)?, args.run.as_deref())?;
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    let term = global.env.var("TERM").filter(|_| terminal);
+    let term = context.env.var("TERM").filter(|_| terminal);
     let beside = term
         .map(|term| ("TERM".to_owned(), term.to_owned()))
         .into_iter();
     let env = run_options::merge_variables(&beside.collect(), &args.env, |name| {
-        global.env.var(name).map(str::to_owned)
+        context.env.var(name).map(str::to_owned)
     })?;
     let command = ExecRequest {
         command: args.command.clone(),

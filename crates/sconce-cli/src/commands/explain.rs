@@ -13,7 +13,7 @@ use sconce_schema::finding::Certainty;
 use sconce_schema::{Bytes, exit};
 
 use super::check;
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
@@ -48,26 +48,26 @@ pub(crate) struct ExplainArgs {
 }
 
 /// Says what an error means. The answer "nothing is known of it" is exit code 1.
-pub(crate) fn explain(args: &ExplainArgs, global: &GlobalArgs) -> Result<u8> {
-    let places = SconceDirs::find(global)?;
+pub(crate) fn explain(args: &ExplainArgs, context: &AppContext) -> Result<u8> {
+    let places = SconceDirs::find(context)?;
     let hosts = match args.elsewhere {
         true => Vec::new(),
         false => args
             .hosts
-            .load_host_facts(Some(&places.store), &global.env)?,
+            .load_host_facts(Some(&places.store), &context.env)?,
     };
     let host = hosts.first();
-    if let Some(first) = host.filter(|_| hosts.len() > 1 && !global.quiet) {
+    if let Some(first) = host.filter(|_| hosts.len() > 1 && !context.quiet) {
         let name = first.name.as_deref().unwrap_or("the first machine");
         output::print_message(&format!(
             "judged for {name} alone: a log comes from one machine"
         ));
     }
     let environment = match &args.of {
-        Some(what) => check::inspect_environment(what, &places, global)?.for_logs(),
+        Some(what) => check::inspect_environment(what, &places, context)?.for_logs(),
         None => LogEnvironment::default(),
     };
-    let explained = read(&args.file, global)?.finish(host, &environment);
+    let explained = read(&args.file, context)?.finish(host, &environment);
     if args.json {
         output::write_data(&serde_json::to_string_pretty(&explained).unwrap_or_default())?;
     } else {
@@ -80,7 +80,7 @@ pub(crate) fn explain(args: &ExplainArgs, global: &GlobalArgs) -> Result<u8> {
 }
 
 /// Reads all of it, in memory that does not grow with it.
-fn read(path: &Path, global: &GlobalArgs) -> Result<Explainer<'static>> {
+fn read(path: &Path, context: &AppContext) -> Result<Explainer<'static>> {
     let failed = |source| CliError::File {
         action: FileAction::Read,
         path: path.to_owned(),
@@ -88,7 +88,7 @@ fn read(path: &Path, global: &GlobalArgs) -> Result<Explainer<'static>> {
     };
     let mut from: Box<dyn Read> = match path == Path::new("-") {
         true => {
-            if io::stdin().is_terminal() && !global.quiet {
+            if io::stdin().is_terminal() && !context.quiet {
                 output::print_message("paste the error, then press Ctrl-D");
             }
             check_stream(&io::stdin()).map_err(failed)?;

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use sconce_report::export::{self, ExportError, ExportSummary, ExportTable};
 use sconce_schema::exit;
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Failure, Result};
 use crate::output;
@@ -64,7 +64,7 @@ impl From<ExportRows> for ExportTable {
     }
 }
 
-pub(crate) fn export(args: &ExportArgs, global: &GlobalArgs) -> Result<u8> {
+pub(crate) fn export(args: &ExportArgs, context: &AppContext) -> Result<u8> {
     let format = match args.to {
         ExportFormat::Json => Some("json"),
         ExportFormat::Tensorboard => Some("tensorboard"),
@@ -79,7 +79,7 @@ pub(crate) fn export(args: &ExportArgs, global: &GlobalArgs) -> Result<u8> {
         ExportFormat::Tensorboard => event_file(found, &args.file)?,
         _ => ExportDestination::Known(found?),
     };
-    let places = SconceDirs::find(global)?;
+    let places = SconceDirs::find(context)?;
     let record = sconce_record::resolve_run(&places.runs, &args.run)?;
     let inputs = inputs::of_record(&record);
     let (output, folder) = match &place {
@@ -120,7 +120,7 @@ pub(crate) fn export(args: &ExportArgs, global: &GlobalArgs) -> Result<u8> {
             "columns left out, as there are too many: {columns}"
         ));
     }
-    if let (Some(path), false) = (path, global.quiet) {
+    if let (Some(path), false) = (path, context.quiet) {
         let things = match args.to {
             ExportFormat::Tensorboard => "scalars",
             ExportFormat::Perfetto => "events",

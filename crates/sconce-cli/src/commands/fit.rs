@@ -37,12 +37,14 @@ use self::server::ForkServer;
 use self::training_plans::BaselineTrial;
 use self::trial::{TrialContext, TrialOutput, TrialRequest};
 use self::values::Free;
-use crate::args::{GlobalArgs, PackageSources, RunFlags};
+use crate::args::{PackageSources, RunFlags};
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Result};
 use crate::output;
 use crate::outputs::{self, OutputDestination, OutputError, OutputForm, VerbFiles, inputs};
 use crate::ranks::RankFlags;
+use crate::reporter::AppEvent;
 use crate::style::OutputStyle;
 use crate::text_layout::TextLayout;
 use crate::training_plan::TrainingPlanFlags;
@@ -118,14 +120,14 @@ pub(crate) struct FitArgs {
 }
 
 /// Says whether the command's training fits on each card.
-pub(crate) fn fit(args: &FitArgs, global: &GlobalArgs) -> Result<u8> {
-    let hardware = cards(args, global)?;
+pub(crate) fn fit(args: &FitArgs, context: &AppContext) -> Result<u8> {
+    let hardware = cards(args, context)?;
     let of_ranks = args.plan.plan.as_ref().and_then(TrainingPlans::of_ranks);
     if let (Some(plan), None) = (of_ranks, args.ranks.ranks) {
         let plan = plan.to_string();
         return Err(CliError::PlanWithoutRanks { plan }.into());
     }
-    let places = SconceDirs::find(global)?;
+    let places = SconceDirs::find(context)?;
     let flags = RunFlags {
         // The machine's own cards are none of its business.
         virtual_gpu: vec![String::new()],
@@ -138,12 +140,12 @@ pub(crate) fn fit(args: &FitArgs, global: &GlobalArgs) -> Result<u8> {
     let mut asked = TrialContext {
         args,
         flags: &flags,
-        global,
+        context,
         places: &places,
         trials: 0,
         server: ForkServer::default(),
     };
-    if let Some(WorkerTask::Trial { directory, task }) = &global.task {
+    if let Some(WorkerTask::Trial { directory, task }) = &context.task {
         return trial_process::carry_out(&asked, &hardware, directory.as_ref(), task);
     }
     let page = outputs::find_some(args.html.as_deref(), OutputForm::Text)?;
@@ -173,7 +175,7 @@ pub(crate) fn fit(args: &FitArgs, global: &GlobalArgs) -> Result<u8> {
         // Where no value fits, the least is the one to speak of.
         let value = args.vary.as_ref().map(|vary| varied.unwrap_or(vary.least));
         let command = command(args, value);
-        say(global, &trying(&card, args, value));
+        say(context, &trying(&card, args, value));
         let wanted = |memory| TrialRequest {
             hardware,
             memory,
@@ -243,7 +245,7 @@ pub(crate) fn fit(args: &FitArgs, global: &GlobalArgs) -> Result<u8> {
         not_judged.extend(unwatched);
         let without_end = if forecast::ran_out(&limited.seen) {
             let said = format!("{} ran out of memory: trying how much it takes", card.name);
-            say(global, &said);
+            say(context, &said);
             let wanted = TrialRequest {
                 work: !args.no_plans,
                 ..wanted(Some(UNLIMITED_CARD_MEMORY))
@@ -327,7 +329,7 @@ pub(crate) fn fit(args: &FitArgs, global: &GlobalArgs) -> Result<u8> {
     };
     if let Some(output) = page {
         let page = page::render_page(&forecast, args.host);
-        outputs::write(output, page.as_bytes(), global)?;
+        outputs::write(output, page.as_bytes(), context)?;
     }
     if args.json {
         output::write_data(&serde_json::to_string_pretty(&forecast).unwrap_or_default())?;
@@ -362,9 +364,9 @@ fn largest(
     card: &GpuBudget,
     vary: &FlagRange,
 ) -> Result<Option<u64>> {
-    let (args, global) = (asked.args, asked.global);
+    let (args, context) = (asked.args, asked.context);
     vary.find_largest_fitting(|value| {
-        say(global, &trying(card, args, Some(value)));
+        say(context, &trying(card, args, Some(value)));
         let done = asked.run_trial(TrialRequest {
             hardware,
             memory: None,
@@ -396,12 +398,12 @@ fn trying(card: &GpuBudget, args: &FitArgs, value: Option<u64>) -> String {
 }
 
 /// The cards that are asked about.
-fn cards(args: &FitArgs, global: &GlobalArgs) -> Result<Vec<&'static Hardware>> {
+fn cards(args: &FitArgs, context: &AppContext) -> Result<Vec<&'static Hardware>> {
     let mut cards: Vec<&'static Hardware> = Vec::new();
     for name in &args.gpu {
         let chosen = tables::find_hardware(name)?;
-        if !chosen.choice.is_empty() && !global.quiet {
-            virtual_gpu::print_chosen_size(&chosen);
+        if !chosen.choice.is_empty() {
+            context.report(&AppEvent::VirtualGpuSize(&chosen));
         }
         cards.push(chosen.hardware);
     }
@@ -440,8 +442,8 @@ fn card(hardware: &Hardware) -> GpuBudget {
     }
 }
 
-fn say(global: &GlobalArgs, text: &str) {
-    if !global.quiet {
+fn say(context: &AppContext, text: &str) {
+    if !context.quiet {
         output::print_message(&OutputStyle::for_stderr().dim(&format!("fit: {text}")));
     }
 }

@@ -6,7 +6,7 @@ use sconce_oci::Digest;
 use sconce_schema::{Bytes, exit};
 use sconce_store::Store;
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::output;
@@ -24,8 +24,8 @@ pub(crate) struct ImagesArgs {
     remove: Vec<String>,
 }
 
-pub(crate) fn images(args: &ImagesArgs, global: &GlobalArgs) -> Result<u8> {
-    let store = Store::open(&SconceDirs::find(global)?.store)?;
+pub(crate) fn images(args: &ImagesArgs, context: &AppContext) -> Result<u8> {
+    let store = Store::open(&SconceDirs::find(context)?.store)?;
     if !args.remove.is_empty() {
         for name in &args.remove {
             local_image::remove_name(&store, name)?;
@@ -69,7 +69,7 @@ pub(crate) fn images(args: &ImagesArgs, global: &GlobalArgs) -> Result<u8> {
     };
     let rows: Vec<[String; 4]> = images.map(row).collect();
     if rows.is_empty() {
-        if !global.quiet {
+        if !context.quiet {
             output::print_message("no images yet: `sconce build` makes one");
         }
     } else {

@@ -11,7 +11,7 @@ use sconce_schema::spec::{FILE_NAME, Spec, SpecError};
 use sconce_schema::{Hint, exit};
 
 use self::import_candidates::ImportCandidate;
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
 use crate::output;
@@ -123,7 +123,7 @@ impl SpecDestination {
     }
 }
 
-pub(crate) fn init(args: &InitArgs, global: &GlobalArgs) -> Result<u8> {
+pub(crate) fn init(args: &InitArgs, context: &AppContext) -> Result<u8> {
     if let Some(name) = &args.name {
         checked_name(name)?;
     }
@@ -174,7 +174,7 @@ pub(crate) fn init(args: &InitArgs, global: &GlobalArgs) -> Result<u8> {
     } else if args.dry_run {
         output::write_data(&text)?;
     }
-    if !args.json && !global.quiet {
+    if !args.json && !context.quiet {
         let style = OutputStyle::for_stderr();
         output::print_message(&format::render_summary(
             found.as_ref(),

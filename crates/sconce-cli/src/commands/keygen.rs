@@ -6,7 +6,7 @@ use clap::Args;
 use sconce_registry::sign::SigningKey;
 use sconce_schema::exit;
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::failure::Result;
 use crate::output;
 use crate::outputs::{self, NewFile};
@@ -22,7 +22,7 @@ pub(crate) struct KeygenArgs {
 
 /// The private key is encrypted with a password and for its owner's eyes alone; no file is
 /// replaced.
-pub(crate) fn keygen(args: &KeygenArgs, global: &GlobalArgs) -> Result<u8> {
+pub(crate) fn keygen(args: &KeygenArgs, context: &AppContext) -> Result<u8> {
     outputs::validate_name_stem(&args.name)?;
     let named = |end: &str| {
         let mut name = args.name.clone().into_os_string();
@@ -39,7 +39,7 @@ pub(crate) fn keygen(args: &KeygenArgs, global: &GlobalArgs) -> Result<u8> {
     for file in &files {
         outputs::own_places::refuse_new_file(file, Some(ProtectedDirectory::Config))?;
     }
-    let password = read_password("password for the new key: ", &global.env)?;
+    let password = read_password("password for the new key: ", &context.env)?;
     let texts = SigningKey::generate_pem_pair(password.as_bytes())?;
     let [private_file, public_file] = &files;
     private_file.write(texts.private.as_bytes())?;
@@ -48,7 +48,7 @@ pub(crate) fn keygen(args: &KeygenArgs, global: &GlobalArgs) -> Result<u8> {
         private_file.remove();
         return Err(error.into());
     }
-    if !global.quiet {
+    if !context.quiet {
         let [private, public] = [&private, &public].map(|path| output::format_path(path));
         output::print_message(&format!("{private} and {public}"));
     }

@@ -12,7 +12,7 @@ use sconce_schema::spec::GpuRequest;
 use sconce_schema::{Bytes, duration, exit};
 
 use self::list::format_duration;
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::lease_client::{self, LeaseClient, unexpected_response};
@@ -84,19 +84,19 @@ fn lease_number(text: &str) -> Result<u64, String> {
     text.parse().map_err(wrong)
 }
 
-pub(crate) fn lease(args: &LeaseArgs, global: &GlobalArgs) -> Result<u8> {
+pub(crate) fn lease(args: &LeaseArgs, context: &AppContext) -> Result<u8> {
     match &args.what {
-        LeaseCommand::Serve => serve::serve_leases(global),
-        LeaseCommand::List { json } => list::list_leases(*json, global),
-        LeaseCommand::Take(take) => self::take(take, global),
+        LeaseCommand::Serve => serve::serve_leases(context),
+        LeaseCommand::List { json } => list::list_leases(*json, context),
+        LeaseCommand::Take(take) => self::take(take, context),
         LeaseCommand::Extend { lease, by } => {
             let ask = LeaseRequest::Extend {
                 id: *lease,
                 by_ms: *by,
             };
-            match desk(global)?.send_request(&ask)? {
+            match desk(context)?.send_request(&ask)? {
                 LeaseResponse::Extended(lease) => {
-                    if !global.quiet {
+                    if !context.quiet {
                         output::print_message(&format!(
                             "lease {}: {} more",
                             lease.id,
@@ -109,9 +109,9 @@ pub(crate) fn lease(args: &LeaseArgs, global: &GlobalArgs) -> Result<u8> {
             }
         }
         LeaseCommand::Return { lease } => {
-            match desk(global)?.send_request(&LeaseRequest::Return { id: *lease })? {
+            match desk(context)?.send_request(&LeaseRequest::Return { id: *lease })? {
                 LeaseResponse::Returned(id) => {
-                    if !global.quiet {
+                    if !context.quiet {
                         output::print_message(&format!("lease {id}: returned"));
                     }
                     Ok(exit::OK)
@@ -122,8 +122,8 @@ pub(crate) fn lease(args: &LeaseArgs, global: &GlobalArgs) -> Result<u8> {
     }
 }
 
-fn desk(global: &GlobalArgs) -> Result<LeaseClient> {
-    let places = SconceDirs::find(global)?;
+fn desk(context: &AppContext) -> Result<LeaseClient> {
+    let places = SconceDirs::find(context)?;
     let (host, nvml) = lease_client::read_host_profile();
     let nvml = nvml
         .as_ref()
@@ -138,8 +138,8 @@ fn refused<T>(answer: LeaseResponse) -> Result<T> {
     })
 }
 
-fn take(args: &TakeArgs, global: &GlobalArgs) -> Result<u8> {
-    let places = SconceDirs::find(global)?;
+fn take(args: &TakeArgs, context: &AppContext) -> Result<u8> {
+    let places = SconceDirs::find(context)?;
     let (host, nvml) = lease_client::read_host_profile();
     let loaded = nvml
         .as_ref()
@@ -171,7 +171,7 @@ fn take(args: &TakeArgs, global: &GlobalArgs) -> Result<u8> {
         LeaseResponse::Granted(Lease { id, cards, .. }) => (id, cards),
         LeaseResponse::Queued(waiting) => {
             let overview = desk.wait(waiting.id, &mut |waiting| {
-                if !global.quiet {
+                if !context.quiet {
                     output::print_message(&list::format_queue_position(waiting));
                 }
             })?;
@@ -191,7 +191,7 @@ fn take(args: &TakeArgs, global: &GlobalArgs) -> Result<u8> {
         Some(card.index.to_string())
     });
     let indices = indices.collect::<Vec<_>>().join(",");
-    if !global.quiet {
+    if !context.quiet {
         output::print_message(&format!(
             "lease {id}: card {indices} for {}; `sconce lease return {id}` gives it back",
             format_duration(args.length / 1000)

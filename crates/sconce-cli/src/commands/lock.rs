@@ -4,27 +4,28 @@ use sconce_schema::tag::image_tag;
 use sconce_schema::{Bytes, Lock, exit};
 
 use super::context::CommandContext;
-use crate::args::{GlobalArgs, LockArgs};
+use crate::args::LockArgs;
+use crate::context::AppContext;
 use crate::failure::Result;
 use crate::inspect::resolve_capabilities;
 use crate::output;
 use crate::project::Project;
 use crate::style::OutputStyle;
 
-pub(crate) fn lock(args: &LockArgs, global: &GlobalArgs) -> Result<u8> {
+pub(crate) fn lock(args: &LockArgs, context: &AppContext) -> Result<u8> {
     let project = Project::open(&args.spec)?;
     if args.check {
         let present = project.load_lock()?;
-        return check(&project, present.as_ref(), args, global);
+        return check(&project, present.as_ref(), args, context);
     }
     let present = project.load_lock_to_replace()?;
-    let opened = CommandContext::open(project, global)?;
-    let workshop = opened.environment_builder(&args.sources, global);
+    let opened = CommandContext::open(project, context)?;
+    let workshop = opened.environment_builder(&args.sources, context);
     let lock = workshop.lock_anew(present, args.upgrade)?;
     opened.progress.finish();
     if args.json {
         output::write_data(&serde_json::to_string_pretty(&lock).unwrap_or_default())?;
-    } else if !global.quiet {
+    } else if !context.quiet {
         output::print_message(&summary(&lock, &OutputStyle::for_stderr()));
     }
     Ok(exit::OK)
@@ -35,7 +36,7 @@ fn check(
     project: &Project,
     lock: Option<&Lock>,
     args: &LockArgs,
-    global: &GlobalArgs,
+    context: &AppContext,
 ) -> Result<u8> {
     let good = lock.is_some_and(|lock| lock.inputs == project.inputs);
     if args.json {
@@ -47,7 +48,7 @@ fn check(
             answer["tag"] = tag.into();
         }
         output::write_data(&answer.to_string())?;
-    } else if !global.quiet {
+    } else if !context.quiet {
         output::print_message(match (lock, good) {
             (_, true) => "the lock is what the spec says",
             (Some(_), false) => "the spec has changed since it was locked: run `sconce lock`",

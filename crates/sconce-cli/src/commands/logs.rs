@@ -12,7 +12,7 @@ use sconce_schema::{duration, exit};
 pub(crate) use self::merged_logs::{Follower, last_lines};
 use self::merged_logs::{LOG_POLL_INTERVAL, MergedLogs, format_line};
 use self::source::LogLine;
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::detach;
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
@@ -37,9 +37,9 @@ pub(crate) struct LogsArgs {
     pub(crate) timestamps: bool,
 }
 
-pub(crate) fn logs(args: &LogsArgs, global: &GlobalArgs) -> Result<u8> {
+pub(crate) fn logs(args: &LogsArgs, context: &AppContext) -> Result<u8> {
     let since = args.since.as_deref().map(since).transpose()?;
-    let run = run_lookup::find_any(&SconceDirs::find(global)?, args.run.as_deref())?;
+    let run = run_lookup::find_any(&SconceDirs::find(context)?, args.run.as_deref())?;
     let folder = run_lookup::run_dir(&run);
     let detached = detach::is_detached(folder);
     // And whether that is all: a run that has only just begun may have nothing to show yet.
@@ -95,7 +95,7 @@ pub(crate) fn logs(args: &LogsArgs, global: &GlobalArgs) -> Result<u8> {
             }
         }
         if !goes_on {
-            if silent && !global.quiet {
+            if silent && !context.quiet {
                 let since = args.since.as_ref().map_or("", |_| " since then");
                 output::print_message(&format!("nothing was written{since}: {}", run.started.id));
             }

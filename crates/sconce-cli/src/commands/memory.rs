@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use sconce_base::output::OutputDestination;
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::failure::Result;
 use crate::outputs::{self, OutputForm, VerbFiles};
 
@@ -35,12 +35,12 @@ enum Question {
 }
 
 /// Answers one question about memory.
-pub(crate) fn memory(args: &MemoryArgs, global: &GlobalArgs) -> Result<u8> {
+pub(crate) fn memory(args: &MemoryArgs, context: &AppContext) -> Result<u8> {
     match &args.question {
-        Question::Report(args) => report::report_snapshot(args, global),
-        Question::Diff(args) => diff::diff_snapshots(args, global),
-        Question::WhatIf(args) => what_if::what_if(args, global),
-        Question::Simulate(args) => simulate::simulate_program(args, global),
+        Question::Report(args) => report::report_snapshot(args, context),
+        Question::Diff(args) => diff::diff_snapshots(args, context),
+        Question::WhatIf(args) => what_if::what_if(args, context),
+        Question::Simulate(args) => simulate::simulate_program(args, context),
     }
 }
 

@@ -9,7 +9,8 @@ use sconce_resolve::outdated::{LockChange, LockChangeKind, LockChanges};
 use sconce_schema::exit;
 
 use super::context::CommandContext;
-use crate::args::{GlobalArgs, PackageSources};
+use crate::args::PackageSources;
+use crate::context::AppContext;
 use crate::failure::{CliError, Result};
 use crate::output;
 use crate::project::Project;
@@ -29,19 +30,19 @@ pub(crate) struct OutdatedArgs {
 }
 
 /// Resolves the spec anew, writes nothing, and says what would change.
-pub(crate) fn outdated(args: &OutdatedArgs, global: &GlobalArgs) -> Result<u8> {
+pub(crate) fn outdated(args: &OutdatedArgs, context: &AppContext) -> Result<u8> {
     let project = Project::open(&args.spec)?;
     let present = project.load_lock()?.ok_or_else(|| CliError::NoLock {
         path: project.lock_file(),
     })?;
-    if present.inputs != project.inputs && !global.quiet {
+    if present.inputs != project.inputs && !context.quiet {
         output::print_message(
             "the spec has changed since it was locked: that is part of what differs",
         );
     }
-    let opened = CommandContext::open(project, global)?;
+    let opened = CommandContext::open(project, context)?;
     let newest = opened
-        .environment_builder(&args.sources, global)
+        .environment_builder(&args.sources, context)
         .resolve_newest()?;
     opened.progress.finish();
     let changes = diff_locks(&present, &newest.lock, newest.security.as_ref());
@@ -52,7 +53,7 @@ pub(crate) fn outdated(args: &OutdatedArgs, global: &GlobalArgs) -> Result<u8> {
         if !changes.0.is_empty() {
             output::write_data(&listing(&changes, &OutputStyle::for_stdout()))?;
         }
-        if !global.quiet {
+        if !context.quiet {
             output::print_message(&summary(&changes));
         }
     }

@@ -7,7 +7,7 @@ use sconce_image::sbom::{self, SbomPackage};
 use sconce_schema::Lock;
 use sconce_store::Store;
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
@@ -28,7 +28,7 @@ pub(super) enum PackageListSource {
 impl PackageListSource {
     /// In this order: a file that ends with `.lock`, another file (a list of packages, or a spec),
     /// a folder with a spec, a local image's name or digest.
-    pub(super) fn from_argument(what: &str, global: &GlobalArgs) -> Result<Self> {
+    pub(super) fn from_argument(what: &str, context: &AppContext) -> Result<Self> {
         let path = Path::new(what);
         let read = || {
             crate::input::read_bytes(path).map_err(|source| CliError::File {
@@ -51,7 +51,7 @@ impl PackageListSource {
             })?;
             return Ok(Self::of_lock(&project.name, lock, None));
         }
-        let store = Store::open(&SconceDirs::find(global)?.store)?;
+        let store = Store::open(&SconceDirs::find(context)?.store)?;
         let image = LocalImage::find(&store, what)?;
         match image.load_lock(&store)? {
             Some(lock) => Ok(Self::of_lock(what, lock, Some(Box::new(image)))),

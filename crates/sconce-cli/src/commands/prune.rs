@@ -8,7 +8,7 @@ use sconce_image::local_image::{self, LocalImage};
 use sconce_schema::{Bytes, exit};
 use sconce_store::{PruneSummary, Store};
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::output;
@@ -29,8 +29,8 @@ pub(crate) struct PruneArgs {
 }
 
 /// Removes what nobody used for some time. Images that have a name stay.
-pub(crate) fn prune(args: &PruneArgs, global: &GlobalArgs) -> Result<u8> {
-    let places = SconceDirs::find(global)?;
+pub(crate) fn prune(args: &PruneArgs, context: &AppContext) -> Result<u8> {
+    let places = SconceDirs::find(context)?;
     let store = Store::open(&places.store)?;
     let names = local_image::list_names(&store)?;
     let mut named: HashSet<String> = HashSet::new();
@@ -69,7 +69,7 @@ pub(crate) fn prune(args: &PruneArgs, global: &GlobalArgs) -> Result<u8> {
         output::write_data(&serde_json::to_string_pretty(&said).unwrap_or_default())?;
         return Ok(exit::OK);
     }
-    if global.quiet {
+    if context.quiet {
         return Ok(exit::OK);
     }
     output::write_data(&said(&pruned, args))?;

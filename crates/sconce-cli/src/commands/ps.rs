@@ -7,7 +7,7 @@ use sconce_schema::exit;
 use sconce_schema::request::PublishedPort;
 use serde_json::json;
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::output;
@@ -27,8 +27,8 @@ pub(crate) struct PsArgs {
     pub(crate) json: bool,
 }
 
-pub(crate) fn ps(args: &PsArgs, global: &GlobalArgs) -> Result<u8> {
-    let places = SconceDirs::find(global)?;
+pub(crate) fn ps(args: &PsArgs, context: &AppContext) -> Result<u8> {
+    let places = SconceDirs::find(context)?;
     let listing = sconce_record::list_runs(&places.runs)?;
     for error in &listing.unreadable {
         output::print_message(&crate::failure::with_causes(error));

@@ -9,12 +9,11 @@ use sconce_schema::{Bytes, Progress, exit};
 use sconce_store::Store;
 
 use super::push::full_name;
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::environment_builder::debian_architecture;
 use crate::failure::Result;
 use crate::output;
-use crate::progress::TerminalProgress;
 use crate::registries::{build_registry_client, parse_reference};
 use crate::style::OutputStyle;
 
@@ -27,17 +26,17 @@ pub(crate) struct PullArgs {
     json: bool,
 }
 
-pub(crate) fn pull(args: &PullArgs, global: &GlobalArgs) -> Result<u8> {
-    let places = SconceDirs::find(global)?;
+pub(crate) fn pull(args: &PullArgs, context: &AppContext) -> Result<u8> {
+    let places = SconceDirs::find(context)?;
     let store = Store::open(&places.store)?;
     let from = parse_reference(&args.image, &places)?;
-    let progress = TerminalProgress::new(global.quiet);
+    let progress = context.start_progress();
     let platform = Platform {
         architecture: debian_architecture().to_owned(),
         os: "linux".to_owned(),
         variant: None,
     };
-    let image = fetch_image(&from, &platform, &store, global, &progress)?;
+    let image = fetch_image(&from, &platform, &store, context, &*progress)?;
     progress.finish();
     let name = full_name(&from);
     if args.json {
@@ -47,7 +46,7 @@ pub(crate) fn pull(args: &PullArgs, global: &GlobalArgs) -> Result<u8> {
             "size_bytes": image.size_bytes(),
         });
         output::write_data(&said.to_string())?;
-    } else if !global.quiet {
+    } else if !context.quiet {
         output::print_message(&format!(
             "{name}\n{} {}\n{} layers, {}",
             OutputStyle::for_stderr().dim("digest"),
@@ -64,10 +63,10 @@ pub(super) fn fetch_image(
     from: &Reference,
     platform: &Platform,
     store: &Store,
-    global: &GlobalArgs,
+    context: &AppContext,
     progress: &dyn Progress,
 ) -> Result<LocalImage> {
-    let registry = build_registry_client(&SconceDirs::find(global)?, global)?;
+    let registry = build_registry_client(&SconceDirs::find(context)?, context)?;
     let image = publish::pull(&registry, from, platform, store, progress)?;
     image.assign_name(store, &full_name(from))?;
     Ok(image)

@@ -11,11 +11,10 @@ use sconce_registry::{BlobCount, PushSummary, Reference};
 use sconce_schema::{Bytes, Progress, exit};
 use sconce_store::Store;
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::output;
-use crate::progress::TerminalProgress;
 use crate::registries::{build_registry_client, parse_destination, signing_key};
 use crate::style::OutputStyle;
 
@@ -36,8 +35,8 @@ pub(crate) struct PushArgs {
     json: bool,
 }
 
-pub(crate) fn push(args: &PushArgs, global: &GlobalArgs) -> Result<u8> {
-    let places = SconceDirs::find(global)?;
+pub(crate) fn push(args: &PushArgs, context: &AppContext) -> Result<u8> {
+    let places = SconceDirs::find(context)?;
     let store = Store::open(&places.store)?;
     // Of a digest, enough of it to be told by.
     let own = match args.image.parse::<Digest>() {
@@ -47,19 +46,19 @@ pub(crate) fn push(args: &PushArgs, global: &GlobalArgs) -> Result<u8> {
     let to = args.to.as_ref().unwrap_or(&args.image);
     let to = parse_destination(to, &own, args.latest, &places)?;
     let image = LocalImage::find(&store, &args.image)?;
-    let progress = TerminalProgress::new(global.quiet);
+    let progress = context.start_progress();
     let job = PushContext {
         to: &to,
         key: args.sign.as_deref(),
         places: &places,
         store: &store,
-        global,
+        context,
     };
-    let pushed = job.push_image(&image, &progress)?;
+    let pushed = job.push_image(&image, &*progress)?;
     progress.finish();
     if args.json {
         output::write_data(&as_json(&to, &pushed).to_string())?;
-    } else if !global.quiet {
+    } else if !context.quiet {
         output::print_message(&render_summary(&to, &pushed, &OutputStyle::for_stderr()));
     }
     Ok(exit::OK)
@@ -71,7 +70,7 @@ pub(super) struct PushContext<'a> {
     pub(super) key: Option<&'a Path>,
     pub(super) places: &'a SconceDirs,
     pub(super) store: &'a Store,
-    pub(super) global: &'a GlobalArgs,
+    pub(super) context: &'a AppContext,
 }
 
 impl PushContext<'_> {
@@ -81,9 +80,9 @@ impl PushContext<'_> {
         progress: &dyn Progress,
     ) -> Result<PushSummary> {
         // Before hours of sending, whether it can be signed at all.
-        let key = self.key.map(|key| signing_key(key, &self.global.env));
+        let key = self.key.map(|key| signing_key(key, &self.context.env));
         let key = key.transpose()?;
-        let registry = build_registry_client(self.places, self.global)?;
+        let registry = build_registry_client(self.places, self.context)?;
         let facts = match image.load_lock(self.store)? {
             Some(lock) => sconce_image::load_environment(&lock, self.store).map_or_else(
                 |_| BTreeMap::new(),

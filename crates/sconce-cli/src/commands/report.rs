@@ -4,7 +4,8 @@ use sconce_report::views::RecordView;
 use sconce_report::{RunReport, json, terminal};
 use sconce_schema::exit;
 
-use crate::args::{GlobalArgs, ReportArgs};
+use crate::args::ReportArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::output;
@@ -12,9 +13,9 @@ use crate::outputs::{self, OutputForm, VerbFiles, inputs};
 use crate::style::OutputStyle;
 use sconce_web::view;
 
-pub(crate) fn report(args: &ReportArgs, global: &GlobalArgs) -> Result<u8> {
+pub(crate) fn report(args: &ReportArgs, context: &AppContext) -> Result<u8> {
     let page = outputs::find_some(args.html.as_deref(), OutputForm::Text)?;
-    let places = SconceDirs::find(global)?;
+    let places = SconceDirs::find(context)?;
     let path = sconce_record::resolve_run(&places.runs, &args.run)?;
     VerbFiles {
         outputs: &[page.as_ref()],
@@ -29,7 +30,7 @@ pub(crate) fn report(args: &ReportArgs, global: &GlobalArgs) -> Result<u8> {
         outputs::write(
             page,
             view::render_standalone_page(&view, view::POINTS_PER_FIGURE).as_bytes(),
-            global,
+            context,
         )?;
         return Ok(exit::OK);
     }

@@ -4,7 +4,7 @@ use clap::Args;
 use sconce_run::control::ControlRequest;
 use sconce_schema::exit;
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::run_lookup::{self, LiveError};
@@ -17,8 +17,8 @@ pub(crate) struct RestartArgs {
     pub(crate) service: Option<String>,
 }
 
-pub(crate) fn restart(args: &RestartArgs, global: &GlobalArgs) -> Result<u8> {
-    let run = run_lookup::find_live(&SconceDirs::find(global)?, Some(&args.run))?;
+pub(crate) fn restart(args: &RestartArgs, context: &AppContext) -> Result<u8> {
+    let run = run_lookup::find_live(&SconceDirs::find(context)?, Some(&args.run))?;
     let service = args.service.clone();
     if let (Some(name), Some(state)) = (&service, run_lookup::request_status(&run)) {
         let known: Vec<String> = state.services.into_iter().map(|it| it.name).collect();

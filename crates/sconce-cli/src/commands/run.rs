@@ -29,8 +29,9 @@ use self::run_session::RunSession;
 use self::run_source::{ImageLocation, RunSource};
 use super::build;
 use super::context::CommandContext;
-use crate::args::{GlobalArgs, RunArgs, RunFlags};
+use crate::args::{RunArgs, RunFlags};
 use crate::background::Background;
+use crate::context::AppContext;
 use crate::detach;
 use crate::dirs::SconceDirs;
 use crate::executor::find_executor;
@@ -49,7 +50,7 @@ use crate::virtual_gpu::VirtualGpus;
 
 pub(crate) use self::request::{acquire_root_guards, current_exe, internal_run_request};
 
-pub(crate) fn run(args: &RunArgs, global: &GlobalArgs) -> Result<u8> {
+pub(crate) fn run(args: &RunArgs, context: &AppContext) -> Result<u8> {
     // Found before the command begins, and not looked for again: what it leaves under that name, or on the way to
     // it, is not followed.
     let find = |file: &PathBuf| match args.detach {
@@ -65,11 +66,11 @@ pub(crate) fn run(args: &RunArgs, global: &GlobalArgs) -> Result<u8> {
         }
         .claim()?;
     }
-    if args.detach && !global.holds_run() {
-        return detach::run(global);
+    if args.detach && !context.holds_run() {
+        return detach::run(context);
     }
     if args.host {
-        on_host(&args.flags, &args.command, json, None, global)
+        on_host(&args.flags, &args.command, json, None, context)
     } else {
         match RunSource::from_argument(&args.spec) {
             RunSource::Spec(spec) => {
@@ -77,14 +78,14 @@ pub(crate) fn run(args: &RunArgs, global: &GlobalArgs) -> Result<u8> {
                     true => RunWorkload::Both(&args.command),
                     false => RunWorkload::Command(&args.command),
                 };
-                contained_as(&spec, &args.flags, asked, json, None, global)
+                contained_as(&spec, &args.flags, asked, json, None, context)
             }
             RunSource::Image(which) => image::run_image(
                 &which,
                 &args.flags,
                 ImageCommand::Command(&args.command),
                 json,
-                global,
+                context,
             ),
         }
     }
@@ -116,7 +117,7 @@ pub(crate) fn run_contained(
     flags: &RunFlags,
     command: &[String],
     json: Option<OutputDestination>,
-    global: &GlobalArgs,
+    context: &AppContext,
 ) -> Result<u8> {
     contained_as(
         spec,
@@ -124,7 +125,7 @@ pub(crate) fn run_contained(
         RunWorkload::Command(command),
         json,
         None,
-        global,
+        context,
     )
 }
 
@@ -144,10 +145,10 @@ pub(crate) fn run_services(
     spec: &Path,
     host: bool,
     flags: &RunFlags,
-    global: &GlobalArgs,
+    context: &AppContext,
 ) -> Result<u8> {
     if !host {
-        return contained_as(spec, flags, RunWorkload::Services, None, None, global);
+        return contained_as(spec, flags, RunWorkload::Services, None, None, context);
     }
     let project = Project::open(spec)?;
     if project.spec.services.is_empty() {
@@ -157,7 +158,7 @@ pub(crate) fn run_services(
         return Err(CliError::ServiceOfImage(known.name()).into());
     }
     let services = Some((project.name.as_str(), &project.spec.services));
-    host_run(flags, &[], services, None, None, global)
+    host_run(flags, &[], services, None, None, context)
 }
 
 /// As [`contained`], or as a trial.
@@ -167,17 +168,17 @@ pub(crate) fn contained_as(
     wanted: RunWorkload<'_>,
     json: Option<OutputDestination>,
     trial: Option<TrialRun>,
-    global: &GlobalArgs,
+    context: &AppContext,
 ) -> Result<u8> {
     let project = Project::open(spec)?;
     let here = current_folder()?;
     let run = &project.spec.run;
     let wish = match wanted {
         RunWorkload::Command(command) | RunWorkload::Both(command) => {
-            ResolvedRunOptions::merge(run, &project.folder, flags, &here, command, &global.env)?
+            ResolvedRunOptions::merge(run, &project.folder, flags, &here, command, &context.env)?
         }
         RunWorkload::Services => {
-            ResolvedRunOptions::of_services(run, &project.folder, flags, &here, &global.env)?
+            ResolvedRunOptions::of_services(run, &project.folder, flags, &here, &context.env)?
         }
     };
     let services = match wanted {
@@ -190,27 +191,28 @@ pub(crate) fn contained_as(
     protected_dirs::validate_mounts(
         &wish.mounts,
         Some(&project.folder),
-        &SconceDirs::find(global)?,
+        &SconceDirs::find(context)?,
     )?;
     let host = HostProfile::read(&Roots::default());
     gpu_assignment::validate_gpu_request(&host, &wish.gpus)?;
-    let executor = find_executor(wish.runtime, &global.env)?;
+    let executor = find_executor(wish.runtime, &context.env)?;
     let nvml = NvmlLoad::start_if_needed(&host, &wish.gpus);
-    let mut opened = CommandContext::open(project, global)?;
-    let silent = global.to_quiet();
-    let held_by = if trial.is_some() { &silent } else { global };
+    let mut opened = CommandContext::open(project, context)?;
+    let silent = context.to_quiet();
+    let held_by = if trial.is_some() { &silent } else { context };
     let is_trial = trial.is_some();
-    let (virtual_gpus, probe) = cards_of(trial, flags, &wish, &mut opened.places, global)?;
+    let (virtual_gpus, probe) = cards_of(trial, flags, &wish, &mut opened.places, context)?;
     let (project, places) = (&opened.project, &opened.places);
-    let workshop = opened.environment_builder(&flags.sources, global);
+    let workshop = opened.environment_builder(&flags.sources, context);
     let lock = workshop.ensure_lock()?;
     // Before anything is fetched.
-    if wish.gpus != GpuRequest::Count(0) && !global.quiet {
-        precheck::print_warnings(&lock, precheck::facts_without_nvml(&host).as_slice());
+    if wish.gpus != GpuRequest::Count(0) {
+        let facts = precheck::facts_without_nvml(&host);
+        precheck::report_failures(&lock, facts.as_slice(), context);
     }
     let mut background = Background::default();
     let (manifest, stays) = workshop.assemble_with_guards(&lock, &mut background)?;
-    let executor = executor.with_image(&project.name, &opened.store, &opened.progress, || {
+    let executor = executor.with_image(&project.name, &opened.store, &*opened.progress, || {
         build::of_environment(&opened, &workshop, &lock, &manifest)
     })?;
     opened.progress.finish();
@@ -232,7 +234,7 @@ pub(crate) fn contained_as(
         virtual_gpus: virtual_gpus.is_some(),
     };
     let kernels = match keeps && kernel_cache::are_compiled(&lock.versions) {
-        true => places.kernels.open_or_say(&owner(), global),
+        true => places.kernels.open_or_say(&owner(), context),
         false => None,
     };
     let contained = ContainedRun {
@@ -256,7 +258,7 @@ pub(crate) fn contained_as(
         places,
         flags,
         json,
-        global: held_by,
+        context: held_by,
     };
     contained.run(called, Box::new(idle_work))
 }
@@ -268,9 +270,9 @@ pub(crate) fn on_host(
     command: &[String],
     json: Option<OutputDestination>,
     trial: Option<TrialRun>,
-    global: &GlobalArgs,
+    context: &AppContext,
 ) -> Result<u8> {
-    host_run(flags, command, None, json, trial, global)
+    host_run(flags, command, None, json, trial, context)
 }
 
 /// As [`on_host`], or the services of an environment of that name alone.
@@ -280,7 +282,7 @@ fn host_run(
     services: Option<(&str, &ServicesSpec)>,
     json: Option<OutputDestination>,
     trial: Option<TrialRun>,
-    global: &GlobalArgs,
+    context: &AppContext,
 ) -> Result<u8> {
     let here = current_folder()?;
     let wish = match services {
@@ -290,19 +292,19 @@ fn host_run(
             flags,
             &here,
             command,
-            &global.env,
+            &context.env,
         )?,
         Some(_) => {
-            ResolvedRunOptions::of_services(&RunSpec::default(), &here, flags, &here, &global.env)?
+            ResolvedRunOptions::of_services(&RunSpec::default(), &here, flags, &here, &context.env)?
         }
     };
     let workdir = host_folder(flags)?;
-    let mut places = SconceDirs::find(global)?;
+    let mut places = SconceDirs::find(context)?;
     let mut host = HostProfile::read(&Roots::default());
     // Every card is there to be used; the record watches all of them.
-    let silent = global.to_quiet();
-    let held_by = if trial.is_some() { &silent } else { global };
-    let (virtual_gpus, mut probe) = cards_of(trial, flags, &wish, &mut places, global)?;
+    let silent = context.to_quiet();
+    let held_by = if trial.is_some() { &silent } else { context };
+    let (virtual_gpus, mut probe) = cards_of(trial, flags, &wish, &mut places, context)?;
     let watched = match virtual_gpus {
         Some(_) => GpuRequest::Count(0),
         None => GpuRequest::All,
@@ -336,7 +338,7 @@ fn host_run(
             .flat_map(|(_, services)| of_spec(services))
             .collect(),
     };
-    let variable = |name: &str| global.env.var(name).map(str::to_owned);
+    let variable = |name: &str| context.env.var(name).map(str::to_owned);
     let cards = match &virtual_gpus {
         Some(gpus) => {
             gpus.apply_to(&mut request, variable);
@@ -365,7 +367,7 @@ fn host_run(
         executor: &Native,
         sample_hz: wish.sample_hz,
         json,
-        global: held_by,
+        context: held_by,
     };
     let account = probe.as_ref().and_then(Probe::accounting_location);
     held.run(&request, started, gpus, account, None)
@@ -396,7 +398,7 @@ fn cards_of(
     flags: &RunFlags,
     wish: &ResolvedRunOptions,
     places: &mut SconceDirs,
-    global: &GlobalArgs,
+    context: &AppContext,
 ) -> Result<(Option<VirtualGpus>, Option<Probe>)> {
     match trial {
         Some(trial) => {
@@ -406,7 +408,7 @@ fn cards_of(
         None => {
             let (cards, scratch) = (&flags.virtual_gpu, &places.scratch);
             let world = RankWorld::from_flags(&flags.ranks, cards.len(), &wish.command)?;
-            let gpus = VirtualGpus::from_names(cards, world, scratch, global)?;
+            let gpus = VirtualGpus::from_names(cards, world, scratch, context)?;
             let probe = Probe::of_flags(wish.probe, flags.plan.plan.as_ref(), world, places)?;
             Ok((gpus, probe))
         }

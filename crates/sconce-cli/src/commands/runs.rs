@@ -3,17 +3,18 @@
 use sconce_report::{json, terminal};
 use sconce_schema::exit;
 
-use crate::args::{GlobalArgs, RunsArgs};
+use crate::args::RunsArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::output;
 use crate::style::OutputStyle;
 
-pub(crate) fn runs(args: &RunsArgs, global: &GlobalArgs) -> Result<u8> {
-    let folder = SconceDirs::find(global)?.runs;
+pub(crate) fn runs(args: &RunsArgs, context: &AppContext) -> Result<u8> {
+    let folder = SconceDirs::find(context)?.runs;
     if let Some(keep) = args.prune {
         let gone = sconce_record::prune_runs(&folder, keep)?;
-        if !global.quiet {
+        if !context.quiet {
             output::print_message(&format!("records removed: {}", gone.len()));
         }
     }

@@ -8,7 +8,7 @@ use sconce_schema::exit;
 use sconce_store::Store;
 
 use super::package_list::PackageListSource;
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Result};
 use crate::output;
@@ -31,9 +31,9 @@ enum Format {
     Cyclonedx,
 }
 
-pub(crate) fn sbom(args: &SbomArgs, global: &GlobalArgs) -> Result<u8> {
+pub(crate) fn sbom(args: &SbomArgs, context: &AppContext) -> Result<u8> {
     let PackageListSource::Lock { name, lock, image } =
-        PackageListSource::from_argument(&args.subject, global)?
+        PackageListSource::from_argument(&args.subject, context)?
     else {
         return Err(CliError::IsList {
             path: args.subject.clone().into(),
@@ -41,7 +41,7 @@ pub(crate) fn sbom(args: &SbomArgs, global: &GlobalArgs) -> Result<u8> {
         .into());
     };
     // Licences are known of what is unpacked here.
-    let store = Store::open(&SconceDirs::find(global)?.store)?;
+    let store = Store::open(&SconceDirs::find(context)?.store)?;
     let environment = sconce_image::load_environment(&lock, &store).ok();
     let facts = environment.map_or_else(BTreeMap::new, |found| {
         embedded_documents::read_wheel_metadata(&lock, &found)

@@ -18,7 +18,7 @@ use sconce_web::server::{AccessPolicy, RecordCache, ServedGpus, ServerState, Web
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
@@ -53,8 +53,8 @@ pub(crate) struct ServeArgs {
     push: metrics_push::MetricsPushArgs,
 }
 
-pub(crate) fn serve(args: &ServeArgs, global: &GlobalArgs) -> Result<u8> {
-    let places = SconceDirs::find(global)?;
+pub(crate) fn serve(args: &ServeArgs, context: &AppContext) -> Result<u8> {
+    let places = SconceDirs::find(context)?;
     if args.metrics_open && !args.listen.is_loopback() {
         return Err(CliError::OpenMetrics {
             listen: args.listen,
@@ -76,7 +76,7 @@ pub(crate) fn serve(args: &ServeArgs, global: &GlobalArgs) -> Result<u8> {
     };
     let collector =
         args.push
-            .build_collector(&crate::network::fetch_config(false, &[], &global.env))?;
+            .build_collector(&crate::network::fetch_config(false, &[], &context.env))?;
     let wanted = SocketAddr::new(args.listen, args.port);
     let failed = |source| CliError::Listen {
         address: wanted,
@@ -102,7 +102,7 @@ pub(crate) fn serve(args: &ServeArgs, global: &GlobalArgs) -> Result<u8> {
     let ahead = server.clone();
     thread::spawn(move || ahead.read_ahead());
     if let Some(collector) = collector {
-        let (feeding, quiet) = (server.clone(), global.quiet);
+        let (feeding, quiet) = (server.clone(), context.quiet);
         let tell = move |event| metrics_push::print_event(&event, quiet);
         thread::spawn(move || collector.send_until_shutdown(&feeding, &tell));
     }
@@ -112,7 +112,7 @@ pub(crate) fn serve(args: &ServeArgs, global: &GlobalArgs) -> Result<u8> {
         None => format!("#token={token}"),
     };
     output::write_data(&format!("http://{address}/{shown}"))?;
-    if !global.quiet {
+    if !context.quiet {
         output::print_message("Ctrl-C ends it.");
     }
     let _ = signals.forever().next();

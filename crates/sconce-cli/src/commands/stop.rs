@@ -4,7 +4,7 @@ use clap::Args;
 use sconce_run::control::ControlRequest;
 use sconce_schema::exit;
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::output;
@@ -20,8 +20,8 @@ pub(crate) struct StopArgs {
     pub(crate) grace: Option<u32>,
 }
 
-pub(crate) fn stop(args: &StopArgs, global: &GlobalArgs) -> Result<u8> {
-    let places = SconceDirs::find(global)?;
+pub(crate) fn stop(args: &StopArgs, context: &AppContext) -> Result<u8> {
+    let places = SconceDirs::find(context)?;
     let named = args
         .runs
         .iter()
@@ -38,7 +38,7 @@ pub(crate) fn stop(args: &StopArgs, global: &GlobalArgs) -> Result<u8> {
     }
     for run in &runs {
         run_lookup::until_ended(run)?;
-        if !global.quiet {
+        if !context.quiet {
             output::print_message(&format!("stopped {}", run.started.id));
         }
     }

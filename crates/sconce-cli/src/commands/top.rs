@@ -15,7 +15,7 @@ use sconce_schema::exit;
 use self::process_handle::ProcessHandle;
 use self::record_follower::RecordFollower;
 use self::screen::Screen;
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Result, with_causes};
 use crate::file_action::FileAction;
@@ -34,8 +34,8 @@ pub(crate) struct TopArgs {
     pub(crate) run: Option<String>,
 }
 
-pub(crate) fn top(args: &TopArgs, global: &GlobalArgs) -> Result<u8> {
-    let runs = SconceDirs::find(global)?.runs;
+pub(crate) fn top(args: &TopArgs, context: &AppContext) -> Result<u8> {
+    let runs = SconceDirs::find(context)?.runs;
     let style = OutputStyle::for_stdout();
     let mut app = App::new(style.color);
     let mut follow = None;

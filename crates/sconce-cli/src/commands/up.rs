@@ -10,7 +10,8 @@ use sconce_schema::event::{Containment, ServiceEvent, ServiceState};
 use sconce_schema::exit;
 
 use super::logs::last_lines;
-use crate::args::{GlobalArgs, RunFlags};
+use crate::args::RunFlags;
+use crate::context::AppContext;
 use crate::detach::{self, DetachOutcome};
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
@@ -48,32 +49,32 @@ pub(crate) struct UpArgs {
     pub(crate) json: bool,
 }
 
-pub(crate) fn up(args: &UpArgs, global: &GlobalArgs) -> Result<u8> {
+pub(crate) fn up(args: &UpArgs, context: &AppContext) -> Result<u8> {
     if !args.another
-        && !global.holds_run()
-        && let Some((run, state)) = running(args, global)?
+        && !context.holds_run()
+        && let Some((run, state)) = running(args, context)?
     {
-        return already(args, &run, &state, global);
+        return already(args, &run, &state, context);
     }
-    if args.foreground || global.holds_run() {
-        return super::run::run_services(&args.spec, args.host, &args.flags, global);
+    if args.foreground || context.holds_run() {
+        return super::run::run_services(&args.spec, args.host, &args.flags, context);
     }
-    let id = match detach::start_background_run(global)? {
+    let id = match detach::start_background_run(context)? {
         DetachOutcome::Begun(id) => id,
         DetachOutcome::Ended(code) => return Ok(code),
     };
-    let places = SconceDirs::find(global)?;
+    let places = SconceDirs::find(context)?;
     let path = places.runs.join(&id).join(sconce_record::FILE);
     let run = sconce_record::read_run_entry(&path)?;
-    match settled(&run, global)? {
-        Some(state) => told(&run, &state, args.json, global),
-        None => gone(&run, global),
+    match settled(&run, context)? {
+        Some(state) => told(&run, &state, args.json, context),
+        None => gone(&run, context),
     }
 }
 
 /// Waits until nothing more is to be expected of the services, and says what becomes of them
 /// meanwhile; `None` when the run has ended.
-fn settled(run: &RunEntry, global: &GlobalArgs) -> Result<Option<RunStatus>> {
+fn settled(run: &RunEntry, context: &AppContext) -> Result<Option<RunStatus>> {
     let mut said = Vec::new();
     loop {
         let Ok(ControlResponse::State(state)) =
@@ -86,7 +87,7 @@ fn settled(run: &RunEntry, global: &GlobalArgs) -> Result<Option<RunStatus>> {
             }
             return Ok(None);
         };
-        if !global.quiet {
+        if !context.quiet {
             say_changes(&mut said, &state.services);
         }
         if state.stopping || are_settled(&state.services) {
@@ -114,7 +115,7 @@ fn are_settled(services: &[ServiceStatus]) -> bool {
 }
 
 /// The run of this environment's services that goes on.
-fn running(args: &UpArgs, global: &GlobalArgs) -> Result<Option<(RunEntry, RunStatus)>> {
+fn running(args: &UpArgs, context: &AppContext) -> Result<Option<(RunEntry, RunStatus)>> {
     let project = Project::open(&args.spec)?;
     let (mode, folder) = match args.host {
         true => (Containment::Host, super::run::host_folder(&args.flags)?),
@@ -126,7 +127,7 @@ fn running(args: &UpArgs, global: &GlobalArgs) -> Result<Option<(RunEntry, RunSt
             && started.folder == folder
             && started.name.as_deref() == Some(project.name.as_str())
     };
-    let going_on = run_lookup::going_on(&SconceDirs::find(global)?)?;
+    let going_on = run_lookup::going_on(&SconceDirs::find(context)?)?;
     let asked = going_on.into_iter().filter(is_ours).filter_map(|run| {
         let state = run_lookup::request_status(&run)?;
         Some((run, state))
@@ -136,8 +137,8 @@ fn running(args: &UpArgs, global: &GlobalArgs) -> Result<Option<(RunEntry, RunSt
 }
 
 /// Says what runs already.
-fn already(args: &UpArgs, run: &RunEntry, state: &RunStatus, global: &GlobalArgs) -> Result<u8> {
-    if !global.quiet {
+fn already(args: &UpArgs, run: &RunEntry, state: &RunStatus, context: &AppContext) -> Result<u8> {
+    if !context.quiet {
         let id = &state.id;
         output::print_message(&format!(
             "{id} runs these services already, since {} UTC",
@@ -150,9 +151,9 @@ fn already(args: &UpArgs, run: &RunEntry, state: &RunStatus, global: &GlobalArgs
         ));
     }
     // It may be between an end and its next start.
-    match settled(run, &global.to_quiet())? {
-        Some(state) => told(run, &state, args.json, global),
-        None => gone(run, global),
+    match settled(run, &context.to_quiet())? {
+        Some(state) => told(run, &state, args.json, context),
+        None => gone(run, context),
     }
 }
 
@@ -182,7 +183,7 @@ fn is_end(state: ServiceState) -> bool {
 }
 
 /// The services, what to open, and what the failed ones wrote last.
-fn told(run: &RunEntry, state: &RunStatus, json: bool, global: &GlobalArgs) -> Result<u8> {
+fn told(run: &RunEntry, state: &RunStatus, json: bool, context: &AppContext) -> Result<u8> {
     if json {
         output::write_data(&serde_json::to_string(state).unwrap_or_default())?;
     } else {
@@ -200,7 +201,7 @@ fn told(run: &RunEntry, state: &RunStatus, json: bool, global: &GlobalArgs) -> R
         if !lines.is_empty() {
             wrote.push(service.name.as_str());
         }
-        if !global.quiet {
+        if !context.quiet {
             say_lines(&service.name, lines);
         }
     }
@@ -287,10 +288,10 @@ fn table_with_links(heads: [&str; 3], rows: &[[String; 3]]) -> String {
 }
 
 /// It ended before all of its services were there.
-fn gone(run: &RunEntry, global: &GlobalArgs) -> Result<u8> {
+fn gone(run: &RunEntry, context: &AppContext) -> Result<u8> {
     let ended = run_lookup::until_ended(run)?;
     let end = RunTermination::from_entry(&ended, run_lookup::boot_id().as_deref());
-    if !global.quiet {
+    if !context.quiet {
         let (folder, mut wrote) = (run_lookup::run_dir(run), false);
         for name in run_lookup::list_log_names(folder) {
             let lines = last_lines(folder, &name, LOG_TAIL_LINES);

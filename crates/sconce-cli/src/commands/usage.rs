@@ -14,7 +14,7 @@ use sconce_report::usage::{GroupBy, PartialSum, Prices, RunUsage, UsageRow, grou
 use sconce_schema::{duration, exit};
 use serde_json::json;
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Result, with_causes};
 use crate::input;
@@ -76,10 +76,10 @@ fn since(text: &str) -> std::result::Result<Since, String> {
         .map_err(|error| format!("neither {}, nor `all`", error.expected))
 }
 
-pub(crate) fn usage(args: &UsageArgs, global: &GlobalArgs) -> Result<u8> {
+pub(crate) fn usage(args: &UsageArgs, context: &AppContext) -> Result<u8> {
     let prices = args.prices.as_deref().map(read_prices).transpose()?;
     let folders = match args.runs.is_empty() {
-        true => vec![SconceDirs::find(global)?.runs],
+        true => vec![SconceDirs::find(context)?.runs],
         false => args.runs.clone(),
     };
     let now = SystemTime::now()

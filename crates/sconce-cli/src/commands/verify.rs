@@ -6,11 +6,10 @@ use clap::Args;
 use sconce_image::publish;
 use sconce_schema::exit;
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::output;
-use crate::progress::TerminalProgress;
 use crate::registries::{build_registry_client, parse_reference, public_key};
 
 #[derive(Debug, Args)]
@@ -26,17 +25,17 @@ pub(crate) struct VerifyArgs {
 }
 
 /// Says on standard output what digest is good, so that it can be handed on.
-pub(crate) fn verify(args: &VerifyArgs, global: &GlobalArgs) -> Result<u8> {
-    let places = SconceDirs::find(global)?;
+pub(crate) fn verify(args: &VerifyArgs, context: &AppContext) -> Result<u8> {
+    let places = SconceDirs::find(context)?;
     let image = parse_reference(&args.image, &places)?;
     let keys = args
         .key
         .iter()
         .map(|path| public_key(path))
         .collect::<Result<Vec<_>>>()?;
-    let progress = TerminalProgress::new(global.quiet);
-    let registry = build_registry_client(&places, global)?;
-    let digest = publish::verify(&registry, &image, &keys, &progress)?;
+    let progress = context.start_progress();
+    let registry = build_registry_client(&places, context)?;
+    let digest = publish::verify(&registry, &image, &keys, &*progress)?;
     progress.finish();
     let at = format!("{}/{}@{digest}", image.host(), image.path());
     output::write_data(&match args.json {

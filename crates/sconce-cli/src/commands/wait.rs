@@ -3,7 +3,7 @@
 use clap::Args;
 use sconce_schema::exit;
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::output;
@@ -16,8 +16,8 @@ pub(crate) struct WaitArgs {
     pub(crate) run: Option<String>,
 }
 
-pub(crate) fn wait(args: &WaitArgs, global: &GlobalArgs) -> Result<u8> {
-    let run = run_lookup::find_any(&SconceDirs::find(global)?, args.run.as_deref())?;
+pub(crate) fn wait(args: &WaitArgs, context: &AppContext) -> Result<u8> {
+    let run = run_lookup::find_any(&SconceDirs::find(context)?, args.run.as_deref())?;
     let run = run_lookup::until_ended(&run)?;
     let end = RunTermination::from_entry(&run, run_lookup::boot_id().as_deref());
     if let Some(end @ (RunTermination::WithTheMachine | RunTermination::Killed)) = end {

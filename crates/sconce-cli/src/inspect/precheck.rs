@@ -7,14 +7,13 @@ use sconce_schema::facts::{Driver, GpuFacts};
 use sconce_schema::finding::{Certainty, Severity};
 use sconce_schema::{Finding, HostFacts, Lock};
 
-use crate::output;
-use crate::style::OutputStyle;
+use crate::context::AppContext;
+use crate::reporter::AppEvent;
 
-/// Says in a line each what of the lock will fail on these machines; what is only possible is left
-/// to `sconce check`.
-pub(crate) fn print_warnings(lock: &Lock, hosts: &[HostFacts]) {
+/// Finds what of the lock will fail on these machines; what is only possible is left to `sconce check`.
+pub(crate) fn find_failures(lock: &Lock, hosts: &[HostFacts]) -> Vec<Finding> {
     let environment = EnvironmentVersions::from_lock(lock);
-    let mut told: Vec<String> = Vec::new();
+    let mut failures: Vec<Finding> = Vec::new();
     for host in hosts {
         let case = CheckInput {
             host,
@@ -23,15 +22,22 @@ pub(crate) fn print_warnings(lock: &Lock, hosts: &[HostFacts]) {
         };
         let found = rules::check_environment(&case);
         for finding in found.into_iter().filter(is_worth_it) {
-            let line = format!("warning: {}", finding.what);
-            if !told.contains(&line) {
-                output::print_message(&OutputStyle::for_stderr().warn(&line));
-                told.push(line);
+            if failures.iter().all(|failure| failure.what != finding.what) {
+                failures.push(finding);
             }
         }
     }
-    if !told.is_empty() {
-        output::print_message("`sconce check` says why, and how to mend it");
+    failures
+}
+
+/// Tells what of the lock will fail on these machines.
+pub(crate) fn report_failures(lock: &Lock, hosts: &[HostFacts], context: &AppContext) {
+    if context.quiet {
+        return;
+    }
+    let failures = find_failures(lock, hosts);
+    if !failures.is_empty() {
+        context.report(&AppEvent::WillFail(&failures));
     }
 }
 

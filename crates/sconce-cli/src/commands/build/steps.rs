@@ -17,8 +17,7 @@ use sconce_store::ItemGuard;
 use crate::commands::context::CommandContext;
 use crate::commands::run::{acquire_root_guards, current_exe, internal_run_request};
 use crate::failure::{Failure, Result};
-use crate::output;
-use crate::style::OutputStyle;
+use crate::reporter::{AppEvent, Reporter};
 
 /// What every step sees, so that what it writes depends on nothing else. Variables that programs
 /// follow: <https://reproducible-builds.org/specs/source-date-epoch/>, and Python's
@@ -266,7 +265,9 @@ impl<'a> LayerStack<'a> {
         self.opened.progress.finish();
         let (which, line) = told;
         if !which.is_empty() {
-            output::print_message(&format!("{} {line}", OutputStyle::for_stderr().dim(which)));
+            self.opened
+                .reporter
+                .report(&AppEvent::BuildStep { kind: which, line });
         }
         let run = |upper: &Path| match self.contained(request, upper)? {
             ExitStatus::Code(exit::OK) => Ok(()),
@@ -280,7 +281,7 @@ impl<'a> LayerStack<'a> {
             &self.environment,
             store,
             &sconce_run::is_machinery,
-            &self.opened.progress,
+            &*self.opened.progress,
             run,
         );
         Ok(Some(tree.map_err(|error| match error {
@@ -325,17 +326,23 @@ impl<'a> LayerStack<'a> {
             waiting: None,
         };
         let _stays = acquire_root_guards(&request.root)?;
-        Ok(sconce_run::run(request, &Native, &options, &mut SilentObserver)?.exit)
+        Ok(sconce_run::run(
+            request,
+            &Native,
+            &options,
+            &mut StepObserver(self.opened.reporter.as_ref()),
+        )?
+        .exit)
     }
 }
 
 /// A step is nobody's experiment: it is not recorded.
-struct SilentObserver;
+struct StepObserver<'a>(&'a dyn Reporter);
 
-impl RunObserver for SilentObserver {
+impl RunObserver for StepObserver<'_> {
     fn unenforced(&mut self, what: &[UnenforcedLimit]) {
         for one in what {
-            output::print_message(&format!("{}: {}", one.what, one.why));
+            self.0.report(&AppEvent::BuildStepLimit(one));
         }
     }
 }

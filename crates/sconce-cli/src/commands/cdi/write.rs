@@ -10,7 +10,7 @@ use sconce_host::{NvmlMonitor, Roots};
 use sconce_schema::{Hint, exit};
 use serde_json::Value;
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs;
 use crate::failure::{CliError, Failure, Result};
 use crate::lease_client;
@@ -73,7 +73,7 @@ impl Hint for WriteError {
     }
 }
 
-pub(super) fn write_cdi_file(args: &CdiWriteArgs, global: &GlobalArgs) -> Result<u8> {
+pub(super) fn write_cdi_file(args: &CdiWriteArgs, context: &AppContext) -> Result<u8> {
     let given = args.output.as_deref();
     let given = given.map(look).transpose()?;
     VerbFiles {
@@ -82,7 +82,9 @@ pub(super) fn write_cdi_file(args: &CdiWriteArgs, global: &GlobalArgs) -> Result
     }
     .claim()?;
     let is_stream = given.as_ref().is_some_and(|output| !output.is_file());
-    let path = (!is_stream).then(|| place(args, &global.env)).transpose()?;
+    let path = (!is_stream)
+        .then(|| place(args, &context.env))
+        .transpose()?;
     let (machine, nvml) = lease_client::read_host_profile();
     let instances = nvml
         .as_ref()
@@ -97,7 +99,7 @@ pub(super) fn write_cdi_file(args: &CdiWriteArgs, global: &GlobalArgs) -> Result
         (path, given) => (path.unwrap_or_default(), given),
     };
     let text = cdi::text_for(&path, &file)?;
-    let others = others(&path, &global.env);
+    let others = others(&path, &context.env);
     let names = names(&file);
     if let Some(taken) = taken(&path, &names, &others) {
         return Err(taken.into());
@@ -116,7 +118,7 @@ pub(super) fn write_cdi_file(args: &CdiWriteArgs, global: &GlobalArgs) -> Result
     if let Some(folder) = folder {
         folder.keep();
     }
-    if !global.quiet {
+    if !context.quiet {
         output::print_message(&said(&path, &names, &others));
     }
     Ok(exit::OK)

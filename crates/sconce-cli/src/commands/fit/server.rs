@@ -1,6 +1,7 @@
 //! The process from which trials are forked: it has imported what the command imports, which is most of
 //! a short trial. The other side is `python/sconce_probe/fork_server.py`.
 
+use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
@@ -95,7 +96,11 @@ impl ForkServer {
     ///
     /// # Errors
     /// Files that cannot be written. Where it ends because it cannot serve, it is none.
-    pub(super) fn start(&self, folder: PathBuf) -> crate::failure::Result<Self> {
+    pub(super) fn start(
+        &self,
+        folder: PathBuf,
+        arguments: &[OsString],
+    ) -> crate::failure::Result<Self> {
         let program = current_exe()?;
         let Self::Wanted {
             command,
@@ -115,7 +120,8 @@ impl ForkServer {
         };
         let start = || -> io::Result<ForkServerProcess> {
             fs::write(folder.join(SEEN).join("modules"), modules.join("\n"))?;
-            let child = trial_process::trial_command(&program, &folder, &task)?.spawn()?;
+            let child =
+                trial_process::trial_command(&program, arguments, &folder, &task)?.spawn()?;
             let mut running = ForkServerProcess {
                 command: command.clone(),
                 world: *world,

@@ -83,7 +83,7 @@ impl BaselineTrial {
         }
         let base = self.base.with_plan(TrainingPlan::Ddp);
         say(
-            asked.global,
+            asked.context,
             &format!("trying {base} on the {}", self.card.name),
         );
         let Ok(limited) = asked.run_trial(self.wanted(None, &base)) else {
@@ -227,7 +227,7 @@ fn of_group_searched(
             .map(|wish| name(wish, flag.as_deref()))
             .collect();
         say(
-            asked.global,
+            asked.context,
             &format!(
                 "trying {}: {}",
                 format_count(named.len() as u64, "plan"),
@@ -314,7 +314,7 @@ fn confirm(
         for &(card, at) in &next {
             let row = &table.rows[at];
             say(
-                asked.global,
+                asked.context,
                 &format!(
                     "trying {} on the {} as it is",
                     row.plan, group[card].card.name

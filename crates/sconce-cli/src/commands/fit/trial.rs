@@ -19,8 +19,9 @@ use sconce_schema::Bytes;
 use super::FitArgs;
 use super::ended::explain_silence;
 use super::server::ForkServer;
-use crate::args::{GlobalArgs, RunFlags};
+use crate::args::RunFlags;
 use crate::commands::run::{self, TrialRun};
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
@@ -37,7 +38,7 @@ const MAX_REPORT_BYTES: u64 = 256 << 20;
 pub(super) struct TrialContext<'a> {
     pub(super) args: &'a FitArgs,
     pub(super) flags: &'a RunFlags,
-    pub(super) global: &'a GlobalArgs,
+    pub(super) context: &'a AppContext,
     pub(super) places: &'a SconceDirs,
     /// Trials so far.
     pub(super) trials: usize,
@@ -185,7 +186,8 @@ impl TrialContext<'_> {
         if self.server.is_wanted() {
             let folder = self.create_trial_dir(self.trials);
             self.trials += 1;
-            let started = folder.and_then(|folder| self.server.start(folder));
+            let started =
+                folder.and_then(|folder| self.server.start(folder, &self.context.arguments));
             // Without it each trial imports for itself.
             self.server = started.unwrap_or_default();
         }
@@ -240,7 +242,7 @@ impl TrialContext<'_> {
 
     fn carried_out(&self, trial: TrialRun, command: &[String]) -> Result<u8> {
         match self.args.host {
-            true => run::on_host(self.flags, command, None, Some(trial), self.global),
+            true => run::on_host(self.flags, command, None, Some(trial), self.context),
             false => {
                 let spec = &self.args.spec;
                 run::contained_as(
@@ -249,7 +251,7 @@ impl TrialContext<'_> {
                     run::RunWorkload::Command(command),
                     None,
                     Some(trial),
-                    self.global,
+                    self.context,
                 )
             }
         }

@@ -1,6 +1,7 @@
 //! Trials beside each other: a run holds the signals of its process, so each trial of a plan is a worker
 //! ([`WorkerTask::Trial`]).
 
+use std::ffi::OsString;
 use std::fs;
 use std::fs::File;
 use std::io;
@@ -86,7 +87,7 @@ pub(super) fn run_trials(
         folders.push(folder);
     }
     let program = current_exe()?;
-    let server = &asked.server;
+    let (server, arguments) = (&asked.server, &asked.context.arguments);
     let next = AtomicUsize::new(0);
     let came: Mutex<Vec<(usize, io::Result<u8>)>> = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -102,7 +103,7 @@ pub(super) fn run_trials(
                         Ok(wanted) => server.run_trial(first + number, folder, &wanted),
                         Err(why) => Err(io::Error::other(why)),
                     };
-                    let code = served.or_else(|_| run_worker(&program, folder, task));
+                    let code = served.or_else(|_| run_worker(&program, arguments, folder, task));
                     let mut came = came
                         .lock()
                         .unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -126,9 +127,10 @@ pub(super) fn run_trials(
     Ok(all)
 }
 
-/// This program once more, for a trial in a directory.
+/// This program once more, with the arguments of its caller, for a trial in a directory.
 pub(super) fn trial_command(
     program: &Path,
+    arguments: &[OsString],
     folder: &Path,
     task: &TrialTask,
 ) -> io::Result<Command> {
@@ -138,14 +140,19 @@ pub(super) fn trial_command(
     };
     let mut command = worker_command(program, &task)?;
     command
-        .args(std::env::args_os().skip(1))
+        .args(arguments)
         .stdout(Stdio::null())
         .stderr(File::create(folder.join(ERRORS))?);
     Ok(command)
 }
 
-fn run_worker(program: &Path, folder: &Path, task: &TrialTask) -> io::Result<u8> {
-    let status = trial_command(program, folder, task)?.status()?;
+fn run_worker(
+    program: &Path,
+    arguments: &[OsString],
+    folder: &Path,
+    task: &TrialTask,
+) -> io::Result<u8> {
+    let status = trial_command(program, arguments, folder, task)?.status()?;
     Ok(status
         .code()
         .and_then(|code| code.try_into().ok())

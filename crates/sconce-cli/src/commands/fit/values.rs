@@ -62,7 +62,7 @@ pub(super) fn classify_by_trials(
     values::classify_dependence(card, zeros, |answers: &SubstituteValues, length| {
         if tried == 0 {
             say(
-                asked.global,
+                asked.context,
                 "values of the card are read: trying others than zeros",
             );
         }

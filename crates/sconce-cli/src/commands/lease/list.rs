@@ -10,7 +10,7 @@ use sconce_lease::{
 };
 use sconce_schema::exit;
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::lease_client::{self, LeaseClient};
@@ -20,8 +20,8 @@ use crate::table::format_table;
 
 const MISSING: &str = "–";
 
-pub(super) fn list_leases(json: bool, global: &GlobalArgs) -> Result<u8> {
-    let places = SconceDirs::find(global)?;
+pub(super) fn list_leases(json: bool, context: &AppContext) -> Result<u8> {
+    let places = SconceDirs::find(context)?;
     let (host, nvml) = lease_client::read_host_profile();
     let loaded = nvml
         .as_ref()

@@ -17,7 +17,7 @@ use sconce_lease::{
 };
 use sconce_schema::exit;
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
 use crate::lease_client::{self, FOLDER, POLICY, SOCKET, read_policy};
@@ -189,7 +189,7 @@ fn reading(
     }
 }
 
-pub(super) fn serve_leases(global: &GlobalArgs) -> Result<u8> {
+pub(super) fn serve_leases(context: &AppContext) -> Result<u8> {
     if !rustix::process::geteuid().is_root() {
         return Err(CliError::NotRoot.into());
     }
@@ -220,7 +220,7 @@ pub(super) fn serve_leases(global: &GlobalArgs) -> Result<u8> {
         &host,
         loaded.map(|nvml| nvml as &dyn sconce_host::GpuMonitor),
     );
-    if !global.quiet {
+    if !context.quiet {
         let many = if cards.len() == 1 { "card" } else { "cards" };
         output::print_message(&format!("leases of {} {many}, at {SOCKET}", cards.len()));
     }

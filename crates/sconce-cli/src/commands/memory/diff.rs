@@ -11,7 +11,7 @@ use sconce_schema::exit;
 
 use super::claim_page;
 use super::format::{analyze_snapshot_file, format_bytes, format_signed_bytes, printable_text};
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::failure::Result;
 use crate::output;
 use crate::outputs;
@@ -41,7 +41,7 @@ pub(crate) struct MemoryDiffArgs {
 }
 
 /// Says what differs. Exit code 1 where anything does, as diff(1).
-pub(crate) fn diff_snapshots(args: &MemoryDiffArgs, global: &GlobalArgs) -> Result<u8> {
+pub(crate) fn diff_snapshots(args: &MemoryDiffArgs, context: &AppContext) -> Result<u8> {
     let html = claim_page(
         args.html.as_deref(),
         &[args.before.clone(), args.after.clone()],
@@ -55,7 +55,7 @@ pub(crate) fn diff_snapshots(args: &MemoryDiffArgs, global: &GlobalArgs) -> Resu
         let name =
             |path: &Path| printable_text(&path.file_name().unwrap_or_default().to_string_lossy());
         let whole = page::render_page(&name(&args.before), &name(&args.after), &found);
-        outputs::write(output, whole.as_bytes(), global)?;
+        outputs::write(output, whole.as_bytes(), context)?;
     }
     if args.json {
         output::write_data(&serde_json::to_string_pretty(&found).unwrap_or_default())?;
@@ -63,7 +63,7 @@ pub(crate) fn diff_snapshots(args: &MemoryDiffArgs, global: &GlobalArgs) -> Resu
         // It is all on the page.
     } else if !found.is_empty() {
         output::write_data(&text(&found, args.all, &TextLayout::for_stdout()))?;
-    } else if !global.quiet {
+    } else if !context.quiet {
         output::print_message("nothing differs in what they say");
     }
     Ok(if found.is_empty() { exit::OK } else { exit::NO })

@@ -17,7 +17,7 @@ use super::format::{
     format_signed_bytes, frame_of, printable_text, read_snapshot,
 };
 use super::page;
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::failure::Result;
 use crate::output;
 use crate::outputs;
@@ -49,7 +49,7 @@ pub(crate) struct MemoryReportArgs {
 }
 
 /// Says what filled the memory.
-pub(crate) fn report_snapshot(args: &MemoryReportArgs, global: &GlobalArgs) -> Result<u8> {
+pub(crate) fn report_snapshot(args: &MemoryReportArgs, context: &AppContext) -> Result<u8> {
     let html = claim_page(
         args.html.as_deref(),
         slice::from_ref(&args.snapshot),
@@ -62,7 +62,7 @@ pub(crate) fn report_snapshot(args: &MemoryReportArgs, global: &GlobalArgs) -> R
         let title = format!("Memory of {}", printable_text(&name.to_string_lossy()));
         let said = text(&report, true, &TextLayout::for_file());
         let whole = page::render_page(&title, &snapshot, &said);
-        outputs::write(output, whole.as_bytes(), global)?;
+        outputs::write(output, whole.as_bytes(), context)?;
         if !args.json {
             return Ok(exit::OK);
         }

@@ -12,7 +12,7 @@ use sconce_memory::allocator::{
 use sconce_memory::program::{CallResult, LineResult, MAX_LINE_BYTES, Runner};
 use sconce_schema::{Bytes, Hint, exit};
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
 use crate::input;
@@ -68,7 +68,7 @@ impl Hint for MallocAsync {
 }
 
 /// Runs the program. Memory that runs out is an answer, and no failure.
-pub(super) fn simulate_program(args: &SimulateArgs, global: &GlobalArgs) -> Result<u8> {
+pub(super) fn simulate_program(args: &SimulateArgs, context: &AppContext) -> Result<u8> {
     let settings = AllocatorSettings::parse(&args.conf, args.torch)?;
     if settings.malloc_async {
         return Err(MallocAsync.into());
@@ -77,7 +77,7 @@ pub(super) fn simulate_program(args: &SimulateArgs, global: &GlobalArgs) -> Resu
     let mut runner = Runner::new(Allocator::new(settings, device, args.torch));
     let mut seen = SimulationTotals::default();
     let mut text = String::new();
-    let ended = lines(&args.program, global, |line| {
+    let ended = lines(&args.program, context, |line| {
         if let Some(answer) = runner.run_line(line)? {
             seen.count(&answer);
             if args.json {
@@ -107,7 +107,7 @@ pub(super) fn simulate_program(args: &SimulateArgs, global: &GlobalArgs) -> Resu
 /// Hands each line over, in memory that does not grow with the file.
 fn lines(
     path: &Path,
-    global: &GlobalArgs,
+    context: &AppContext,
     mut each: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
     let failed = |source| CliError::File {
@@ -117,7 +117,7 @@ fn lines(
     };
     let mut from: Box<dyn BufRead> = match path == Path::new("-") {
         true => {
-            if io::stdin().is_terminal() && !global.quiet {
+            if io::stdin().is_terminal() && !context.quiet {
                 output::print_message("type the calls, then press Ctrl-D");
             }
             check_stream(&io::stdin()).map_err(failed)?;

@@ -16,7 +16,7 @@ use sconce_schema::{Bytes, exit};
 
 use super::claim_page;
 use super::format::{format_bytes, format_count, printable_text, read_snapshot};
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::failure::Result;
 use crate::output;
 use crate::outputs;
@@ -63,7 +63,7 @@ pub(crate) struct WhatIfArgs {
 }
 
 /// Plays the snapshot's trace under other settings.
-pub(super) fn what_if(args: &WhatIfArgs, global: &GlobalArgs) -> Result<u8> {
+pub(super) fn what_if(args: &WhatIfArgs, context: &AppContext) -> Result<u8> {
     let html = claim_page(
         args.html.as_deref(),
         slice::from_ref(&args.snapshot),
@@ -80,7 +80,7 @@ pub(super) fn what_if(args: &WhatIfArgs, global: &GlobalArgs) -> Result<u8> {
     if let Some(output) = html {
         let name = args.snapshot.file_name().unwrap_or_default();
         let whole = page::render_page(&printable_text(&name.to_string_lossy()), &answer);
-        outputs::write(output, whole.as_bytes(), global)?;
+        outputs::write(output, whole.as_bytes(), context)?;
     }
     if args.json {
         output::write_data(&serde_json::to_string_pretty(&answer).unwrap_or_default())?;

@@ -17,12 +17,13 @@ use super::leased_gpus::LeasedGpus;
 use super::nvml::NvmlLoad;
 use super::request::common_start_event;
 use super::run_session::RunSession;
-use crate::args::{GlobalArgs, RunFlags};
+use crate::args::RunFlags;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::kernel_cache::KernelCacheGuard;
-use crate::output;
 use crate::probe::Probe;
+use crate::reporter::AppEvent;
 use crate::run_options::ResolvedRunOptions;
 use crate::run_temp_dir;
 use crate::services::{self, ServiceInputs};
@@ -59,7 +60,7 @@ pub(super) struct CommandInvocation<'a> {
     pub(super) places: &'a SconceDirs,
     pub(super) flags: &'a RunFlags,
     pub(super) json: Option<OutputDestination>,
-    pub(super) global: &'a GlobalArgs,
+    pub(super) context: &'a AppContext,
 }
 
 impl ContainedRun {
@@ -84,13 +85,13 @@ impl ContainedRun {
             self.wish.asks_for_gpus,
             self.wish.limits.cpus,
             scratch,
-            called.global,
+            called.context,
         )?;
         let mut env = self.image.env.clone();
         env.insert("HOME".to_owned(), self.home);
         // The terminal is the caller's.
         for name in ["TERM", "NO_COLOR"] {
-            let value = called.global.env.var(name);
+            let value = called.context.env.var(name);
             env.extend(value.map(|value| (name.to_owned(), value.to_owned())));
         }
         env.extend(self.wish.env);
@@ -108,7 +109,7 @@ impl ContainedRun {
             user: self.wish.user,
             edits: cards.edits,
             // A run in the background has none.
-            terminal: !called.global.holds_run()
+            terminal: !called.context.holds_run()
                 && std::io::stdin().is_terminal()
                 && std::io::stdout().is_terminal(),
             services: Vec::new(),
@@ -124,7 +125,7 @@ impl ContainedRun {
         if let Some(kernels) = &self.kernels {
             kernels.apply_to(&mut request);
         }
-        let home = called.global.env.home_dir();
+        let home = called.context.env.home_dir();
         let laid = match &self.beside {
             Some((services, lock)) => {
                 let private = services::private_folder(called.places, &request.id);
@@ -141,10 +142,8 @@ impl ContainedRun {
             }
             None => None,
         };
-        if !called.global.quiet {
-            laid.iter()
-                .flat_map(|laid| &laid.notes)
-                .for_each(|note| output::print_message(note));
+        for note in laid.iter().flat_map(|laid| &laid.notes) {
+            called.context.report(&AppEvent::ServiceNote(note));
         }
         let started = RunStarted {
             name: Some(self.name),
@@ -163,7 +162,7 @@ impl ContainedRun {
             executor: self.executor.as_ref(),
             sample_hz: self.wish.sample_hz,
             json: called.json,
-            global: called.global,
+            context: called.context,
         };
         let account = self.probe.as_ref().and_then(Probe::accounting_location);
         let done = held.run(&request, started, gpus, account, Some(idle_work));

@@ -9,12 +9,11 @@ use sconce_schema::request::{ContainerEdits, NumaPlacement};
 use sconce_schema::spec::GpuRequest;
 use tracing::info;
 
-use crate::args::GlobalArgs;
+use crate::context::AppContext;
 use crate::failure::Result;
 use crate::limits;
-use crate::output;
+use crate::reporter::AppEvent;
 use crate::run_temp_dir::RunTempDir;
-use crate::style::OutputStyle;
 
 /// The cards that a run gets, and what the container needs for them.
 pub(super) struct GpuAssignment {
@@ -45,17 +44,14 @@ impl GpuAssignment {
         asked: bool,
         cpus: Option<Millicores>,
         scratch: &Path,
-        global: &GlobalArgs,
+        context: &AppContext,
     ) -> Result<Self> {
         let chosen = sconce_host::select_gpus(cards_of(host), wanted)?;
         let indices: Vec<u32> = chosen.iter().map(|card| card.index).collect();
         info!(?wanted, ?indices, there = cards_of(host).len(), "cards");
         if chosen.is_empty() {
-            if asked && *wanted == GpuRequest::All && !global.quiet {
-                let style = OutputStyle::for_stderr();
-                output::print_message(
-                    &style.dim("gpus: this machine has no NVIDIA card; running on the CPU"),
-                );
+            if asked && *wanted == GpuRequest::All {
+                context.report(&AppEvent::NoGpu);
             }
             return Ok(Self {
                 edits: Vec::new(),

@@ -11,8 +11,8 @@ use sconce_image::open;
 use sconce_image::unpack::{self, OverlayLookup, UnpackLimits};
 use sconce_oci::Platform;
 use sconce_registry::Reference;
-use sconce_schema::EnvironmentLayers;
 use sconce_schema::request::{ContainerUser, NetworkMode};
+use sconce_schema::{EnvironmentLayers, Progress};
 use sconce_store::Store;
 
 use super::contained_run::{CommandInvocation, ContainedRun};
@@ -20,20 +20,19 @@ use super::gpu_assignment;
 use super::nvml::NvmlLoad;
 use super::request::{current_folder, new_id};
 use super::run_source::ImageLocation;
-use crate::args::{GlobalArgs, RunFlags};
+use crate::args::RunFlags;
 use crate::commands::pull::fetch_image;
+use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::executor::find_executor;
 use crate::failure::{CliError, Result};
 use crate::item_guards::with_item_guards;
 use crate::kernel_cache::{self, KernelCacheOwner};
-use crate::output;
 use crate::probe::Probe;
-use crate::progress::TerminalProgress;
 use crate::protected_dirs;
 use crate::ranks::RankWorld;
+use crate::reporter::AppEvent;
 use crate::run_options::ResolvedRunOptions;
-use crate::style::OutputStyle;
 use crate::virtual_gpu::VirtualGpus;
 
 /// What is to be run in the image.
@@ -53,16 +52,16 @@ pub(crate) fn run_image(
     flags: &RunFlags,
     asked: ImageCommand<'_>,
     json: Option<OutputDestination>,
-    global: &GlobalArgs,
+    context: &AppContext,
 ) -> Result<u8> {
     refuse_sources(flags)?;
     let here = current_folder()?;
-    let mut wish = ResolvedRunOptions::of_flags(flags, &here, &global.env)?;
+    let mut wish = ResolvedRunOptions::of_flags(flags, &here, &context.env)?;
     let host = HostProfile::read(&Roots::default());
     gpu_assignment::validate_gpu_request(&host, &wish.gpus)?;
-    let executor = find_executor(wish.runtime, &global.env)?;
+    let executor = find_executor(wish.runtime, &context.env)?;
     let nvml = NvmlLoad::start_if_needed(&host, &wish.gpus);
-    let places = SconceDirs::find(global)?;
+    let places = SconceDirs::find(context)?;
     protected_dirs::validate_mounts(&wish.mounts, None, &places)?;
     let (cards, scratch) = (&flags.virtual_gpu, &places.scratch);
     let words = match asked {
@@ -70,17 +69,17 @@ pub(crate) fn run_image(
         ImageCommand::Shell => &[],
     };
     let world = RankWorld::from_flags(&flags.ranks, cards.len(), words)?;
-    let virtual_gpus = VirtualGpus::from_names(cards, world, scratch, global)?;
+    let virtual_gpus = VirtualGpus::from_names(cards, world, scratch, context)?;
     let probe = Probe::of_flags(wish.probe, flags.plan.plan.as_ref(), world, &places)?;
     let store = Store::open(&places.store)?;
-    let progress = TerminalProgress::new(global.quiet);
+    let progress = context.start_progress();
 
-    let (name, image) = find(which, &store, global, &progress)?;
+    let (name, image) = find(which, &store, context, &*progress)?;
     let config = image.parse_config()?;
     let limits = UnpackLimits::default();
     let unpack = || {
         Ok(unpack::ensure_trees(
-            &image, &name, &store, limits, &progress,
+            &image, &name, &store, limits, &*progress,
         )?)
     };
     let (mut layers, mut stays) = with_item_guards(unpack, |layers| layers)?;
@@ -101,9 +100,9 @@ pub(crate) fn run_image(
     }
     let short = name.rsplit('/').next().unwrap_or(&name);
     let short = short.split(':').next().unwrap_or(short).to_owned();
-    let executor = executor.with_image(&short, &store, &progress, || Ok(image.clone()))?;
+    let executor = executor.with_image(&short, &store, &*progress, || Ok(image.clone()))?;
     progress.finish();
-    tell(&execution, &wish, global);
+    report_unmet_wishes(&execution, &wish, context);
 
     let versions = execution::versions_from_labels(&config);
     let owner = || KernelCacheOwner {
@@ -118,7 +117,7 @@ pub(crate) fn run_image(
     };
     let compiles = versions.as_ref().is_some_and(kernel_cache::are_compiled);
     let kernels = match compiles && executor.maps_owners() {
-        true => places.kernels.open_or_say(&owner(), global),
+        true => places.kernels.open_or_say(&owner(), context),
         false => None,
     };
     let contained = ContainedRun {
@@ -145,7 +144,7 @@ pub(crate) fn run_image(
         places: &places,
         flags,
         json,
-        global,
+        context,
     };
     let kept = store.clone();
     let idle_work = move || {
@@ -159,15 +158,15 @@ pub(crate) fn run_image(
 fn find(
     which: &ImageLocation,
     store: &Store,
-    global: &GlobalArgs,
-    progress: &TerminalProgress,
+    context: &AppContext,
+    progress: &dyn Progress,
 ) -> Result<(String, LocalImage)> {
     let platform = host_platform();
     match which {
         ImageLocation::Named(name) => {
             let image = match (LocalImage::find(store, name), Reference::parse(name, None)) {
                 (Err(LocalError::Unknown { .. } | LocalError::Name { .. }), Ok(reference)) => {
-                    fetch_image(&reference, &platform, store, global, progress)?
+                    fetch_image(&reference, &platform, store, context, progress)?
                 }
                 (found, _) => found?,
             };
@@ -232,14 +231,14 @@ fn command(
     }
 }
 
-/// What of the image's wishes is not granted.
-fn tell(execution: &ImageExecution, wish: &ResolvedRunOptions, global: &GlobalArgs) {
-    if global.quiet {
-        return;
-    }
-    let style = OutputStyle::for_stderr();
+/// Tells what of the image's configuration is not followed.
+fn report_unmet_wishes(
+    execution: &ImageExecution,
+    wish: &ResolvedRunOptions,
+    context: &AppContext,
+) {
     for note in &execution.notes {
-        output::print_message(&style.dim(&format!("image: {note}")));
+        context.report(&AppEvent::ImageNote(note));
     }
     // On the machine's own network they can be reached as they are.
     if wish.network == NetworkMode::None && !execution.ports.is_empty() {
@@ -247,10 +246,7 @@ fn tell(execution: &ImageExecution, wish: &ResolvedRunOptions, global: &GlobalAr
         let ports: Vec<String> = ports
             .map(|port| port.chars().take(20).flat_map(char::escape_debug).collect())
             .collect();
-        let ports = ports.join(", ");
-        output::print_message(&style.dim(&format!(
-            "image: it may listen on {ports}; only what -p names is published"
-        )));
+        context.report(&AppEvent::UnpublishedPorts(&ports));
     }
 }
 

@@ -13,10 +13,9 @@ use sconce_lease::{
 use sconce_schema::spec::{GpuId, GpuRequest};
 
 use super::contained_run::CommandInvocation;
-use crate::commands::lease::format_queue_position;
 use crate::failure::Result;
 use crate::lease_client::{self, LeaseClient, unexpected_response};
-use crate::output;
+use crate::reporter::{AppEvent, Reporter};
 
 /// Time between two looks at the lease of a run.
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(5);
@@ -84,9 +83,7 @@ impl LeasedGpus {
                 LeaseResponse::Queued(place) => {
                     let id = place.id;
                     let overview = desk.wait(id, &mut |place| {
-                        if !called.global.quiet {
-                            output::print_message(&format_queue_position(place));
-                        }
+                        called.context.report(&AppEvent::LeaseQueued(place));
                     })?;
                     let found = overview.leases.into_iter().find(|lease| lease.id == id);
                     (id, found.map_or_else(Vec::new, |lease| lease.cards))
@@ -107,7 +104,7 @@ impl LeasedGpus {
                 desk: Mutex::new(desk),
                 ended: AtomicBool::new(false),
             });
-            watch(&own);
+            watch(&own, Arc::clone(&called.context.reporter));
             return Ok(Some(Self {
                 cards: listed(indices),
                 own: Some(own),
@@ -205,7 +202,7 @@ fn way(
 }
 
 /// Ends the run when its lease is over: its cards are somebody else's then.
-fn watch(own: &Arc<OwnLease>) {
+fn watch(own: &Arc<OwnLease>, reporter: Arc<dyn Reporter>) {
     let own = Arc::clone(own);
     std::thread::spawn(move || {
         let mut warned = false;
@@ -224,9 +221,7 @@ fn watch(own: &Arc<OwnLease>) {
                             break;
                         };
                         if lease.warned && !warned {
-                            output::print_message(
-                                "lease: the cards are not used, and will be taken back",
-                            );
+                            reporter.report(&AppEvent::LeaseUnused);
                         }
                         // Whoever used them again may be warned again.
                         warned = lease.warned;
@@ -242,7 +237,7 @@ fn watch(own: &Arc<OwnLease>) {
             let left = until_ms.map(|until| until.saturating_sub(since_boot_ms()));
             std::thread::sleep(look_after(left));
         }
-        output::print_message("lease: it is over, the run ends");
+        reporter.report(&AppEvent::LeaseEnded);
         // As Ctrl-C: once to ask, once more to end.
         let _ = kill_process(getpid(), Signal::TERM);
         std::thread::sleep(GRACE);

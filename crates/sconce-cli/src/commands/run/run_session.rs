@@ -1,25 +1,22 @@
 //! Holding a run: recorded while it goes on, reported when it has ended.
 
-use std::cell::Cell;
 use std::time::Duration;
 
 use sconce_base::output::OutputDestination;
 use sconce_host::{GpuMonitor, HostProfile};
-use sconce_report::{RunReport, json, terminal};
+use sconce_report::{RunReport, json};
 use sconce_run::{ControlOptions, Executor, RestartBackoff, RunOptions, RunOutcome};
 use sconce_schema::event::RunStarted;
 use sconce_schema::request::RunRequest;
 
 use super::request::current_exe;
 use crate::accounting::ProbeDirectory;
-use crate::args::GlobalArgs;
-use crate::commands::logs::Follower;
+use crate::context::AppContext;
 use crate::detach;
 use crate::dirs::SconceDirs;
-use crate::failure::{CliError, Result, with_causes};
-use crate::output;
+use crate::failure::{CliError, Result};
+use crate::reporter::AppEvent;
 use crate::run_recorder::Recorder;
-use crate::style::OutputStyle;
 
 /// How long after a first Ctrl-C a second one kills.
 const GRACE: Duration = Duration::from_secs(10);
@@ -34,7 +31,7 @@ pub(super) struct RunSession<'a> {
     pub(super) sample_hz: u32,
     /// Where the report goes.
     pub(super) json: Option<OutputDestination>,
-    pub(super) global: &'a GlobalArgs,
+    pub(super) context: &'a AppContext,
 }
 
 impl RunSession<'_> {
@@ -58,20 +55,19 @@ impl RunSession<'_> {
             grace: GRACE,
             strict: self.strict,
             host: self.host,
-            ways_out: crate::limits::ways_out(request.network, &self.global.env),
-            environment: Some(&self.global.env),
+            ways_out: crate::limits::ways_out(request.network, &self.context.env),
+            environment: Some(&self.context.env),
             control: Some(ControlOptions {
                 folder: self.places.runs.join(&request.id),
-                log_command: self.global.holds_run(),
+                log_command: self.context.holds_run(),
                 restarts: RestartBackoff::default(),
             }),
-            waiting: self.global.holds_run().then(detach::caller_pid).flatten(),
+            waiting: self.context.holds_run().then(detach::caller_pid).flatten(),
         };
-        let follower = Cell::new(None);
         let mut recorder = Recorder::new(
             &self.places.runs,
             started,
-            self.global.quiet,
+            self.context,
             gpus,
             account,
             idle_work,
@@ -84,7 +80,7 @@ impl RunSession<'_> {
                 )
             })
             .collect();
-        if self.global.holds_run() {
+        if self.context.holds_run() {
             let folder = self.places.runs.join(&request.id);
             let id = request.id.clone();
             recorder.begun = Some(Box::new(move || {
@@ -97,16 +93,21 @@ impl RunSession<'_> {
             recorder.links = links.collect();
             if request.command.is_empty() {
                 let folder = self.places.runs.join(&request.id);
-                let names = request.services.iter().map(|it| it.name.clone()).collect();
+                let names: Vec<String> =
+                    request.services.iter().map(|it| it.name.clone()).collect();
+                let context = self.context;
                 // A thread that was there before would get the signals that are to end the run.
-                let begin = || follower.set(Follower::start(folder, names));
+                let begin = move || {
+                    context.report(&AppEvent::OnlyServicesRun {
+                        directory: &folder,
+                        services: &names,
+                    });
+                };
                 recorder.begun = Some(Box::new(begin));
             }
         }
         let outcome = sconce_run::run(request, self.executor, &options, &mut recorder);
-        if let Some(follower) = follower.take() {
-            follower.finish();
-        }
+        self.context.report(&AppEvent::ProcessesEnded);
         let outcome = outcome.inspect_err(|error| {
             recorder.record_start_failure(sconce_schema::Hint::exit_code(error))
         })?;
@@ -127,28 +128,20 @@ impl RunSession<'_> {
         outcome: &RunOutcome,
         recorder: &Recorder<'_>,
     ) -> Result<()> {
-        let style = OutputStyle::for_stderr();
         for path in &outcome.left_behind {
-            let shown = output::format_path(path);
-            output::print_message(&style.warn(&format!("could not remove {shown}")));
+            self.context.report(&AppEvent::LeftBehind(path));
         }
         if let Some(error) = &recorder.lost {
-            let causes = with_causes(error);
-            output::print_message(&style.warn(&format!("the record is incomplete: {causes}")));
+            self.context.report(&AppEvent::RecordIncomplete(error));
         }
         let Some(path) = recorder.path() else {
             return Ok(());
         };
-        if self.global.quiet && json.is_none() {
+        if self.context.quiet && json.is_none() {
             return Ok(());
         }
         let report = RunReport::from_record(sconce_record::open_record(&path)?);
-        if !self.global.quiet {
-            output::print_message(&format!(
-                "\n{}",
-                terminal::render_report(&report, style.for_reports()).trim_end()
-            ));
-        }
+        self.context.report(&AppEvent::RunEnded(&report));
         if let Some(output) = json {
             output.write(json::render_report(&report).as_bytes())?;
         }
