@@ -44,7 +44,7 @@ SUITES = (
         paths=(
             *sources_of("compat host memory record report vgpu"),
             *below("crates", "sconce-compat/rules sconce-report/rules"),
-            *below("crates/sconce-cli/src", "accounting.rs inspect training_plan.rs probe.rs ranks.rs virtual_gpu.rs"),
+            *below("crates/sconce-cli/src", "accounting.rs args inspect probe.rs ranks.rs virtual_gpu.rs"),
             *below("crates/sconce-cli/src/commands", "check.rs explain.rs fit fit.rs memory memory.rs"),
             *("python/sconce_probe", "scripts/common"),
             *below("scripts/test.d", "check check.d check.py checks.py allocator virtual-gpu whatif"),

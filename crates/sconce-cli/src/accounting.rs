@@ -6,7 +6,6 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use clap::Args;
 use sconce_compat::tables::find_hardware;
 use sconce_host::{Roots, TrainingReader};
 use sconce_schema::event::{GpuSummary, RecordEvent, Sample};
@@ -19,18 +18,14 @@ use crate::run_temp_dir::RunTempDir;
 const MAX_SNAPSHOTS: usize = 4;
 const MAX_SNAPSHOT_BYTES: u64 = 64 << 20;
 
-/// Whether and how a run is accounted from inside.
-#[derive(Debug, Clone, Default, Args)]
-pub(crate) struct AccountFlags {
-    /// Bring nothing into the program that accounts for its steps.
-    #[arg(long)]
+/// What the caller says of the accounting of a run from inside.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct AccountingOverrides {
+    /// Nothing is brought into the program that accounts for its steps.
     pub(crate) no_probe: bool,
-    /// Count the floating point operations of one step, the fifth; that step is slower than others.
-    #[arg(long, conflicts_with = "no_probe")]
+    /// The floating point operations of one step are counted.
     pub(crate) flops: bool,
-    /// Look a few times, between two steps, which of the program's lists, dicts and graphs grow: where memory
-    /// grows, the report names them and the lines that add to them.
-    #[arg(long, conflicts_with = "no_probe")]
+    /// What the program keeps more and more of is looked for.
     pub(crate) leak_stacks: bool,
 }
 
@@ -43,7 +38,7 @@ pub(crate) struct AccountingOptions {
     pub(crate) kept: bool,
 }
 
-impl AccountFlags {
+impl AccountingOverrides {
     /// What they and the spec ask for; `None` where nothing is to be accounted.
     pub(crate) fn merge_with_spec(&self, spec: &RunSpec) -> Option<AccountingOptions> {
         (!self.no_probe && spec.probe.unwrap_or(true)).then(|| AccountingOptions {
@@ -205,12 +200,12 @@ mod tests {
             flops,
             ..RunSpec::default()
         };
-        let flags = |no_probe, flops| AccountFlags {
+        let flags = |no_probe, flops| AccountingOverrides {
             no_probe,
             flops,
             leak_stacks: false,
         };
-        let asked = |flags: AccountFlags, spec: RunSpec| {
+        let asked = |flags: AccountingOverrides, spec: RunSpec| {
             flags.merge_with_spec(&spec).map(|asked| asked.flops)
         };
         assert_eq!(asked(flags(false, false), spec(None, None)), Some(false));

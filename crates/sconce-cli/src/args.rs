@@ -1,12 +1,14 @@
 //! The command line. One struct per verb; the verb's file in `commands/` does the work.
 
+mod run_flags;
+
 use std::path::PathBuf;
 
 use crate::commands::audit::AuditArgs;
 use crate::commands::outdated::OutdatedArgs;
 use clap::{ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use sconce_schema::spec::{GpuRequest, MountSpec, PortSpec};
-use sconce_schema::{Bytes, Millicores};
+
+pub(crate) use self::run_flags::{RankFlags, RunFlags, SourceFlags, TrainingPlanFlags};
 
 /// From a bare Linux machine to a verified, reproducible, accounted PyTorch run.
 #[derive(Debug, Parser)]
@@ -153,20 +155,6 @@ pub(crate) enum CliCommand {
     Export(crate::commands::export::ExportArgs),
 }
 
-/// Where packages come from, instead of this machine's own configuration.
-#[derive(Debug, Args, Clone, Default)]
-pub(crate) struct PackageSources {
-    /// Python package index to use.
-    #[arg(long, value_name = "URL", help_heading = "Sources")]
-    pub(crate) index: Option<String>,
-    /// Python package index to use beside it.
-    #[arg(long, value_name = "URL", help_heading = "Sources")]
-    pub(crate) extra_index: Vec<String>,
-    /// Debian mirror to use.
-    #[arg(long, value_name = "URL", help_heading = "Sources")]
-    pub(crate) mirror: Option<String>,
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct LockArgs {
     /// A sconce.toml or its folder.
@@ -182,82 +170,7 @@ pub(crate) struct LockArgs {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) sources: PackageSources,
-}
-
-/// What a run may use; each overrides the spec.
-#[derive(Debug, Args, Clone, Default)]
-pub(crate) struct RunFlags {
-    /// Cards: a number, `all`, or `device=0,2` or UUIDs.
-    #[arg(long, value_name = "GPUS")]
-    pub(crate) gpus: Option<GpuRequest>,
-    /// Play a card that is not here, such as h100 or "RTX 3070", once for each: PyTorch allocates as on
-    /// it, kernels do nothing, values are zeros.
-    #[arg(long, value_name = "CARD", conflicts_with = "gpus")]
-    pub(crate) virtual_gpu: Vec<String>,
-    /// CPU limit in cores.
-    #[arg(long, value_name = "CORES")]
-    pub(crate) cpus: Option<Millicores>,
-    /// Memory limit, such as 4GiB.
-    #[arg(long, short, value_name = "SIZE", value_parser = crate::number::some_size)]
-    pub(crate) memory: Option<Bytes>,
-    /// Size of /dev/shm.
-    #[arg(long, value_name = "SIZE", value_parser = crate::number::some_size)]
-    pub(crate) shm_size: Option<Bytes>,
-    /// Limit of processes and threads.
-    #[arg(long, value_name = "N", value_parser = crate::number::whole_number_parser::<u64>(1, u64::MAX))]
-    pub(crate) pids: Option<u64>,
-    /// Readings a second for the record, 1 to 10 [default: 1].
-    #[arg(long, value_name = "HZ", value_parser = crate::number::whole_number_parser::<u32>(1, 10))]
-    pub(crate) sample_hz: Option<u32>,
-    /// Mount a host folder or file: SOURCE:TARGET[:ro].
-    #[arg(long = "volume", short = 'v', value_name = "MOUNT")]
-    pub(crate) volumes: Vec<MountSpec>,
-    /// Set a variable: NAME=VALUE, or NAME to pass this shell's.
-    #[arg(long = "env", short = 'e', value_name = "VAR")]
-    pub(crate) env: Vec<String>,
-    /// Working directory; inside, one that is not absolute is below /workspace.
-    #[arg(long, short, value_name = "DIR")]
-    pub(crate) workdir: Option<String>,
-    /// Publish a port: [IP:]HOST:CONTAINER (with --network own or none).
-    #[arg(long = "publish", short, value_name = "PORT")]
-    pub(crate) ports: Vec<PortSpec>,
-    /// `host`; `own`, which leads out by slirp4netns or pasta; or `none` [default: host].
-    #[arg(long, value_name = "NETWORK", value_parser = network)]
-    pub(crate) network: Option<sconce_schema::request::NetworkMode>,
-    /// What sets the container up.
-    #[arg(
-        long,
-        value_name = "RUNTIME",
-        value_parser = crate::executor::parse_runtime,
-        help = crate::executor::runtime_help()
-    )]
-    pub(crate) runtime: Option<sconce_schema::Runtime>,
-    /// Be root inside.
-    #[arg(long, action = ArgAction::SetTrue)]
-    pub(crate) root: bool,
-    /// A limit that this machine cannot enforce is an error.
-    #[arg(long)]
-    pub(crate) strict: bool,
-    #[command(flatten)]
-    pub(crate) account: crate::accounting::AccountFlags,
-    #[command(flatten)]
-    pub(crate) limits: crate::limits::LimitFlags,
-    #[command(flatten)]
-    pub(crate) plan: crate::training_plan::TrainingPlanFlags,
-    #[command(flatten)]
-    pub(crate) ranks: crate::ranks::RankFlags,
-    #[command(flatten)]
-    pub(crate) sources: PackageSources,
-}
-
-fn network(text: &str) -> Result<sconce_schema::request::NetworkMode, String> {
-    match text {
-        "host" => Ok(sconce_schema::request::NetworkMode::Host),
-        "none" => Ok(sconce_schema::request::NetworkMode::None),
-        "own" => Ok(sconce_schema::request::NetworkMode::Own),
-        _ => Err("`host`, `own` or `none`".to_owned()),
-    }
+    pub(crate) sources: SourceFlags,
 }
 
 /// What cannot be had without a container, or has no meaning there.

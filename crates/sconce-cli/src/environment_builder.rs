@@ -16,7 +16,6 @@ use sconce_schema::{EnvironmentLayers, Lock, Progress};
 use sconce_store::{ItemGuard, Store};
 use tracing::info;
 
-use crate::args::PackageSources;
 use crate::background::Background;
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
@@ -26,13 +25,14 @@ use crate::item_guards::with_item_guards;
 use crate::network::{self, AddressError};
 use crate::outputs;
 use crate::project::Project;
+use crate::sources::PackageSources;
 
 /// What every verb that needs an environment works with.
 pub(crate) struct EnvironmentBuilder<'a> {
     pub(crate) project: &'a Project,
     pub(crate) places: &'a SconceDirs,
     pub(crate) store: &'a Store,
-    pub(crate) sources: &'a PackageSources,
+    pub(crate) sources: PackageSources,
     pub(crate) context: &'a AppContext,
     pub(crate) progress: &'a dyn Progress,
 }

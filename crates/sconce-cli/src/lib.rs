@@ -45,11 +45,11 @@ mod run_options;
 mod run_recorder;
 mod run_temp_dir;
 mod services;
+mod sources;
 mod style;
 mod table;
 mod terminal_reporter;
 mod text_layout;
-mod training_plan;
 mod virtual_gpu;
 mod worker;
 

@@ -1,68 +1,11 @@
-//! Limits of a run that few need, and where it is placed.
+//! Where on its machine a run is placed, and the programs that it needs there.
 
 use std::path::PathBuf;
 
-use clap::Args;
 use sconce_base::Env;
 use sconce_host::{GpuDevice, HostProfile, Roots, numa};
-use sconce_schema::request::{NetworkMode, NumaPlacement, RunLimits};
-use sconce_schema::spec::{IO_WEIGHTS, NumaPolicy, RunSpec};
-use sconce_schema::units::{Bytes, LockedMemory};
-use sconce_schema::{Millicores, NumberSet};
-
-use crate::number::whole_number_parser;
-
-/// Each overrides the spec.
-#[derive(Debug, Args, Clone, Default)]
-pub(crate) struct LimitFlags {
-    /// CPUs that it may run on, such as 0-3,8.
-    #[arg(long, value_name = "CPUS", help_heading = "More limits")]
-    pub(crate) cpuset: Option<NumberSet>,
-    /// Limit of memory and swap together (with --memory) [default: no swap].
-    #[arg(long, value_name = "SIZE", help_heading = "More limits")]
-    pub(crate) memory_swap: Option<Bytes>,
-    /// Share of a busy disk, 1 to 1000; others have 100.
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = whole_number_parser::<u32>(u64::from(*IO_WEIGHTS.start()), u64::from(*IO_WEIGHTS.end())),
-        help_heading = "More limits"
-    )]
-    pub(crate) io_weight: Option<u32>,
-    /// Limit of memory in huge pages, of each size.
-    #[arg(long, value_name = "SIZE", help_heading = "More limits")]
-    pub(crate) hugepages: Option<Bytes>,
-    /// Open files of each process.
-    #[arg(long, value_name = "N", value_parser = whole_number_parser::<u64>(1, u64::MAX), help_heading = "More limits")]
-    pub(crate) nofile: Option<u64>,
-    /// Memory that each process may lock: a size, or `unlimited` for RDMA.
-    #[arg(long, value_name = "SIZE", help_heading = "More limits")]
-    pub(crate) memlock: Option<LockedMemory>,
-    /// `auto`: on the CPUs and memory next to its cards; `off`: where the kernel likes [default: auto].
-    #[arg(long, value_name = "NUMA", help_heading = "More limits")]
-    pub(crate) numa: Option<NumaPolicy>,
-}
-
-impl LimitFlags {
-    /// `limits` with these, and `spec`'s where they say nothing.
-    pub(crate) fn merge_with_spec(&self, spec: &RunSpec, limits: RunLimits) -> RunLimits {
-        RunLimits {
-            cpuset: self.cpuset.or(spec.cpuset),
-            memory_swap: self.memory_swap.or(spec.memory_swap),
-            io_weight: self.io_weight.or(spec.io_weight),
-            hugepages: self.hugepages.or(spec.hugepages),
-            nofile: self.nofile.or(spec.nofile),
-            memlock: self.memlock.or(spec.memlock),
-            ..limits
-        }
-    }
-
-    /// Whether the run is to be placed next to its cards: not where its CPUs are named.
-    pub(crate) fn is_placed_near_gpus(&self, spec: &RunSpec, limits: &RunLimits) -> bool {
-        let numa = self.numa.or(spec.numa).unwrap_or(NumaPolicy::Auto);
-        numa == NumaPolicy::Auto && limits.cpuset.is_none()
-    }
-}
+use sconce_schema::Millicores;
+use sconce_schema::request::{NetworkMode, NumaPlacement};
 
 /// The part of `host` that is next to `cards`, where that says anything.
 pub(crate) fn place_near_gpus(

@@ -3,7 +3,6 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 
-use clap::Args;
 use sconce_compat::tables::Hardware;
 use sconce_schema::request::RunRequest;
 
@@ -14,14 +13,6 @@ const DEFAULT_CARDS_PER_MACHINE: u32 = 8;
 /// Where torchrun meets by default, for machines that have no port to give.
 const DEFAULT_PORT: u16 = 29500;
 const MASTER_PORT: &str = "MASTER_PORT";
-
-#[derive(Debug, Args, Clone, Default)]
-pub(crate) struct RankFlags {
-    /// Be the first of N ranks, as torchrun would start it: the others are not there, what they send is
-    /// what this one sends. A single card stands for a machine with 8.
-    #[arg(long, value_name = "N", value_parser = crate::number::whole_number_parser::<u32>(2, 1024))]
-    pub(crate) ranks: Option<u32>,
-}
 
 /// The world that a command finds itself in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,12 +27,12 @@ impl RankWorld {
     ///
     /// # Errors
     /// No card is named, or the command starts ranks itself.
-    pub(crate) fn from_flags(
-        flags: &RankFlags,
+    pub(crate) fn for_ranks(
+        ranks: Option<u32>,
         cards: usize,
         command: &[String],
     ) -> Result<Option<Self>> {
-        let Some(ranks) = flags.ranks else {
+        let Some(ranks) = ranks else {
             return Ok(None);
         };
         if cards == 0 {
@@ -144,17 +135,13 @@ mod tests {
     }
 
     fn world(ranks: u32, cards: usize) -> RankWorld {
-        let flags = RankFlags { ranks: Some(ranks) };
-        let world = RankWorld::from_flags(&flags, cards, &words("python train.py")).unwrap();
+        let world = RankWorld::for_ranks(Some(ranks), cards, &words("python train.py")).unwrap();
         world.unwrap()
     }
 
     #[test]
     fn one_card_stands_for_a_machine_of_eight() {
-        assert_eq!(
-            RankWorld::from_flags(&RankFlags::default(), 1, &[]).unwrap(),
-            None
-        );
+        assert_eq!(RankWorld::for_ranks(None, 1, &[]).unwrap(), None);
         for (ranks, cards, local) in [(64, 1, 8), (4, 1, 4), (64, 2, 2), (2, 4, 2)] {
             assert_eq!(world(ranks, cards).local, local, "{ranks} {cards}");
         }

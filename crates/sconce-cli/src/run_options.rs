@@ -5,13 +5,47 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use sconce_base::Env;
+use sconce_memory::forecast::training_plan::TrainingPlans;
 use sconce_schema::Runtime;
 use sconce_schema::request::{ContainerUser, Mount, NetworkMode, PublishedPort, RunLimits};
-use sconce_schema::spec::{GpuRequest, MountSpec, PortSpec, RunSpec, WORKSPACE};
+use sconce_schema::spec::{GpuRequest, MountSpec, NumaPolicy, PortSpec, RunSpec, WORKSPACE};
 
-use crate::args::RunFlags;
+use crate::accounting::{AccountingOptions, AccountingOverrides};
 use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
+use crate::sources::PackageSources;
+
+/// What the caller says of a run beside the spec: each value overrides the spec's.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RunOverrides {
+    pub(crate) gpus: Option<GpuRequest>,
+    /// Names of GPUs that are played, once for each.
+    pub(crate) virtual_gpus: Vec<String>,
+    pub(crate) limits: RunLimits,
+    /// Where the run is placed.
+    pub(crate) numa: Option<NumaPolicy>,
+    /// Samples a second.
+    pub(crate) sample_hz: Option<u32>,
+    /// Beside the spec's; relative sources are relative to the caller's directory.
+    pub(crate) mounts: Vec<MountSpec>,
+    /// `NAME=VALUE`, or `NAME` for the caller's value.
+    pub(crate) env: Vec<String>,
+    pub(crate) workdir: Option<String>,
+    /// Beside the spec's.
+    pub(crate) ports: Vec<PortSpec>,
+    pub(crate) network: Option<NetworkMode>,
+    pub(crate) runtime: Option<Runtime>,
+    /// Whether the command is root inside.
+    pub(crate) root: bool,
+    /// Whether a limit that this machine cannot enforce is an error.
+    pub(crate) strict: bool,
+    pub(crate) accounting: AccountingOverrides,
+    /// How the program is changed from outside.
+    pub(crate) plans: Option<TrainingPlans>,
+    /// Ranks of a world whose first the command is.
+    pub(crate) ranks: Option<u32>,
+    pub(crate) sources: PackageSources,
+}
 
 /// A run's wishes, before cards are chosen and files assembled.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,10 +68,10 @@ pub(crate) struct ResolvedRunOptions {
     /// Readings a second.
     pub(crate) sample_hz: u32,
     /// What is accounted of it from inside, where something is.
-    pub(crate) probe: Option<crate::accounting::AccountingOptions>,
+    pub(crate) probe: Option<AccountingOptions>,
 }
 
-/// What flags are laid over.
+/// What overrides are laid over.
 struct Base<'a> {
     run: &'a RunSpec,
     /// Relative mounts of `run` are relative to it.
@@ -49,12 +83,12 @@ struct Base<'a> {
 }
 
 impl ResolvedRunOptions {
-    /// Merges `spec` and `flags`. `folder` is the spec's; relative mounts of the spec are relative
-    /// to it, those of flags to `here`. `command` replaces the spec's when it is not empty.
+    /// Merges `spec` and `overrides`. `folder` is the spec's; relative mounts of the spec are relative
+    /// to it, those of overrides to `here`. `command` replaces the spec's when it is not empty.
     pub(crate) fn merge(
         spec: &RunSpec,
         folder: &Path,
-        flags: &RunFlags,
+        overrides: &RunOverrides,
         here: &Path,
         command: &[String],
         env: &Env,
@@ -73,14 +107,14 @@ impl ResolvedRunOptions {
             workspace: Some(folder),
             workdir: Path::new(WORKSPACE),
         };
-        base.under(flags, here, command, env)
+        base.under(overrides, here, command, env)
     }
 
     /// As [`ResolvedRunOptions::merge`], for a run of services alone.
     pub(crate) fn of_services(
         spec: &RunSpec,
         folder: &Path,
-        flags: &RunFlags,
+        overrides: &RunOverrides,
         here: &Path,
         env: &Env,
     ) -> Result<Self> {
@@ -90,78 +124,76 @@ impl ResolvedRunOptions {
             workspace: Some(folder),
             workdir: Path::new(WORKSPACE),
         };
-        base.under(flags, here, &[], env)
+        base.under(overrides, here, &[], env)
     }
 
-    /// What `flags` say of the run of an image; nothing of this machine is mounted but what they
+    /// What `overrides` say of the run of an image; nothing of this machine is mounted but what they
     /// name. The command is not known before the image is, and neither is what the working
     /// directory is relative to.
-    pub(crate) fn of_flags(flags: &RunFlags, here: &Path, env: &Env) -> Result<Self> {
+    pub(crate) fn of_flags(overrides: &RunOverrides, here: &Path, env: &Env) -> Result<Self> {
         let base = Base {
             run: &RunSpec::default(),
             folder: here,
             workspace: None,
             workdir: Path::new("/"),
         };
-        base.under(flags, here, &[], env)
+        base.under(overrides, here, &[], env)
     }
 }
 
 impl Base<'_> {
     fn under(
         &self,
-        flags: &RunFlags,
+        overrides: &RunOverrides,
         here: &Path,
         command: &[String],
         env: &Env,
     ) -> Result<ResolvedRunOptions> {
         let spec = self.run;
-        let ports: Vec<PortSpec> = spec.ports.iter().chain(&flags.ports).copied().collect();
-        let network = flags.network.or(spec.network).unwrap_or(NetworkMode::Host);
+        let ports: Vec<PortSpec> = spec.ports.iter().chain(&overrides.ports).copied().collect();
+        let network = overrides
+            .network
+            .or(spec.network)
+            .unwrap_or(NetworkMode::Host);
         if network == NetworkMode::Host
             && let Some(port) = ports.first()
         {
             return Err(CliError::HostPort { port: port.host }.into());
         }
-        let limits = RunLimits {
-            cpus: flags.cpus.or(spec.cpus),
-            memory: flags.memory.or(spec.memory),
-            shm: flags.shm_size.or(spec.shm),
-            pids: flags.pids.or(spec.pids),
-            ..RunLimits::default()
-        };
-        let limits = flags.limits.merge_with_spec(spec, limits);
-        tracing::debug!(flag = ?flags.runtime, spec = ?spec.runtime, "the runtime that is asked for");
+        let limits = overrides.limits.or(spec.limits());
+        let numa = overrides.numa.or(spec.numa).unwrap_or(NumaPolicy::Auto);
+        tracing::debug!(flag = ?overrides.runtime, spec = ?spec.runtime, "the runtime that is asked for");
         Ok(ResolvedRunOptions {
             command: command.to_vec(),
-            workdir: flags
+            workdir: overrides
                 .workdir
                 .as_ref()
                 .or(spec.workdir.as_ref())
                 .map_or_else(|| self.workdir.to_owned(), |dir| self.workdir.join(dir)),
-            env: merge_variables(&spec.env, &flags.env, |name| {
+            env: merge_variables(&spec.env, &overrides.env, |name| {
                 env.var(name).map(str::to_owned)
             })?,
-            sample_hz: flags.sample_hz.or(spec.sample_hz).unwrap_or(1),
-            place: flags.limits.is_placed_near_gpus(spec, &limits),
+            sample_hz: overrides.sample_hz.or(spec.sample_hz).unwrap_or(1),
+            // Not where its CPUs are named.
+            place: numa == NumaPolicy::Auto && limits.cpuset.is_none(),
             limits,
-            mounts: mounts(self, &flags.volumes, here)?,
+            mounts: mounts(self, &overrides.mounts, here)?,
             network,
-            runtime: flags.runtime.or(spec.runtime).unwrap_or_default(),
+            runtime: overrides.runtime.or(spec.runtime).unwrap_or_default(),
             ports: ports.iter().map(port).collect(),
-            user: if flags.root {
+            user: if overrides.root {
                 ContainerUser::Root
             } else {
                 spec.user.unwrap_or(ContainerUser::Plain)
             },
-            asks_for_gpus: flags.gpus.is_some() || spec.gpus.is_some(),
-            gpus: match flags.virtual_gpu.is_empty() {
-                true => flags.gpus.clone().or_else(|| spec.gpus.clone()),
+            asks_for_gpus: overrides.gpus.is_some() || spec.gpus.is_some(),
+            gpus: match overrides.virtual_gpus.is_empty() {
+                true => overrides.gpus.clone().or_else(|| spec.gpus.clone()),
                 // Of the machine's own it gets none.
                 false => Some(GpuRequest::Count(0)),
             }
             .unwrap_or(GpuRequest::All),
-            probe: flags.account.merge_with_spec(spec),
+            probe: overrides.accounting.merge_with_spec(spec),
         })
     }
 }
@@ -174,15 +206,15 @@ fn port(port: &PortSpec) -> PublishedPort {
     }
 }
 
-/// The spec's folder at /workspace, then the spec's mounts, then the flags'.
-fn mounts(base: &Base<'_>, flags: &[MountSpec], here: &Path) -> Result<Vec<Mount>> {
+/// The spec's folder at /workspace, then the spec's mounts, then the overrides'.
+fn mounts(base: &Base<'_>, added: &[MountSpec], here: &Path) -> Result<Vec<Mount>> {
     let workspace = base.workspace.map(|folder| Mount {
         source: folder.to_owned(),
         target: PathBuf::from(WORKSPACE),
         read_only: false,
     });
     let spec = base.run.mounts.iter().map(|m| (m, base.folder));
-    let asked = spec.chain(flags.iter().map(|m| (m, here)));
+    let asked = spec.chain(added.iter().map(|m| (m, here)));
     let workspace = workspace.into_iter().map(Ok);
     workspace
         .chain(asked.map(|(mount, base)| {
@@ -207,7 +239,7 @@ fn mounts(base: &Base<'_>, flags: &[MountSpec], here: &Path) -> Result<Vec<Mount
         .collect()
 }
 
-/// The spec's variables, then the flags': `NAME=VALUE`, or `NAME` for the value that `lookup` has.
+/// The spec's variables, then the overrides': `NAME=VALUE`, or `NAME` for the value that `lookup` has.
 pub(crate) fn merge_variables(
     spec: &BTreeMap<String, String>,
     flags: &[String],
@@ -245,13 +277,13 @@ mod tests {
     use super::*;
     use sconce_schema::{Bytes, Spec};
 
-    fn merge(spec: &str, flags: &RunFlags, command: &[&str]) -> Result<ResolvedRunOptions> {
+    fn merge(spec: &str, overrides: &RunOverrides, command: &[&str]) -> Result<ResolvedRunOptions> {
         let spec = Spec::parse(spec).unwrap();
         let command: Vec<String> = command.iter().map(ToString::to_string).collect();
         ResolvedRunOptions::merge(
             &spec.run,
             Path::new("/"),
-            flags,
+            overrides,
             Path::new("/"),
             &command,
             &Env::default(),
@@ -261,17 +293,20 @@ mod tests {
     #[test]
     fn flags_override_the_spec() {
         let spec = "[run]\ncommand = [\"a\"]\nmemory = \"4GiB\"\ncpus = 2.0\nruntime = \"crun\"";
-        let flags = RunFlags {
-            memory: Some(Bytes::from_mib(512)),
+        let flags = RunOverrides {
+            limits: RunLimits {
+                memory: Some(Bytes::from_mib(512)),
+                ..RunLimits::default()
+            },
             runtime: Some(Runtime::Runc),
-            ..RunFlags::default()
+            ..RunOverrides::default()
         };
         let wish = merge(spec, &flags, &["b", "c"]).unwrap();
         assert_eq!(wish.command, ["b", "c"]);
         assert_eq!(wish.limits.memory, Some(Bytes::from_mib(512)));
         assert_eq!(wish.limits.cpus.map(|c| c.0), Some(2000));
         assert_eq!(wish.runtime, Runtime::Runc);
-        let without = merge(spec, &RunFlags::default(), &[]).unwrap();
+        let without = merge(spec, &RunOverrides::default(), &[]).unwrap();
         assert_eq!(without.runtime, Runtime::Crun);
         assert_eq!(merge(spec, &flags, &[]).unwrap().command, ["a"]);
         assert!(!without.asks_for_gpus);
@@ -283,22 +318,22 @@ mod tests {
     fn more_limits_and_where_it_is_placed() {
         let spec =
             "[run]\ncpuset = \"0-3\"\nnofile = 1024\nmemlock = \"unlimited\"\nio-weight = 50";
-        let wish = merge(spec, &RunFlags::default(), &["a"]).unwrap();
+        let wish = merge(spec, &RunOverrides::default(), &["a"]).unwrap();
         assert_eq!(wish.limits.cpuset, "0-3".parse().ok());
         assert_eq!(
             (wish.limits.io_weight, wish.limits.nofile),
             (Some(50), Some(1024))
         );
         assert!(!wish.place, "its CPUs are named");
-        let mut flags = RunFlags::default();
+        let mut flags = RunOverrides::default();
         flags.limits.nofile = Some(9);
-        flags.limits.numa = Some(sconce_schema::spec::NumaPolicy::Off);
+        flags.numa = Some(sconce_schema::spec::NumaPolicy::Off);
         let wish = merge("[run]\nnofile = 1024", &flags, &["a"]).unwrap();
         assert_eq!((wish.limits.nofile, wish.place), (Some(9), false));
-        assert!(merge("", &RunFlags::default(), &["a"]).unwrap().place);
+        assert!(merge("", &RunOverrides::default(), &["a"]).unwrap().place);
         let own = merge(
             "[run]\nnetwork = \"own\"\nports = [\"8888\"]",
-            &RunFlags::default(),
+            &RunOverrides::default(),
             &["a"],
         );
         assert_eq!(own.unwrap().network, NetworkMode::Own);
@@ -307,9 +342,9 @@ mod tests {
     #[test]
     fn a_working_directory_is_below_the_workspace() {
         let workdir = |given: Option<&str>| {
-            let flags = RunFlags {
+            let flags = RunOverrides {
                 workdir: given.map(str::to_owned),
-                ..RunFlags::default()
+                ..RunOverrides::default()
             };
             merge("", &flags, &["a"]).unwrap().workdir
         };
@@ -320,17 +355,17 @@ mod tests {
 
     #[test]
     fn a_run_without_a_command_is_refused() {
-        let failure = merge("", &RunFlags::default(), &[]).unwrap_err();
+        let failure = merge("", &RunOverrides::default(), &[]).unwrap_err();
         assert_eq!(failure.exit_code(), sconce_schema::exit::USAGE);
     }
 
     #[test]
     fn a_port_of_the_hosts_own_network_is_refused() {
         let published = |network| {
-            let flags = RunFlags {
+            let flags = RunOverrides {
                 ports: vec!["8888:80".parse().unwrap()],
                 network,
-                ..RunFlags::default()
+                ..RunOverrides::default()
             };
             merge("", &flags, &["a"])
         };
@@ -348,7 +383,7 @@ mod tests {
     fn the_folder_is_the_workspace_and_missing_sources_are_named() {
         let wish = merge(
             "[run]\nmounts = [\"tmp:/data:ro\"]",
-            &RunFlags::default(),
+            &RunOverrides::default(),
             &["a"],
         )
         .unwrap();
@@ -356,7 +391,7 @@ mod tests {
         assert_eq!((target(0), target(1)), ("/workspace", "/data"));
         let failure = merge(
             "[run]\nmounts = [\"no-such:/d\"]",
-            &RunFlags::default(),
+            &RunOverrides::default(),
             &["a"],
         )
         .unwrap_err();
@@ -366,15 +401,21 @@ mod tests {
 
     #[test]
     fn an_image_gets_no_folder_that_nobody_named() {
-        let flags = RunFlags {
-            volumes: vec!["tmp:/data:ro".parse().unwrap()],
-            memory: Some(Bytes::from_mib(512)),
-            ..RunFlags::default()
+        let flags = RunOverrides {
+            mounts: vec!["tmp:/data:ro".parse().unwrap()],
+            limits: RunLimits {
+                memory: Some(Bytes::from_mib(512)),
+                ..RunLimits::default()
+            },
+            ..RunOverrides::default()
         };
         let wish = ResolvedRunOptions::of_flags(&flags, Path::new("/"), &Env::default()).unwrap();
         assert_eq!(wish.mounts.len(), 1);
         assert_eq!(wish.mounts[0].target, Path::new("/data"));
-        assert_eq!((wish.limits.memory, wish.command.len()), (flags.memory, 0));
+        assert_eq!(
+            (wish.limits.memory, wish.command.len()),
+            (flags.limits.memory, 0)
+        );
         assert_eq!(wish.user, ContainerUser::Plain);
     }
 

@@ -118,6 +118,25 @@ pub struct RunLimits {
     pub memlock: Option<LockedMemory>,
 }
 
+impl RunLimits {
+    /// Returns these limits, and those of `other` where these say nothing.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            cpus: self.cpus.or(other.cpus),
+            memory: self.memory.or(other.memory),
+            shm: self.shm.or(other.shm),
+            pids: self.pids.or(other.pids),
+            cpuset: self.cpuset.or(other.cpuset),
+            memory_swap: self.memory_swap.or(other.memory_swap),
+            io_weight: self.io_weight.or(other.io_weight),
+            hugepages: self.hugepages.or(other.hugepages),
+            nofile: self.nofile.or(other.nofile),
+            memlock: self.memlock.or(other.memlock),
+        }
+    }
+}
+
 /// The part of the machine that a run is placed in, next to its cards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

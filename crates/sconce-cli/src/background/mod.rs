@@ -20,7 +20,6 @@ use sconce_schema::{EnvironmentLayers, Lock, exit};
 use sconce_store::{Store, TreeBuildError};
 
 use self::cpu_throttle::IdleThrottle;
-use crate::args::PackageSources;
 use crate::commands::context::CommandContext;
 use crate::commands::run::{current_exe, internal_run_request};
 use crate::context::AppContext;
@@ -28,6 +27,7 @@ use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Failure, Result};
 use crate::file_action::FileAction;
 use crate::project::Project;
+use crate::sources::PackageSources;
 use crate::worker::{WorkerTask, worker_command};
 
 /// Time between two looks at what has arrived.
@@ -84,8 +84,8 @@ pub(crate) fn work_beside_run(spec: &Path, store: &Path) -> Result<u8> {
     let Some(lock) = opened.project.load_lock()? else {
         return Ok(exit::OK);
     };
-    let (store, sources) = (&opened.store, PackageSources::default());
-    let workshop = opened.environment_builder(&sources, context);
+    let store = &opened.store;
+    let workshop = opened.environment_builder(PackageSources::default(), context);
     // Each tree is tried once, so that one that cannot be compiled is not tried forever.
     let mut tried = BTreeSet::new();
     loop {

@@ -31,7 +31,7 @@ use self::stages::StageBuilder;
 use self::steps::LayerStack;
 use super::context::CommandContext;
 use super::push::{self, PushContext};
-use crate::args::PackageSources;
+use crate::args::SourceFlags;
 use crate::background::{Background, BytecodeCompiler};
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
@@ -89,7 +89,7 @@ pub(crate) struct BuildArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    sources: PackageSources,
+    sources: SourceFlags,
 }
 
 pub(crate) fn build(args: &BuildArgs, context: &AppContext) -> Result<u8> {
@@ -107,7 +107,7 @@ pub(crate) fn build(args: &BuildArgs, context: &AppContext) -> Result<u8> {
     let project = Project::open(&args.spec)?;
     validate_packed_files(&project.spec.build.files, &project.folder, &places)?;
     let opened = CommandContext::open(project, context)?;
-    let workshop = opened.environment_builder(&args.sources, context);
+    let workshop = opened.environment_builder(args.sources.to_sources(), context);
     let whole = workshop.ensure_lock()?;
     let spec = &opened.project.spec;
     let variant = spec.build.variant.unwrap_or_default();

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use sconce_schema::Progress;
 use sconce_store::Store;
 
-use crate::args::PackageSources;
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::environment_builder::EnvironmentBuilder;
 use crate::failure::Result;
 use crate::project::Project;
 use crate::reporter::Reporter;
+use crate::sources::PackageSources;
 
 /// A project, the folders to work in, the store, and where progress is drawn.
 pub(crate) struct CommandContext {
@@ -39,7 +39,7 @@ impl CommandContext {
     /// The workshop that locks and assembles it.
     pub(crate) fn environment_builder<'a>(
         &'a self,
-        sources: &'a PackageSources,
+        sources: PackageSources,
         context: &'a AppContext,
     ) -> EnvironmentBuilder<'a> {
         EnvironmentBuilder {

@@ -37,17 +37,16 @@ use self::server::ForkServer;
 use self::training_plans::BaselineTrial;
 use self::trial::{TrialContext, TrialOutput, TrialRequest};
 use self::values::Free;
-use crate::args::{PackageSources, RunFlags};
+use crate::args::{RankFlags, SourceFlags, TrainingPlanFlags};
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::{CliError, Result};
 use crate::output;
 use crate::outputs::{self, OutputDestination, OutputError, OutputForm, VerbFiles, inputs};
-use crate::ranks::RankFlags;
 use crate::reporter::AppEvent;
+use crate::run_options::RunOverrides;
 use crate::style::OutputStyle;
 use crate::text_layout::TextLayout;
-use crate::training_plan::TrainingPlanFlags;
 use crate::virtual_gpu;
 use crate::worker::WorkerTask;
 
@@ -113,7 +112,7 @@ pub(crate) struct FitArgs {
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    sources: PackageSources,
+    sources: SourceFlags,
     /// The command, instead of the spec's.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -128,18 +127,18 @@ pub(crate) fn fit(args: &FitArgs, context: &AppContext) -> Result<u8> {
         return Err(CliError::PlanWithoutRanks { plan }.into());
     }
     let places = SconceDirs::find(context)?;
-    let flags = RunFlags {
+    let overrides = RunOverrides {
         // The machine's own cards are none of its business.
-        virtual_gpu: vec![String::new()],
-        volumes: args.volumes.clone(),
+        virtual_gpus: vec![String::new()],
+        mounts: args.volumes.clone(),
         env: args.env.clone(),
         workdir: args.workdir.clone(),
-        sources: args.sources.clone(),
-        ..RunFlags::default()
+        sources: args.sources.to_sources(),
+        ..RunOverrides::default()
     };
     let mut asked = TrialContext {
         args,
-        flags: &flags,
+        overrides: &overrides,
         context,
         places: &places,
         trials: 0,

@@ -20,7 +20,7 @@ pub(crate) fn lock(args: &LockArgs, context: &AppContext) -> Result<u8> {
     }
     let present = project.load_lock_to_replace()?;
     let opened = CommandContext::open(project, context)?;
-    let workshop = opened.environment_builder(&args.sources, context);
+    let workshop = opened.environment_builder(args.sources.to_sources(), context);
     let lock = workshop.lock_anew(present, args.upgrade)?;
     opened.progress.finish();
     if args.json {

@@ -9,7 +9,7 @@ use sconce_resolve::outdated::{LockChange, LockChangeKind, LockChanges};
 use sconce_schema::exit;
 
 use super::context::CommandContext;
-use crate::args::PackageSources;
+use crate::args::SourceFlags;
 use crate::context::AppContext;
 use crate::failure::{CliError, Result};
 use crate::output;
@@ -26,7 +26,7 @@ pub(crate) struct OutdatedArgs {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) sources: PackageSources,
+    pub(crate) sources: SourceFlags,
 }
 
 /// Resolves the spec anew, writes nothing, and says what would change.
@@ -42,7 +42,7 @@ pub(crate) fn outdated(args: &OutdatedArgs, context: &AppContext) -> Result<u8> 
     }
     let opened = CommandContext::open(project, context)?;
     let newest = opened
-        .environment_builder(&args.sources, context)
+        .environment_builder(args.sources.to_sources(), context)
         .resolve_newest()?;
     opened.progress.finish();
     let changes = diff_locks(&present, &newest.lock, newest.security.as_ref());

@@ -29,7 +29,7 @@ use self::run_session::RunSession;
 use self::run_source::{ImageLocation, RunSource};
 use super::build;
 use super::context::CommandContext;
-use crate::args::{RunArgs, RunFlags};
+use crate::args::RunArgs;
 use crate::background::Background;
 use crate::context::AppContext;
 use crate::detach;
@@ -45,7 +45,7 @@ use crate::probe::Probe;
 use crate::project::Project;
 use crate::protected_dirs;
 use crate::ranks::RankWorld;
-use crate::run_options::ResolvedRunOptions;
+use crate::run_options::{ResolvedRunOptions, RunOverrides};
 use crate::virtual_gpu::VirtualGpus;
 
 pub(crate) use self::request::{acquire_root_guards, current_exe, internal_run_request};
@@ -70,7 +70,13 @@ pub(crate) fn run(args: &RunArgs, context: &AppContext) -> Result<u8> {
         return detach::run(context);
     }
     if args.host {
-        on_host(&args.flags, &args.command, json, None, context)
+        on_host(
+            &args.flags.to_overrides(),
+            &args.command,
+            json,
+            None,
+            context,
+        )
     } else {
         match RunSource::from_argument(&args.spec) {
             RunSource::Spec(spec) => {
@@ -78,11 +84,18 @@ pub(crate) fn run(args: &RunArgs, context: &AppContext) -> Result<u8> {
                     true => RunWorkload::Both(&args.command),
                     false => RunWorkload::Command(&args.command),
                 };
-                contained_as(&spec, &args.flags, asked, json, None, context)
+                contained_as(
+                    &spec,
+                    &args.flags.to_overrides(),
+                    asked,
+                    json,
+                    None,
+                    context,
+                )
             }
             RunSource::Image(which) => image::run_image(
                 &which,
-                &args.flags,
+                &args.flags.to_overrides(),
                 ImageCommand::Command(&args.command),
                 json,
                 context,
@@ -114,14 +127,14 @@ pub(crate) struct TrialRun {
 /// Runs `command`, or the spec's own where it is empty, in the spec's environment.
 pub(crate) fn run_contained(
     spec: &Path,
-    flags: &RunFlags,
+    overrides: &RunOverrides,
     command: &[String],
     json: Option<OutputDestination>,
     context: &AppContext,
 ) -> Result<u8> {
     contained_as(
         spec,
-        flags,
+        overrides,
         RunWorkload::Command(command),
         json,
         None,
@@ -144,11 +157,11 @@ pub(crate) enum RunWorkload<'a> {
 pub(crate) fn run_services(
     spec: &Path,
     host: bool,
-    flags: &RunFlags,
+    overrides: &RunOverrides,
     context: &AppContext,
 ) -> Result<u8> {
     if !host {
-        return contained_as(spec, flags, RunWorkload::Services, None, None, context);
+        return contained_as(spec, overrides, RunWorkload::Services, None, None, context);
     }
     let project = Project::open(spec)?;
     if project.spec.services.is_empty() {
@@ -158,13 +171,13 @@ pub(crate) fn run_services(
         return Err(CliError::ServiceOfImage(known.name()).into());
     }
     let services = Some((project.name.as_str(), &project.spec.services));
-    host_run(flags, &[], services, None, None, context)
+    host_run(overrides, &[], services, None, None, context)
 }
 
 /// As [`contained`], or as a trial.
 pub(crate) fn contained_as(
     spec: &Path,
-    flags: &RunFlags,
+    overrides: &RunOverrides,
     wanted: RunWorkload<'_>,
     json: Option<OutputDestination>,
     trial: Option<TrialRun>,
@@ -174,11 +187,16 @@ pub(crate) fn contained_as(
     let here = current_folder()?;
     let run = &project.spec.run;
     let wish = match wanted {
-        RunWorkload::Command(command) | RunWorkload::Both(command) => {
-            ResolvedRunOptions::merge(run, &project.folder, flags, &here, command, &context.env)?
-        }
+        RunWorkload::Command(command) | RunWorkload::Both(command) => ResolvedRunOptions::merge(
+            run,
+            &project.folder,
+            overrides,
+            &here,
+            command,
+            &context.env,
+        )?,
         RunWorkload::Services => {
-            ResolvedRunOptions::of_services(run, &project.folder, flags, &here, &context.env)?
+            ResolvedRunOptions::of_services(run, &project.folder, overrides, &here, &context.env)?
         }
     };
     let services = match wanted {
@@ -201,9 +219,9 @@ pub(crate) fn contained_as(
     let silent = context.to_quiet();
     let held_by = if trial.is_some() { &silent } else { context };
     let is_trial = trial.is_some();
-    let (virtual_gpus, probe) = cards_of(trial, flags, &wish, &mut opened.places, context)?;
+    let (virtual_gpus, probe) = cards_of(trial, overrides, &wish, &mut opened.places, context)?;
     let (project, places) = (&opened.project, &opened.places);
-    let workshop = opened.environment_builder(&flags.sources, context);
+    let workshop = opened.environment_builder(overrides.sources.clone(), context);
     let lock = workshop.ensure_lock()?;
     // Before anything is fetched.
     if wish.gpus != GpuRequest::Count(0) {
@@ -256,7 +274,7 @@ pub(crate) fn contained_as(
     };
     let called = CommandInvocation {
         places,
-        flags,
+        overrides,
         json,
         context: held_by,
     };
@@ -264,20 +282,20 @@ pub(crate) fn contained_as(
 }
 
 /// Runs a command with what this machine has, recorded and limited, but not contained: what only
-/// a container can give is refused where the flags are read.
+/// a container can give is refused where the overrides are read.
 pub(crate) fn on_host(
-    flags: &RunFlags,
+    overrides: &RunOverrides,
     command: &[String],
     json: Option<OutputDestination>,
     trial: Option<TrialRun>,
     context: &AppContext,
 ) -> Result<u8> {
-    host_run(flags, command, None, json, trial, context)
+    host_run(overrides, command, None, json, trial, context)
 }
 
 /// As [`on_host`], or the services of an environment of that name alone.
 fn host_run(
-    flags: &RunFlags,
+    overrides: &RunOverrides,
     command: &[String],
     services: Option<(&str, &ServicesSpec)>,
     json: Option<OutputDestination>,
@@ -289,22 +307,26 @@ fn host_run(
         None => ResolvedRunOptions::merge(
             &RunSpec::default(),
             &here,
-            flags,
+            overrides,
             &here,
             command,
             &context.env,
         )?,
-        Some(_) => {
-            ResolvedRunOptions::of_services(&RunSpec::default(), &here, flags, &here, &context.env)?
-        }
+        Some(_) => ResolvedRunOptions::of_services(
+            &RunSpec::default(),
+            &here,
+            overrides,
+            &here,
+            &context.env,
+        )?,
     };
-    let workdir = host_folder(flags)?;
+    let workdir = host_folder(overrides)?;
     let mut places = SconceDirs::find(context)?;
     let mut host = HostProfile::read(&Roots::default());
     // Every card is there to be used; the record watches all of them.
     let silent = context.to_quiet();
     let held_by = if trial.is_some() { &silent } else { context };
-    let (virtual_gpus, mut probe) = cards_of(trial, flags, &wish, &mut places, context)?;
+    let (virtual_gpus, mut probe) = cards_of(trial, overrides, &wish, &mut places, context)?;
     let watched = match virtual_gpus {
         Some(_) => GpuRequest::Count(0),
         None => GpuRequest::All,
@@ -363,7 +385,7 @@ fn host_run(
     let held = RunSession {
         places: &places,
         host: &host,
-        strict: flags.strict,
+        strict: overrides.strict,
         executor: &Native,
         sample_hz: wish.sample_hz,
         json,
@@ -374,8 +396,8 @@ fn host_run(
 }
 
 /// The folder in which a run on this machine itself begins.
-pub(crate) fn host_folder(flags: &RunFlags) -> Result<PathBuf> {
-    let folder = current_folder()?.join(flags.workdir.as_deref().unwrap_or_default());
+pub(crate) fn host_folder(overrides: &RunOverrides) -> Result<PathBuf> {
+    let folder = current_folder()?.join(overrides.workdir.as_deref().unwrap_or_default());
     let whole = folder.canonicalize();
     Ok(whole.map_err(|source| CliError::File {
         action: FileAction::Enter,
@@ -392,10 +414,10 @@ fn of_spec(services: &ServicesSpec) -> Vec<RunService> {
         .collect()
 }
 
-/// The cards that are played, and the probe: a trial's own, or those that flags name.
+/// The cards that are played, and the probe: a trial's own, or those that overrides name.
 fn cards_of(
     trial: Option<TrialRun>,
-    flags: &RunFlags,
+    overrides: &RunOverrides,
     wish: &ResolvedRunOptions,
     places: &mut SconceDirs,
     context: &AppContext,
@@ -406,10 +428,10 @@ fn cards_of(
             Ok((Some(trial.gpus), Some(trial.probe)))
         }
         None => {
-            let (cards, scratch) = (&flags.virtual_gpu, &places.scratch);
-            let world = RankWorld::from_flags(&flags.ranks, cards.len(), &wish.command)?;
+            let (cards, scratch) = (&overrides.virtual_gpus, &places.scratch);
+            let world = RankWorld::for_ranks(overrides.ranks, cards.len(), &wish.command)?;
             let gpus = VirtualGpus::from_names(cards, world, scratch, context)?;
-            let probe = Probe::of_flags(wish.probe, flags.plan.plan.as_ref(), world, places)?;
+            let probe = Probe::of_flags(wish.probe, overrides.plans.as_ref(), world, places)?;
             Ok((gpus, probe))
         }
     }

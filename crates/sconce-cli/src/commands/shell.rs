@@ -8,11 +8,19 @@ use crate::failure::Result;
 
 pub(crate) fn shell(args: &ShellArgs, context: &AppContext) -> Result<u8> {
     match RunSource::from_argument(&args.spec) {
-        RunSource::Spec(spec) => {
-            super::run::run_contained(&spec, &args.flags, &["bash".to_owned()], None, context)
-        }
-        RunSource::Image(which) => {
-            image::run_image(&which, &args.flags, ImageCommand::Shell, None, context)
-        }
+        RunSource::Spec(spec) => super::run::run_contained(
+            &spec,
+            &args.flags.to_overrides(),
+            &["bash".to_owned()],
+            None,
+            context,
+        ),
+        RunSource::Image(which) => image::run_image(
+            &which,
+            &args.flags.to_overrides(),
+            ImageCommand::Shell,
+            None,
+            context,
+        ),
     }
 }

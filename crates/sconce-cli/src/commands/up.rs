@@ -57,7 +57,12 @@ pub(crate) fn up(args: &UpArgs, context: &AppContext) -> Result<u8> {
         return already(args, &run, &state, context);
     }
     if args.foreground || context.holds_run() {
-        return super::run::run_services(&args.spec, args.host, &args.flags, context);
+        return super::run::run_services(
+            &args.spec,
+            args.host,
+            &args.flags.to_overrides(),
+            context,
+        );
     }
     let id = match detach::start_background_run(context)? {
         DetachOutcome::Begun(id) => id,
@@ -118,7 +123,10 @@ fn are_settled(services: &[ServiceStatus]) -> bool {
 fn running(args: &UpArgs, context: &AppContext) -> Result<Option<(RunEntry, RunStatus)>> {
     let project = Project::open(&args.spec)?;
     let (mode, folder) = match args.host {
-        true => (Containment::Host, super::run::host_folder(&args.flags)?),
+        true => (
+            Containment::Host,
+            super::run::host_folder(&args.flags.to_overrides())?,
+        ),
         false => (Containment::Container, project.folder),
     };
     let is_ours = |run: &RunEntry| {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::number_set::NumberSet;
-use crate::request::{ContainerUser, NetworkMode};
+use crate::request::{ContainerUser, NetworkMode, RunLimits};
 use crate::runtime::Runtime;
 use crate::units::{Bytes, LockedMemory, Millicores};
 
@@ -209,4 +209,23 @@ pub struct RunSpec {
     /// Environment variables.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+}
+
+impl RunSpec {
+    /// Returns its limits.
+    #[must_use]
+    pub fn limits(&self) -> RunLimits {
+        RunLimits {
+            cpus: self.cpus,
+            memory: self.memory,
+            shm: self.shm,
+            pids: self.pids,
+            cpuset: self.cpuset,
+            memory_swap: self.memory_swap,
+            io_weight: self.io_weight,
+            hugepages: self.hugepages,
+            nofile: self.nofile,
+            memlock: self.memlock,
+        }
+    }
 }

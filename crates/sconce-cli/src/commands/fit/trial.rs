@@ -19,7 +19,6 @@ use sconce_schema::Bytes;
 use super::FitArgs;
 use super::ended::explain_silence;
 use super::server::ForkServer;
-use crate::args::RunFlags;
 use crate::commands::run::{self, TrialRun};
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
@@ -27,6 +26,7 @@ use crate::failure::{CliError, Result};
 use crate::file_action::FileAction;
 use crate::probe::{self, Probe, ProbeOptions};
 use crate::ranks::RankWorld;
+use crate::run_options::RunOverrides;
 use crate::virtual_gpu::VirtualGpus;
 
 /// Processes of one trial that are looked at.
@@ -37,7 +37,7 @@ const MAX_REPORT_BYTES: u64 = 256 << 20;
 /// What trials are made with.
 pub(super) struct TrialContext<'a> {
     pub(super) args: &'a FitArgs,
-    pub(super) flags: &'a RunFlags,
+    pub(super) overrides: &'a RunOverrides,
     pub(super) context: &'a AppContext,
     pub(super) places: &'a SconceDirs,
     /// Trials so far.
@@ -175,7 +175,7 @@ impl TrialContext<'_> {
         let code = ended.inspect_err(|_| drop(fs::remove_dir_all(&folder)))?;
         let done = TrialOutput::from_dir(folder, code)?;
         if number == 0 && self.args.host {
-            let world = RankWorld::from_flags(&self.args.ranks, 1, &self.args.command)?;
+            let world = RankWorld::for_ranks(self.args.ranks.ranks, 1, &self.args.command)?;
             self.server = ForkServer::for_command(&self.args.command, &done.seen.imported, world);
         }
         Ok(done)
@@ -228,7 +228,7 @@ impl TrialContext<'_> {
             answers: wanted.answers,
             serve,
         };
-        let world = RankWorld::from_flags(&self.args.ranks, 1, wanted.command)?;
+        let world = RankWorld::for_ranks(self.args.ranks.ranks, 1, wanted.command)?;
         let cards = world.map_or(vec![wanted.hardware], |world| {
             world.first_host_gpus(&[wanted.hardware])
         });
@@ -242,12 +242,12 @@ impl TrialContext<'_> {
 
     fn carried_out(&self, trial: TrialRun, command: &[String]) -> Result<u8> {
         match self.args.host {
-            true => run::on_host(self.flags, command, None, Some(trial), self.context),
+            true => run::on_host(self.overrides, command, None, Some(trial), self.context),
             false => {
                 let spec = &self.args.spec;
                 run::contained_as(
                     spec,
-                    self.flags,
+                    self.overrides,
                     run::RunWorkload::Command(command),
                     None,
                     Some(trial),

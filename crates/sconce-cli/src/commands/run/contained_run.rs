@@ -17,14 +17,13 @@ use super::leased_gpus::LeasedGpus;
 use super::nvml::NvmlLoad;
 use super::request::common_start_event;
 use super::run_session::RunSession;
-use crate::args::RunFlags;
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
 use crate::kernel_cache::KernelCacheGuard;
 use crate::probe::Probe;
 use crate::reporter::AppEvent;
-use crate::run_options::ResolvedRunOptions;
+use crate::run_options::{ResolvedRunOptions, RunOverrides};
 use crate::run_temp_dir;
 use crate::services::{self, ServiceInputs};
 use crate::virtual_gpu::VirtualGpus;
@@ -58,7 +57,7 @@ pub(super) struct ContainedRun {
 /// How the program was called.
 pub(super) struct CommandInvocation<'a> {
     pub(super) places: &'a SconceDirs,
-    pub(super) flags: &'a RunFlags,
+    pub(super) overrides: &'a RunOverrides,
     pub(super) json: Option<OutputDestination>,
     pub(super) context: &'a AppContext,
 }
@@ -158,7 +157,7 @@ impl ContainedRun {
         let held = RunSession {
             places: called.places,
             host: &self.host,
-            strict: called.flags.strict,
+            strict: called.overrides.strict,
             executor: self.executor.as_ref(),
             sample_hz: self.wish.sample_hz,
             json: called.json,

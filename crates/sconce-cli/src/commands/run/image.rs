@@ -20,7 +20,6 @@ use super::gpu_assignment;
 use super::nvml::NvmlLoad;
 use super::request::{current_folder, new_id};
 use super::run_source::ImageLocation;
-use crate::args::RunFlags;
 use crate::commands::pull::fetch_image;
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
@@ -32,7 +31,7 @@ use crate::probe::Probe;
 use crate::protected_dirs;
 use crate::ranks::RankWorld;
 use crate::reporter::AppEvent;
-use crate::run_options::ResolvedRunOptions;
+use crate::run_options::{ResolvedRunOptions, RunOverrides};
 use crate::virtual_gpu::VirtualGpus;
 
 /// What is to be run in the image.
@@ -49,28 +48,28 @@ const SHELLS: [&str; 3] = ["/bin/bash", "/usr/bin/bash", "/bin/sh"];
 
 pub(crate) fn run_image(
     which: &ImageLocation,
-    flags: &RunFlags,
+    overrides: &RunOverrides,
     asked: ImageCommand<'_>,
     json: Option<OutputDestination>,
     context: &AppContext,
 ) -> Result<u8> {
-    refuse_sources(flags)?;
+    refuse_sources(overrides)?;
     let here = current_folder()?;
-    let mut wish = ResolvedRunOptions::of_flags(flags, &here, &context.env)?;
+    let mut wish = ResolvedRunOptions::of_flags(overrides, &here, &context.env)?;
     let host = HostProfile::read(&Roots::default());
     gpu_assignment::validate_gpu_request(&host, &wish.gpus)?;
     let executor = find_executor(wish.runtime, &context.env)?;
     let nvml = NvmlLoad::start_if_needed(&host, &wish.gpus);
     let places = SconceDirs::find(context)?;
     protected_dirs::validate_mounts(&wish.mounts, None, &places)?;
-    let (cards, scratch) = (&flags.virtual_gpu, &places.scratch);
+    let (cards, scratch) = (&overrides.virtual_gpus, &places.scratch);
     let words = match asked {
         ImageCommand::Command(words) => words,
         ImageCommand::Shell => &[],
     };
-    let world = RankWorld::from_flags(&flags.ranks, cards.len(), words)?;
+    let world = RankWorld::for_ranks(overrides.ranks, cards.len(), words)?;
     let virtual_gpus = VirtualGpus::from_names(cards, world, scratch, context)?;
-    let probe = Probe::of_flags(wish.probe, flags.plan.plan.as_ref(), world, &places)?;
+    let probe = Probe::of_flags(wish.probe, overrides.plans.as_ref(), world, &places)?;
     let store = Store::open(&places.store)?;
     let progress = context.start_progress();
 
@@ -88,7 +87,7 @@ pub(crate) fn run_image(
     let execution =
         ImageExecution::from_image_config(&config, &accounts, wish.user == ContainerUser::Root);
     wish.command = command(&execution, &lookup, asked)?;
-    wish.workdir = execution.resolve_workdir(flags.workdir.as_deref());
+    wish.workdir = execution.resolve_workdir(overrides.workdir.as_deref());
     let home = execution.env["HOME"].clone();
     if wish.user == ContainerUser::Plain {
         let (layer, stay) = with_item_guards(
@@ -142,7 +141,7 @@ pub(crate) fn run_image(
     };
     let called = CommandInvocation {
         places: &places,
-        flags,
+        overrides,
         json,
         context,
     };
@@ -251,8 +250,8 @@ fn report_unmet_wishes(
 }
 
 /// An image is complete: no index and no mirror has a say.
-fn refuse_sources(flags: &RunFlags) -> Result<()> {
-    let sources = &flags.sources;
+fn refuse_sources(overrides: &RunOverrides) -> Result<()> {
+    let sources = &overrides.sources;
     let given = [
         ("--index", sources.index.is_some()),
         ("--extra-index", !sources.extra_index.is_empty()),
