@@ -1,9 +1,9 @@
 //! What stands in a user's own settings: logins, and pip's options. Written by other tools, and
 //! what is wrong in them must not become a login for another host.
 
-#[path = "../../crates/sconce-cli/src/pip/conf.rs"]
+#[path = "../../crates/sconce-app/src/pip/conf.rs"]
 mod conf;
-#[path = "../../crates/sconce-cli/src/network/logins.rs"]
+#[path = "../../crates/sconce-app/src/network/logins.rs"]
 mod logins;
 
 use crate::bytes::text;

@@ -12,7 +12,6 @@ use sconce_testkit::golden_files::Goldens;
 use sconce_testkit::golden_files::HeldBy::{self, File, Golden, Nothing};
 
 const PAGE: HeldBy = Golden("memory-page.json");
-const JUPYTER: HeldBy = Golden("jupyter.jsonl");
 const INSTALLED: HeldBy = Golden("installed.json");
 
 const TYPES: &[(&str, HeldBy)] = &[
@@ -22,12 +21,6 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("commands/fit/server::Request", Golden("fit-request.json")),
     ("commands/memory/page::GpuPage", PAGE),
     ("commands/memory/page::Line", PAGE),
-    ("inspect/scan::TreeScan", Golden("scan.json")),
-    ("services/jupyter::JupyterEndpoint", JUPYTER),
-    ("services/jupyter::JupyterKernels", JUPYTER),
-    ("worker::DriverLibrary", Golden("worker-tasks.jsonl")),
-    ("worker::TrialTask", Golden("fit-task.json")),
-    ("worker::WorkerTask", Golden("worker-tasks.jsonl")),
 ];
 
 /// The verbs that have `--json`, and what holds what they print.
@@ -86,25 +79,6 @@ const VERBS: &[(&str, HeldBy)] = &[
 
 pub(crate) fn goldens() -> Goldens {
     Goldens::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// Compares values as JSON, one a line, with a golden file.
-pub(crate) fn assert_lines(name: &str, values: &[&dyn Json]) {
-    goldens().assert_same(
-        name,
-        values.iter().map(|value| value.line()).collect::<String>(),
-    );
-}
-
-/// A value of any type that serde writes.
-pub(crate) trait Json {
-    fn line(&self) -> String;
-}
-
-impl<T: serde::Serialize> Json for T {
-    fn line(&self) -> String {
-        serde_json::to_string(self).unwrap() + "\n"
-    }
 }
 
 #[test]

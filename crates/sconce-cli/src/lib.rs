@@ -1,69 +1,40 @@
 //! The `sconce` program: flags, environment, printing, exit codes. Everything else is a stage.
 #![forbid(unsafe_code)]
 
-mod accounting;
 mod args;
-mod background;
 mod commands;
-mod context;
-mod detach;
-mod dirs;
 #[cfg(test)]
 mod documented_commands_test;
-mod environment_builder;
-mod executor;
 mod failure;
-mod file_action;
 mod findings;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
 mod help_text;
-mod input;
-mod inspect;
-mod item_guards;
-mod kernel_cache;
-mod lease_client;
-mod limits;
 mod log;
-mod logout;
-mod network;
 mod number;
 mod output;
-mod outputs;
-mod pip;
-mod probe;
+#[cfg(test)]
+mod outputs_table_test;
 mod progress;
-mod project;
-mod protected_dirs;
-mod ranks;
-mod registries;
 mod remote_machines;
-mod reporter;
-mod run_lookup;
-mod run_options;
-mod run_recorder;
-mod run_temp_dir;
-mod services;
-mod sources;
+mod signing_keys;
 mod style;
 mod table;
 mod terminal_reporter;
 mod text_layout;
-mod virtual_gpu;
-mod worker;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use crate::context::AppContext;
-use crate::file_action::FileAction;
 use crate::terminal_reporter::TerminalReporter;
 use args::CliCommand;
 use clap::error::{ContextKind, ErrorKind};
+use sconce_app::context::AppContext;
+use sconce_app::file_action::FileAction;
+use sconce_app::worker::{self, WorkerTask};
 use sconce_base::Env;
 use sconce_web::html;
-use worker::WorkerTask;
 
 /// The whole program.
 #[must_use]
@@ -73,10 +44,13 @@ pub fn main() -> ExitCode {
     if sconce_run::is_init(&name) {
         return ExitCode::from(sconce_run::init_main(arguments));
     }
-    let task = match worker::is_worker(&name).then(worker::read_task).transpose() {
+    let task = match sconce_app::worker::is_worker(&name)
+        .then(sconce_app::worker::read_task)
+        .transpose()
+    {
         Ok(task) => task,
         Err(source) => {
-            let error = failure::CliError::File {
+            let error = sconce_app::failure::AppError::File {
                 action: FileAction::Read,
                 path: "the task on standard input".into(),
                 source,
@@ -90,7 +64,10 @@ pub fn main() -> ExitCode {
             return exit_code(remote_machines::query_driver(*library));
         }
         Some(WorkerTask::WorkBesideRun { spec, store }) => {
-            return exit_code(background::work_beside_run(spec.as_ref(), store.as_ref()));
+            return exit_code(sconce_app::background::work_beside_run(
+                spec.as_ref(),
+                store.as_ref(),
+            ));
         }
         Some(WorkerTask::HoldRun | WorkerTask::Trial { .. }) | None => {}
     }
@@ -108,13 +85,13 @@ pub fn main() -> ExitCode {
         reporter: Arc::new(TerminalReporter::default()),
     };
     if context.holds_run() {
-        detach::start_holder_session();
+        sconce_app::detach::start_holder_session();
     }
     if let Err(wrong) = log::install(root.global.verbose, &context.env) {
         return print_failure(&wrong.into());
     }
-    sconce_base::output::set_signal_watch(outputs::signals::watch_signals);
-    outputs::own_places::set_once(context.store.clone(), context.env.clone());
+    sconce_base::output::set_signal_watch(sconce_app::outputs::signals::watch_signals);
+    sconce_app::outputs::own_places::set_once(context.store.clone(), context.env.clone());
     let done = match root.verb {
         CliCommand::Init(args) => commands::init::init(&args, &context),
         CliCommand::Lock(args) => commands::lock::lock(&args, &context),
@@ -156,7 +133,7 @@ pub fn main() -> ExitCode {
     exit_code(done)
 }
 
-fn exit_code(done: failure::Result<u8>) -> ExitCode {
+fn exit_code(done: sconce_app::failure::Result<u8>) -> ExitCode {
     match done {
         Ok(code) => ExitCode::from(code),
         Err(failure) => print_failure(&failure),
@@ -164,8 +141,11 @@ fn exit_code(done: failure::Result<u8>) -> ExitCode {
 }
 
 /// Prints why the program fails, and gives its exit code.
-fn print_failure(failure: &failure::Failure) -> ExitCode {
-    output::print_error(&failure.render_text(&style::OutputStyle::for_stderr()));
+fn print_failure(failure: &sconce_app::failure::Failure) -> ExitCode {
+    output::print_error(&failure::render_failure(
+        failure,
+        &style::OutputStyle::for_stderr(),
+    ));
     ExitCode::from(failure.exit_code())
 }
 
@@ -183,7 +163,7 @@ fn refused(wrong: &clap::Error) -> ExitCode {
         return exit_code(written.map(|()| wrong.exit_code() as u8));
     }
     let said = rendered.to_string();
-    let masked = failure::tame(sconce_base::secrets::mask_text(&said));
+    let masked = sconce_app::failure::tame(sconce_base::secrets::mask_text(&said));
     let text = match masked == said {
         true => styled(style::OutputStyle::for_stderr()),
         false => masked,
@@ -191,7 +171,7 @@ fn refused(wrong: &clap::Error) -> ExitCode {
     output::print_error(text.trim_end());
     if is_command_without_dashes(wrong) {
         let hint = style::OutputStyle::for_stderr().hint("hint:");
-        output::print_error(&format!("{hint} {}", failure::AFTER_DASHES));
+        output::print_error(&format!("{hint} {}", sconce_app::failure::AFTER_DASHES));
     }
     ExitCode::from(wrong.exit_code() as u8)
 }

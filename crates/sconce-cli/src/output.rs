@@ -9,14 +9,14 @@ use sconce_base::output::BlockingWriter;
 use sconce_base::text::{escape_json, is_unprintable, to_printable};
 use serde::de::IgnoredAny;
 
-use crate::failure::{CliError, Result};
-use crate::file_action::FileAction;
 use crate::progress;
+use sconce_app::failure::{AppError, Result};
+use sconce_app::file_action::FileAction;
 
 /// Data: to standard output.
 ///
 /// # Errors
-/// [`CliError::File`] when it cannot take all of it: a full disk must not look like success.
+/// [`AppError::File`] when it cannot take all of it: a full disk must not look like success.
 pub(crate) fn write_data(text: &str) -> Result<()> {
     let text = make_printable(text);
     let mut out = BlockingWriter::new(std::io::stdout().lock());
@@ -27,7 +27,7 @@ pub(crate) fn write_data(text: &str) -> Result<()> {
         .and_then(|()| out.flush());
     match written {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        written => Ok(written.map_err(|source| CliError::File {
+        written => Ok(written.map_err(|source| AppError::File {
             action: FileAction::Write,
             path: "standard output".into(),
             source,
@@ -59,7 +59,7 @@ pub(crate) fn write_bytes(bytes: &[u8]) -> Result<bool> {
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
-        Err(source) => Err(CliError::File {
+        Err(source) => Err(AppError::File {
             action: FileAction::Write,
             path: "standard output".into(),
             source,

@@ -13,10 +13,10 @@ use sconce_host::{NvmlLibrary, Roots};
 use sconce_schema::{Bytes, HostFacts};
 use serde::de::Error as _;
 
-use crate::failure::{CliError, Result};
-use crate::input;
 use crate::output;
-use crate::worker::{self, DriverLibrary, WorkerTask};
+use sconce_app::failure::{AppError, Result};
+use sconce_app::input;
+use sconce_app::worker::{self, DriverLibrary, WorkerTask};
 
 /// What NVIDIA's libraries may take. A card that sleeps answers within seconds, a broken one never.
 const DRIVER_TIMEOUT: Duration = Duration::from_secs(20);
@@ -98,14 +98,14 @@ pub(crate) fn read_local_facts(store: Option<&Path>, env: &Env) -> HostFacts {
 
 /// Facts from a file: of one machine, or a list of several.
 fn saved(path: &Path) -> Result<Vec<HostFacts>> {
-    let file = CliError::unreadable(path);
+    let file = AppError::unreadable(path);
     let mut text = Vec::new();
-    let source = input::open_stream(path, output::tell_fifo_wait).map_err(&file)?;
+    let source = input::open_stream(path, &output::tell_fifo_wait).map_err(&file)?;
     source
         .take(MAX_FACTS_BYTES + 1)
         .read_to_end(&mut text)
         .map_err(&file)?;
-    let wrong = |source| CliError::Facts {
+    let wrong = |source| AppError::Facts {
         path: path.to_owned(),
         source,
     };
@@ -129,7 +129,7 @@ fn saved(path: &Path) -> Result<Vec<HostFacts>> {
         return Err(wrong(serde_json::Error::custom("it says no version")).into());
     }
     for host in &hosts {
-        host.check_format().map_err(|source| CliError::NewerFacts {
+        host.check_format().map_err(|source| AppError::NewerFacts {
             path: path.to_owned(),
             source,
         })?;

@@ -9,13 +9,14 @@ use sconce_schema::{Finding, Progress};
 
 use crate::commands::lease::format_queue_position;
 use crate::commands::logs::Follower;
-use crate::failure::with_causes;
-use crate::output::{format_path, print_message};
+use crate::failure::render_failure;
+use crate::output::{format_path, print_message, tell_fifo_wait};
 use crate::progress::TerminalProgress;
-use crate::reporter::{AppEvent, Reporter};
-use crate::run_lookup::format_service_event;
 use crate::style::OutputStyle;
-use crate::virtual_gpu;
+use sconce_app::failure::with_causes;
+use sconce_app::reporter::{AppEvent, Reporter};
+use sconce_app::run_lookup::format_service_event;
+use sconce_app::virtual_gpu;
 
 /// Prints events.
 #[derive(Default)]
@@ -71,12 +72,16 @@ impl Reporter for TerminalReporter {
                 print_message(
                     &style.dim("kernels that are compiled are not kept for the next run:"),
                 );
-                print_message(&failure.render_text(&style));
+                print_message(&render_failure(failure, &style));
             }
             AppEvent::WillFail(findings) => print_findings(findings, style),
             AppEvent::VirtualGpuSize(chosen) => {
                 print_message(&style.dim(&virtual_gpu::format_chosen_size(chosen)));
             }
+            AppEvent::OutputWritten(path) => {
+                print_message(&format!("written: {}", format_path(path)));
+            }
+            AppEvent::FifoWait(path) => tell_fifo_wait(path),
             AppEvent::ImageNote(note) => print_message(&style.dim(&format!("image: {note}"))),
             AppEvent::UnpublishedPorts(ports) => print_message(&style.dim(&format!(
                 "image: it may listen on {}; only what -p names is published",

@@ -27,6 +27,24 @@ pub enum HeldBy {
     Nothing(&'static str),
 }
 
+/// A value of any type that serde writes.
+pub trait JsonLine {
+    /// Returns it as a line of JSON.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    fn to_json_line(&self) -> String;
+}
+
+impl<T: Serialize> JsonLine for T {
+    fn to_json_line(&self) -> String {
+        match serde_json::to_string(self) {
+            Ok(line) => line + "\n",
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
 /// The golden files of a crate.
 #[derive(Debug)]
 pub struct Goldens {
@@ -64,17 +82,23 @@ impl Goldens {
         name: &str,
         values: &[T],
     ) {
-        let line = |value| match serde_json::to_string(value) {
-            Ok(line) => line + "\n",
-            Err(error) => panic!("{name}: {error}"),
-        };
-        self.assert_same(name, values.iter().map(line).collect::<String>());
+        let lines = values.iter().map(JsonLine::to_json_line);
+        self.assert_same(name, lines.collect::<String>());
         let text = self.read_text(name);
         let read: Result<Vec<T>, _> = text.lines().map(serde_json::from_str).collect();
         match read {
             Ok(read) => assert_eq!(read, values, "{name}"),
             Err(error) => panic!("{name}: {error}"),
         }
+    }
+
+    /// Compares values of any types, one a line as JSON, with a golden file.
+    ///
+    /// # Panics
+    /// If a line differs.
+    pub fn assert_values(&self, name: &str, values: &[&dyn JsonLine]) {
+        let lines = values.iter().map(|value| value.to_json_line());
+        self.assert_same(name, lines.collect::<String>());
     }
 
     /// Compares `written` with a golden file.

@@ -7,10 +7,10 @@ use sconce_schema::spec::{GpuRequest, IO_WEIGHTS, MountSpec, NumaPolicy, PortSpe
 use sconce_schema::units::LockedMemory;
 use sconce_schema::{Bytes, Hint, Millicores, NumberSet, Runtime};
 
-use crate::accounting::AccountingOverrides;
 use crate::number::{some_size, whole_number_parser};
-use crate::run_options::RunOverrides;
-use crate::sources::PackageSources;
+use sconce_app::accounting::AccountingOverrides;
+use sconce_app::run_options::RunOverrides;
+use sconce_app::sources::PackageSources;
 
 /// What a run may use; each overrides the spec.
 #[derive(Debug, Args, Clone, Default)]
@@ -56,8 +56,8 @@ pub(crate) struct RunFlags {
     #[arg(
         long,
         value_name = "RUNTIME",
-        value_parser = crate::executor::parse_runtime,
-        help = crate::executor::runtime_help()
+        value_parser = sconce_app::executor::parse_runtime,
+        help = sconce_app::executor::runtime_help()
     )]
     pub(crate) runtime: Option<Runtime>,
     /// Be root inside.

@@ -2,8 +2,6 @@
 
 mod plan;
 mod slim_report;
-mod stages;
-mod steps;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -27,24 +25,25 @@ use sconce_schema::tag::image_tag;
 use sconce_schema::{Bytes, EnvironmentLayers, HostFacts, Lock, exit};
 
 use self::plan::print_plan;
-use self::stages::StageBuilder;
-use self::steps::LayerStack;
-use super::context::CommandContext;
 use super::push::{self, PushContext};
 use crate::args::SourceFlags;
-use crate::background::{Background, BytecodeCompiler};
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::environment_builder::EnvironmentBuilder;
-use crate::failure::{CliError, Failure, Result};
-use crate::inspect::{device_code, precheck, resolve_capabilities};
-use crate::item_guards::with_item_guards;
 use crate::output;
-use crate::outputs::{self, OutputDestination, OutputForm, VerbFiles, inputs};
-use crate::project::Project;
-use crate::protected_dirs::validate_packed_files;
-use crate::registries::{check_local, check_signing_key, parse_destination};
+use crate::signing_keys::check_signing_key;
 use crate::style::OutputStyle;
+use sconce_app::background::{Background, BytecodeCompiler};
+use sconce_app::build::stages::StageBuilder;
+use sconce_app::build::steps::LayerStack;
+use sconce_app::command_context::CommandContext;
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::environment_builder::EnvironmentBuilder;
+use sconce_app::failure::{AppError, Failure, Result};
+use sconce_app::inspect::{device_code, precheck, resolve_capabilities};
+use sconce_app::item_guards::with_item_guards;
+use sconce_app::outputs::{self, OutputDestination, OutputForm, VerbFiles, inputs};
+use sconce_app::project::Project;
+use sconce_app::protected_dirs::validate_packed_files;
+use sconce_app::registries::{check_local, parse_destination};
 
 /// Layers above the packages.
 const DOCUMENTS: &str = "lock and SBOM";
@@ -140,7 +139,7 @@ pub(crate) fn build(args: &BuildArgs, context: &AppContext) -> Result<u8> {
         precheck::report_failures(&lock, &hosts, context);
     }
     if args.squashfs.is_some() && (!spec.build.run.is_empty() || plan.slim.is_some()) {
-        return Err(CliError::SquashfsOf.into());
+        return Err(AppError::SquashfsOf.into());
     }
     // To be looked at, nothing need be here.
     if args.plan && !sconce_image::find_missing_packages(&lock, &opened.store).is_empty() {
@@ -292,49 +291,13 @@ fn without_compiler(whole: &Lock) -> String {
     )
 }
 
-/// The image of an environment alone, without what `[build]` adds: what a run of it has.
-pub(crate) fn of_environment(
-    opened: &CommandContext,
-    workshop: &EnvironmentBuilder<'_>,
-    lock: &Lock,
-    environment: &EnvironmentLayers,
-) -> Result<LocalImage> {
-    // In the image nobody could write it down later.
-    compile(workshop, lock, environment)?;
-    let environment = sconce_image::load_environment(lock, &opened.store)?;
-    let options = LayerPlanOptions {
-        most_layers: DEFAULT_LAYERS,
-        bytecode: true,
-    };
-    let about = ImageOptions {
-        name: opened.project.name.clone(),
-        compression: Compression::default(),
-        env: BTreeMap::new(),
-        command: Vec::new(),
-        workdir: None,
-        variant: None,
-        cards: Vec::new(),
-        created: 0,
-    };
-    let (plan, store) = (LayerPlan::for_lock(lock, options), &opened.store);
-    let progress = &*opened.progress;
-    Ok(sconce_image::build::build_image(
-        &plan,
-        lock,
-        &environment,
-        &about,
-        store,
-        progress,
-    )?)
-}
-
 /// The time that the image says it was made at (reproducible-builds.org, `SOURCE_DATE_EPOCH`).
 fn created(env: &Env) -> Result<i64> {
     let name = "SOURCE_DATE_EPOCH";
     match env.var(name) {
         None => Ok(0),
         Some(text) => text.parse().map_err(|_| {
-            CliError::Variable {
+            AppError::Variable {
                 name,
                 value: text.to_owned(),
                 fits: "seconds since 1970",
@@ -425,81 +388,6 @@ impl LayerSharing {
     }
 }
 
-/// Makes the bytecode that is missing, on every core: the image waits for it.
-fn compile(
-    workshop: &EnvironmentBuilder<'_>,
-    lock: &Lock,
-    environment: &EnvironmentLayers,
-) -> Result<()> {
-    struct SilentObserver;
-    impl RunObserver for SilentObserver {}
-
-    let store = workshop.store;
-    let jobs = bytecode::list_missing(environment, lock, store);
-    if jobs.is_empty() {
-        // The work beside this build was stopped, and another build may have done it since.
-        return Ok(bytecode::clear_leftovers(environment, lock, store)?);
-    }
-    workshop.progress.stage("compile", None);
-    let root = workshop.ensure_interpreter(lock, Priority::Foreground)?;
-    let compiler = BytecodeCompiler {
-        root: &root,
-        lock,
-        store,
-        places: workshop.places,
-    };
-    // What another process is at comes last: another build has finished it by then, and the work
-    // beside a run, which may take as long as the run, is not waited for.
-    let left: Mutex<VecDeque<(&BytecodeJob, bool)>> =
-        Mutex::new(jobs.iter().map(|j| (j, true)).collect());
-    let list = || left.lock().unwrap_or_else(|e| e.into_inner());
-    // Whether it was left to another process.
-    let one = |job: &BytecodeJob, is_first: bool| -> Result<bool> {
-        let work = match is_first {
-            true => job.try_start(store)?,
-            false => job.begin_beside(store, workshop.progress)?,
-        };
-        let Some(work) = work else { return Ok(true) };
-        let exit = compiler.compile(job, work, &mut SilentObserver)?;
-        match exit.exit_code() {
-            exit::OK => Ok(false),
-            _ => Err(CliError::Compile {
-                what: job.name.clone(),
-                exit,
-            }
-            .into()),
-        }
-    };
-    let failed: Mutex<Option<Failure>> = Mutex::new(None);
-    let work = || {
-        loop {
-            // The list is not held while the work is done.
-            let next = list().pop_front();
-            let Some((job, is_first)) = next else { break };
-            match one(job, is_first) {
-                Ok(true) if is_first => list().push_back((job, false)),
-                Ok(_) => {}
-                Err(error) => drop(
-                    failed
-                        .lock()
-                        .unwrap_or_else(|e| e.into_inner())
-                        .get_or_insert(error),
-                ),
-            }
-        }
-    };
-    let cores = std::thread::available_parallelism().map_or(1, Into::into);
-    std::thread::scope(|scope| {
-        for _ in 0..cores.min(jobs.len()) {
-            scope.spawn(work);
-        }
-    });
-    match failed.into_inner().unwrap_or_else(|e| e.into_inner()) {
-        Some(error) => Err(error),
-        None => Ok(bytecode::clear_leftovers(environment, lock, store)?),
-    }
-}
-
 fn say_squashfs(
     written: &SquashfsSummary,
     file: &Path,
@@ -565,6 +453,6 @@ mod tests {
             contents: Vec::new(),
         };
         let names = ["team/a:1".to_owned()];
-        crate::golden::assert_lines("build.json", &[&as_json(&image, &names, 1)]);
+        crate::golden::goldens().assert_values("build.json", &[&as_json(&image, &names, 1)]);
     }
 }

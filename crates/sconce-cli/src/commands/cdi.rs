@@ -11,9 +11,9 @@ use sconce_base::Env;
 use sconce_host::Roots;
 use sconce_host::cdi::{CdiDevice, CdiFile, CdiPrecedence};
 
-use crate::context::AppContext;
-use crate::dirs;
-use crate::failure::Result;
+use sconce_app::context::AppContext;
+use sconce_app::dirs;
+use sconce_app::failure::Result;
 
 #[derive(Debug, Args)]
 pub(crate) struct CdiArgs {

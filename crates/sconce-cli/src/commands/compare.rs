@@ -8,11 +8,11 @@ use sconce_report::{RunReport, json, terminal};
 use sconce_schema::exit;
 
 use super::package_list::PackageListSource;
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::failure::Result;
 use crate::output;
 use crate::style::OutputStyle;
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::Result;
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {

@@ -6,11 +6,11 @@ use sconce_image::sbom::SbomPackage;
 use sconce_schema::{Bytes, exit};
 
 use super::package_list::PackageListSource;
-use crate::context::AppContext;
-use crate::failure::Result;
 use crate::output;
 use crate::style::OutputStyle;
 use crate::table::format_table;
+use sconce_app::context::AppContext;
+use sconce_app::failure::Result;
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {

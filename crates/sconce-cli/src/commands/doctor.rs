@@ -15,15 +15,15 @@ use sconce_schema::{Finding, HostFacts, exit};
 
 use self::installed::InstalledTools;
 use super::check;
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::failure::Result;
 use crate::findings;
-use crate::inspect::InspectedEnvironment;
 use crate::output;
-use crate::outputs::{self, OutputForm, VerbFiles, inputs};
 use crate::remote_machines;
 use crate::text_layout::TextLayout;
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::Result;
+use sconce_app::inspect::InspectedEnvironment;
+use sconce_app::outputs::{self, OutputForm, VerbFiles, inputs};
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {

@@ -7,13 +7,13 @@ use clap::Args;
 use sconce_run::control::{self, ControlResponse, ExecRequest};
 use sconce_schema::exit;
 
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::failure::Result;
 use crate::output;
-use crate::run_lookup::{self, LiveError};
-use crate::run_options;
 use crate::style::OutputStyle;
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::Result;
+use sconce_app::run_lookup::{self, LiveError};
+use sconce_app::run_options;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExecArgs {

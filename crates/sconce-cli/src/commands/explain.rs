@@ -13,15 +13,15 @@ use sconce_schema::finding::Certainty;
 use sconce_schema::{Bytes, exit};
 
 use super::check;
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::failure::{CliError, Result};
-use crate::file_action::FileAction;
 use crate::findings::{format_fix, format_title};
-use crate::input;
 use crate::output;
 use crate::remote_machines::RemoteMachineFlags;
 use crate::text_layout::TextLayout;
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::{AppError, Result};
+use sconce_app::file_action::FileAction;
+use sconce_app::input;
 
 /// How much of a log is read at once, in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -81,7 +81,7 @@ pub(crate) fn explain(args: &ExplainArgs, context: &AppContext) -> Result<u8> {
 
 /// Reads all of it, in memory that does not grow with it.
 fn read(path: &Path, context: &AppContext) -> Result<Explainer<'static>> {
-    let failed = |source| CliError::File {
+    let failed = |source| AppError::File {
         action: FileAction::Read,
         path: path.to_owned(),
         source,
@@ -94,12 +94,12 @@ fn read(path: &Path, context: &AppContext) -> Result<Explainer<'static>> {
             check_stream(&io::stdin()).map_err(failed)?;
             Box::new(io::stdin().lock())
         }
-        false => Box::new(match input::open_stream(path, output::tell_fifo_wait) {
+        false => Box::new(match input::open_stream(path, &output::tell_fifo_wait) {
             Ok(file) => file,
             // Somebody pasted the error itself.
             Err(error) if is_text(path) && !path.exists() => {
                 drop(error);
-                return Err(CliError::NotALog.into());
+                return Err(AppError::NotALog.into());
             }
             Err(error) => return Err(failed(error).into()),
         }),

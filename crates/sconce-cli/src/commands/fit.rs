@@ -38,17 +38,18 @@ use self::training_plans::BaselineTrial;
 use self::trial::{TrialContext, TrialOutput, TrialRequest};
 use self::values::Free;
 use crate::args::{RankFlags, SourceFlags, TrainingPlanFlags};
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::failure::{CliError, Result};
+use crate::failure::render_failure;
 use crate::output;
-use crate::outputs::{self, OutputDestination, OutputError, OutputForm, VerbFiles, inputs};
-use crate::reporter::AppEvent;
-use crate::run_options::RunOverrides;
 use crate::style::OutputStyle;
 use crate::text_layout::TextLayout;
-use crate::virtual_gpu;
-use crate::worker::WorkerTask;
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::{AppError, Result};
+use sconce_app::outputs::{self, OutputDestination, OutputError, OutputForm, VerbFiles, inputs};
+use sconce_app::reporter::AppEvent;
+use sconce_app::run_options::RunOverrides;
+use sconce_app::virtual_gpu;
+use sconce_app::worker::WorkerTask;
 
 /// Memory of a card without end: what the addresses of a virtual card leave room for.
 const UNLIMITED_CARD_MEMORY: Bytes = Bytes(1000 << 30);
@@ -124,7 +125,7 @@ pub(crate) fn fit(args: &FitArgs, context: &AppContext) -> Result<u8> {
     let of_ranks = args.plan.plan.as_ref().and_then(TrainingPlans::of_ranks);
     if let (Some(plan), None) = (of_ranks, args.ranks.ranks) {
         let plan = plan.to_string();
-        return Err(CliError::PlanWithoutRanks { plan }.into());
+        return Err(AppError::PlanWithoutRanks { plan }.into());
     }
     let places = SconceDirs::find(context)?;
     let overrides = RunOverrides {
@@ -304,7 +305,7 @@ pub(crate) fn fit(args: &FitArgs, context: &AppContext) -> Result<u8> {
     let seen = &done.seen;
     // Without it what fits is known all the same.
     let snapshot = done.read_snapshot().unwrap_or_else(|failure| {
-        output::print_message(&failure.render_text(&OutputStyle::for_stderr()));
+        output::print_message(&render_failure(&failure, &OutputStyle::for_stderr()));
         None
     });
     let made = snapshot.and_then(|snapshot| forecast::peak_breakdown(&card, seen, &snapshot));

@@ -6,12 +6,12 @@ use sconce_oci::Digest;
 use sconce_schema::{Bytes, exit};
 use sconce_store::Store;
 
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::failure::Result;
 use crate::output;
 use crate::style::OutputStyle;
 use crate::table::format_table;
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::Result;
 
 #[derive(Debug, Args)]
 pub(crate) struct ImagesArgs {

@@ -11,12 +11,12 @@ use sconce_schema::spec::{FILE_NAME, Spec, SpecError};
 use sconce_schema::{Hint, exit};
 
 use self::import_candidates::ImportCandidate;
-use crate::context::AppContext;
-use crate::failure::{CliError, Result};
-use crate::file_action::FileAction;
 use crate::output;
-use crate::outputs::{self, NewFile, OutputDestination};
 use crate::style::OutputStyle;
+use sconce_app::context::AppContext;
+use sconce_app::failure::{AppError, Result};
+use sconce_app::file_action::FileAction;
+use sconce_app::outputs::{self, NewFile, OutputDestination};
 
 fn help() -> String {
     let search = format!(
@@ -206,12 +206,12 @@ fn small_name(folder: &Path, args: &InitArgs) -> Result<String> {
     if let Some(name) = &args.name {
         return Ok(name.clone());
     }
-    let folder = folder.canonicalize().map_err(|source| CliError::File {
+    let folder = folder.canonicalize().map_err(|source| AppError::File {
         action: FileAction::Open,
         path: folder.to_owned(),
         source,
     })?;
-    Ok(crate::project::folder_name(&folder))
+    Ok(sconce_app::project::folder_name(&folder))
 }
 
 fn checked_name(name: &str) -> Result<(), InitError> {

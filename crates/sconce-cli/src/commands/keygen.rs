@@ -6,12 +6,12 @@ use clap::Args;
 use sconce_registry::sign::SigningKey;
 use sconce_schema::exit;
 
-use crate::context::AppContext;
-use crate::failure::Result;
 use crate::output;
-use crate::outputs::{self, NewFile};
-use crate::protected_dirs::ProtectedDirectory;
-use crate::registries::read_password;
+use crate::signing_keys::read_password;
+use sconce_app::context::AppContext;
+use sconce_app::failure::Result;
+use sconce_app::outputs::{self, NewFile};
+use sconce_app::protected_dirs::ProtectedDirectory;
 
 #[derive(Debug, Args)]
 pub(crate) struct KeygenArgs {

@@ -12,11 +12,11 @@ use sconce_schema::spec::GpuRequest;
 use sconce_schema::{Bytes, duration, exit};
 
 use self::list::format_duration;
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::failure::Result;
-use crate::lease_client::{self, LeaseClient, unexpected_response};
 use crate::output;
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::Result;
+use sconce_app::lease_client::{self, LeaseClient, unexpected_response};
 
 #[derive(Debug, Args)]
 pub(crate) struct LeaseArgs {

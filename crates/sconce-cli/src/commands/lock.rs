@@ -3,14 +3,14 @@
 use sconce_schema::tag::image_tag;
 use sconce_schema::{Bytes, Lock, exit};
 
-use super::context::CommandContext;
 use crate::args::LockArgs;
-use crate::context::AppContext;
-use crate::failure::Result;
-use crate::inspect::resolve_capabilities;
 use crate::output;
-use crate::project::Project;
 use crate::style::OutputStyle;
+use sconce_app::command_context::CommandContext;
+use sconce_app::context::AppContext;
+use sconce_app::failure::Result;
+use sconce_app::inspect::resolve_capabilities;
+use sconce_app::project::Project;
 
 pub(crate) fn lock(args: &LockArgs, context: &AppContext) -> Result<u8> {
     let project = Project::open(&args.spec)?;

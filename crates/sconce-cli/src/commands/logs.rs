@@ -12,12 +12,12 @@ use sconce_schema::{duration, exit};
 pub(crate) use self::merged_logs::{Follower, last_lines};
 use self::merged_logs::{LOG_POLL_INTERVAL, MergedLogs, format_line};
 use self::source::LogLine;
-use crate::context::AppContext;
-use crate::detach;
-use crate::dirs::SconceDirs;
-use crate::failure::Result;
 use crate::output;
-use crate::run_lookup::{self, LiveError};
+use sconce_app::context::AppContext;
+use sconce_app::detach;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::Result;
+use sconce_app::run_lookup::{self, LiveError};
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {

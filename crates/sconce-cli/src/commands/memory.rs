@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use sconce_base::output::OutputDestination;
 
-use crate::context::AppContext;
-use crate::failure::Result;
-use crate::outputs::{self, OutputForm, VerbFiles};
+use sconce_app::context::AppContext;
+use sconce_app::failure::Result;
+use sconce_app::outputs::{self, OutputForm, VerbFiles};
 
 #[derive(Debug, Args)]
 pub(crate) struct MemoryArgs {

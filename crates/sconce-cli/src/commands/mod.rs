@@ -5,7 +5,6 @@ pub(crate) mod build;
 pub(crate) mod cdi;
 pub(crate) mod check;
 pub(crate) mod compare;
-pub(crate) mod context;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod exec;

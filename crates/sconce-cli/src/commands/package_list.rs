@@ -7,11 +7,11 @@ use sconce_image::sbom::{self, SbomPackage};
 use sconce_schema::Lock;
 use sconce_store::Store;
 
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::failure::{CliError, Result};
-use crate::file_action::FileAction;
-use crate::project::{Project, is_lock, read_lock};
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::{AppError, Result};
+use sconce_app::file_action::FileAction;
+use sconce_app::project::{Project, is_lock, read_lock};
 
 /// Something that has packages.
 pub(super) enum PackageListSource {
@@ -31,7 +31,7 @@ impl PackageListSource {
     pub(super) fn from_argument(what: &str, context: &AppContext) -> Result<Self> {
         let path = Path::new(what);
         let read = || {
-            crate::input::read_bytes(path).map_err(|source| CliError::File {
+            sconce_app::input::read_bytes(path).map_err(|source| AppError::File {
                 action: FileAction::Read,
                 path: path.to_owned(),
                 source,
@@ -46,7 +46,7 @@ impl PackageListSource {
         }
         if path.exists() {
             let project = Project::open(path)?;
-            let lock = project.load_lock()?.ok_or_else(|| CliError::NoLock {
+            let lock = project.load_lock()?.ok_or_else(|| AppError::NoLock {
                 path: project.lock_file(),
             })?;
             return Ok(Self::of_lock(&project.name, lock, None));
@@ -55,7 +55,7 @@ impl PackageListSource {
         let image = LocalImage::find(&store, what)?;
         match image.load_lock(&store)? {
             Some(lock) => Ok(Self::of_lock(what, lock, Some(Box::new(image)))),
-            None => Err(CliError::NoPackages {
+            None => Err(AppError::NoPackages {
                 image: what.to_owned(),
             }
             .into()),

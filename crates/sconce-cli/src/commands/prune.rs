@@ -8,10 +8,10 @@ use sconce_image::local_image::{self, LocalImage};
 use sconce_schema::{Bytes, exit};
 use sconce_store::{PruneSummary, Store};
 
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::failure::Result;
 use crate::output;
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::Result;
 
 #[derive(Debug, Args)]
 pub(crate) struct PruneArgs {

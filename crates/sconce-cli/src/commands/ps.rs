@@ -7,15 +7,15 @@ use sconce_schema::exit;
 use sconce_schema::request::PublishedPort;
 use serde_json::json;
 
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::failure::Result;
 use crate::output;
-use crate::run_lookup::{self, RunTermination};
-use crate::services::jupyter::{self, JupyterKernels};
-use crate::services::private_folder;
 use crate::style::OutputStyle;
 use crate::table::format_list;
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::Result;
+use sconce_app::run_lookup::{self, RunTermination};
+use sconce_app::services::jupyter::{self, JupyterKernels};
+use sconce_app::services::private_folder;
 
 #[derive(Debug, Args)]
 pub(crate) struct PsArgs {
@@ -31,7 +31,7 @@ pub(crate) fn ps(args: &PsArgs, context: &AppContext) -> Result<u8> {
     let places = SconceDirs::find(context)?;
     let listing = sconce_record::list_runs(&places.runs)?;
     for error in &listing.unreadable {
-        output::print_message(&crate::failure::with_causes(error));
+        output::print_message(&sconce_app::failure::with_causes(error));
     }
     let wanted = |run: &&RunEntry| args.all || run.state == RunState::Running;
     let boot_id = run_lookup::boot_id();

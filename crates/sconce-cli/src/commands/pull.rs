@@ -8,14 +8,13 @@ use sconce_registry::Reference;
 use sconce_schema::{Bytes, Progress, exit};
 use sconce_store::Store;
 
-use super::push::full_name;
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::environment_builder::debian_architecture;
-use crate::failure::Result;
 use crate::output;
-use crate::registries::{build_registry_client, parse_reference};
 use crate::style::OutputStyle;
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::environment_builder::debian_architecture;
+use sconce_app::failure::Result;
+use sconce_app::registries::{fetch_image, full_name, parse_reference};
 
 #[derive(Debug, Args)]
 pub(crate) struct PullArgs {
@@ -56,18 +55,4 @@ pub(crate) fn pull(args: &PullArgs, context: &AppContext) -> Result<u8> {
         ));
     }
     Ok(exit::OK)
-}
-
-/// Brings an image into the store, where it is called by its whole reference.
-pub(super) fn fetch_image(
-    from: &Reference,
-    platform: &Platform,
-    store: &Store,
-    context: &AppContext,
-    progress: &dyn Progress,
-) -> Result<LocalImage> {
-    let registry = build_registry_client(&SconceDirs::find(context)?, context)?;
-    let image = publish::pull(&registry, from, platform, store, progress)?;
-    image.assign_name(store, &full_name(from))?;
-    Ok(image)
 }

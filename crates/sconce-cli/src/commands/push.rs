@@ -11,12 +11,13 @@ use sconce_registry::{BlobCount, PushSummary, Reference};
 use sconce_schema::{Bytes, Progress, exit};
 use sconce_store::Store;
 
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::failure::Result;
 use crate::output;
-use crate::registries::{build_registry_client, parse_destination, signing_key};
+use crate::signing_keys::signing_key;
 use crate::style::OutputStyle;
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::Result;
+use sconce_app::registries::{build_registry_client, full_name, parse_destination};
 
 #[derive(Debug, Args)]
 pub(crate) struct PushArgs {
@@ -114,12 +115,6 @@ impl PushContext<'_> {
     }
 }
 
-/// A reference as the name of a local image.
-pub(super) fn full_name(reference: &Reference) -> String {
-    let tag = reference.tag().unwrap_or("latest");
-    format!("{}/{}:{tag}", reference.host(), reference.path())
-}
-
 pub(super) fn as_json(to: &Reference, pushed: &PushSummary) -> serde_json::Value {
     let tally = |tally: &BlobCount| serde_json::json!({"blobs": tally.blobs, "bytes": tally.bytes});
     serde_json::json!({
@@ -175,7 +170,7 @@ mod tests {
             mounted: tally(2),
             skipped: tally(3),
         };
-        crate::golden::assert_lines("push.json", &[&as_json(&to, &pushed)]);
+        crate::golden::goldens().assert_values("push.json", &[&as_json(&to, &pushed)]);
         let said = render_summary(&to, &pushed, &OutputStyle { color: false });
         assert!(
             said.ends_with("1 blob (10 B) sent, 2 blobs (20 B) mounted, 3 blobs (30 B) were there"),

@@ -5,12 +5,12 @@ use sconce_report::{RunReport, json, terminal};
 use sconce_schema::exit;
 
 use crate::args::ReportArgs;
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::failure::Result;
 use crate::output;
-use crate::outputs::{self, OutputForm, VerbFiles, inputs};
 use crate::style::OutputStyle;
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::Result;
+use sconce_app::outputs::{self, OutputForm, VerbFiles, inputs};
 use sconce_web::view;
 
 pub(crate) fn report(args: &ReportArgs, context: &AppContext) -> Result<u8> {

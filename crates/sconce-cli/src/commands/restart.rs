@@ -4,10 +4,10 @@ use clap::Args;
 use sconce_run::control::ControlRequest;
 use sconce_schema::exit;
 
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::failure::Result;
-use crate::run_lookup::{self, LiveError};
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::Result;
+use sconce_app::run_lookup::{self, LiveError};
 
 #[derive(Debug, Args)]
 pub(crate) struct RestartArgs {

@@ -4,11 +4,11 @@ use sconce_report::{json, terminal};
 use sconce_schema::exit;
 
 use crate::args::RunsArgs;
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::failure::Result;
 use crate::output;
 use crate::style::OutputStyle;
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::Result;
 
 pub(crate) fn runs(args: &RunsArgs, context: &AppContext) -> Result<u8> {
     let folder = SconceDirs::find(context)?.runs;

@@ -8,10 +8,10 @@ use sconce_schema::exit;
 use sconce_store::Store;
 
 use super::package_list::PackageListSource;
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::failure::{CliError, Result};
 use crate::output;
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::{AppError, Result};
 
 #[derive(Debug, Args)]
 pub(crate) struct SbomArgs {
@@ -35,7 +35,7 @@ pub(crate) fn sbom(args: &SbomArgs, context: &AppContext) -> Result<u8> {
     let PackageListSource::Lock { name, lock, image } =
         PackageListSource::from_argument(&args.subject, context)?
     else {
-        return Err(CliError::IsList {
+        return Err(AppError::IsList {
             path: args.subject.clone().into(),
         }
         .into());

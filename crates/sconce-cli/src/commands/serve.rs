@@ -18,12 +18,12 @@ use sconce_web::server::{AccessPolicy, RecordCache, ServedGpus, ServerState, Web
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::failure::{CliError, Result};
-use crate::file_action::FileAction;
-use crate::input;
 use crate::output;
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::{AppError, Result};
+use sconce_app::file_action::FileAction;
+use sconce_app::input;
 
 /// In which time answers under way may end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -56,7 +56,7 @@ pub(crate) struct ServeArgs {
 pub(crate) fn serve(args: &ServeArgs, context: &AppContext) -> Result<u8> {
     let places = SconceDirs::find(context)?;
     if args.metrics_open && !args.listen.is_loopback() {
-        return Err(CliError::OpenMetrics {
+        return Err(AppError::OpenMetrics {
             listen: args.listen,
         }
         .into());
@@ -74,11 +74,11 @@ pub(crate) fn serve(args: &ServeArgs, context: &AppContext) -> Result<u8> {
         }
         None => random_token()?,
     };
-    let collector =
-        args.push
-            .build_collector(&crate::network::fetch_config(false, &[], &context.env))?;
+    let collector = args
+        .push
+        .build_collector(&sconce_app::network::fetch_config(false, &[], &context.env))?;
     let wanted = SocketAddr::new(args.listen, args.port);
-    let failed = |source| CliError::Listen {
+    let failed = |source| AppError::Listen {
         address: wanted,
         source,
     };
@@ -124,7 +124,7 @@ fn random_token() -> Result<String> {
     let path = Path::new("/dev/urandom");
     let mut bytes = [0; 24];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|source| CliError::File {
+    read.map_err(|source| AppError::File {
         action: FileAction::Read,
         path: path.to_owned(),
         source,
@@ -140,12 +140,12 @@ fn is_open(path: &Path) -> bool {
 }
 
 fn token_of(path: &Path) -> Result<String> {
-    let text = input::read_stream_text(path, output::tell_fifo_wait)
-        .map_err(CliError::unreadable(path))?;
+    let text = input::read_stream_text(path, &output::tell_fifo_wait)
+        .map_err(AppError::unreadable(path))?;
     let token = text.lines().next().unwrap_or_default().trim();
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if token.len() < 16 || !token.chars().all(fits) {
-        return Err(CliError::WeakToken {
+        return Err(AppError::WeakToken {
             path: path.to_owned(),
         }
         .into());

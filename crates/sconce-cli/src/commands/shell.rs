@@ -1,14 +1,14 @@
 //! `sconce shell`.
 
-use super::run::image::{self, ImageCommand};
-use super::run::run_source::RunSource;
 use crate::args::ShellArgs;
-use crate::context::AppContext;
-use crate::failure::Result;
+use sconce_app::context::AppContext;
+use sconce_app::failure::Result;
+use sconce_app::run::image::{self, ImageCommand};
+use sconce_app::run::run_source::RunSource;
 
 pub(crate) fn shell(args: &ShellArgs, context: &AppContext) -> Result<u8> {
     match RunSource::from_argument(&args.spec) {
-        RunSource::Spec(spec) => super::run::run_contained(
+        RunSource::Spec(spec) => sconce_app::run::run_contained(
             &spec,
             &args.flags.to_overrides(),
             &["bash".to_owned()],

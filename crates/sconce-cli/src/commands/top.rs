@@ -15,11 +15,11 @@ use sconce_schema::exit;
 use self::process_handle::ProcessHandle;
 use self::record_follower::RecordFollower;
 use self::screen::Screen;
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::failure::{CliError, Result, with_causes};
-use crate::file_action::FileAction;
 use crate::style::OutputStyle;
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::{AppError, Result, with_causes};
+use sconce_app::file_action::FileAction;
 
 /// How often the runs are listed, where that is cheap.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
@@ -51,8 +51,8 @@ pub(crate) fn top(args: &TopArgs, context: &AppContext) -> Result<u8> {
         follow = Some(open(&path, &mut app)?);
     }
     let screen = Screen::open().map_err(|source| match source {
-        None => CliError::NoTerminal,
-        Some(source) => CliError::File {
+        None => AppError::NoTerminal,
+        Some(source) => AppError::File {
             action: FileAction::Use,
             path: "the terminal".into(),
             source,
@@ -86,7 +86,7 @@ struct View<'a> {
 impl View<'_> {
     /// Shows runs until somebody wants no more; gives the exit code.
     fn watch(&mut self, mut screen: Screen) -> Result<u8> {
-        let failed = |source| CliError::File {
+        let failed = |source| AppError::File {
             action: FileAction::Use,
             path: "the terminal".into(),
             source,

@@ -11,15 +11,15 @@ use sconce_schema::exit;
 
 use super::logs::last_lines;
 use crate::args::RunFlags;
-use crate::context::AppContext;
-use crate::detach::{self, DetachOutcome};
-use crate::dirs::SconceDirs;
-use crate::failure::Result;
 use crate::output;
-use crate::project::Project;
-use crate::run_lookup::{self, RunTermination};
 use crate::style::OutputStyle;
 use crate::table::format_table;
+use sconce_app::context::AppContext;
+use sconce_app::detach::{self, DetachOutcome};
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::Result;
+use sconce_app::project::Project;
+use sconce_app::run_lookup::{self, RunTermination};
 
 /// Time between two looks at how far the services are.
 const SERVICE_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -57,7 +57,7 @@ pub(crate) fn up(args: &UpArgs, context: &AppContext) -> Result<u8> {
         return already(args, &run, &state, context);
     }
     if args.foreground || context.holds_run() {
-        return super::run::run_services(
+        return sconce_app::run::run_services(
             &args.spec,
             args.host,
             &args.flags.to_overrides(),
@@ -125,7 +125,7 @@ fn running(args: &UpArgs, context: &AppContext) -> Result<Option<(RunEntry, RunS
     let (mode, folder) = match args.host {
         true => (
             Containment::Host,
-            super::run::host_folder(&args.flags.to_overrides())?,
+            sconce_app::run::host_folder(&args.flags.to_overrides())?,
         ),
         false => (Containment::Container, project.folder),
     };

@@ -14,13 +14,13 @@ use sconce_report::usage::{GroupBy, PartialSum, Prices, RunUsage, UsageRow, grou
 use sconce_schema::{duration, exit};
 use serde_json::json;
 
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::failure::{CliError, Result, with_causes};
-use crate::input;
 use crate::output;
 use crate::style::OutputStyle;
 use crate::table::table_of_figures;
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::{AppError, Result, with_causes};
+use sconce_app::input;
 
 #[derive(Debug, Args)]
 pub(crate) struct UsageArgs {
@@ -161,10 +161,10 @@ fn there(folder: &Path) -> std::result::Result<(), RecordError> {
 }
 
 fn read_prices(path: &Path) -> Result<Prices> {
-    let text = input::read_stream_text(path, output::tell_fifo_wait)
-        .map_err(CliError::unreadable(path))?;
+    let text = input::read_stream_text(path, &output::tell_fifo_wait)
+        .map_err(AppError::unreadable(path))?;
     text.parse().map_err(|source| {
-        CliError::Prices {
+        AppError::Prices {
             path: path.to_owned(),
             source,
         }
@@ -217,7 +217,7 @@ fn owner(path: &Path, users: &HashMap<u32, String>) -> String {
 }
 
 fn users() -> HashMap<u32, String> {
-    let text = crate::input::read_text(Path::new("/etc/passwd")).unwrap_or_default();
+    let text = sconce_app::input::read_text(Path::new("/etc/passwd")).unwrap_or_default();
     let user = |line: &str| {
         let mut fields = line.split(':');
         Some((

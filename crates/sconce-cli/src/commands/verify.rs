@@ -6,11 +6,12 @@ use clap::Args;
 use sconce_image::publish;
 use sconce_schema::exit;
 
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::failure::Result;
 use crate::output;
-use crate::registries::{build_registry_client, parse_reference, public_key};
+use crate::signing_keys::public_key;
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::Result;
+use sconce_app::registries::{build_registry_client, parse_reference};
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {

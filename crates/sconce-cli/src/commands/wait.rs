@@ -3,11 +3,11 @@
 use clap::Args;
 use sconce_schema::exit;
 
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::failure::Result;
 use crate::output;
-use crate::run_lookup::{self, RunTermination};
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::Result;
+use sconce_app::run_lookup::{self, RunTermination};
 
 #[derive(Debug, Args)]
 pub(crate) struct WaitArgs {

@@ -5,9 +5,9 @@ use sconce_image::layer_plan::{LayerPlan, PlannedLayer};
 use sconce_schema::{Bytes, exit};
 
 use super::LayerSharing;
-use crate::failure::Result;
 use crate::output;
 use crate::style::OutputStyle;
+use sconce_app::failure::Result;
 
 /// Prints the plan. Whether layers are there is `known` where their packages are.
 pub(super) fn print_plan(

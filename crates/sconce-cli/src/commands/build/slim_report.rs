@@ -7,8 +7,8 @@ use sconce_image::slim::{RemovedFile, SlimRules};
 use sconce_schema::{Bytes, EnvironmentLayers, Lock, exit};
 use sconce_store::Store;
 
-use crate::failure::Result;
 use crate::output;
+use sconce_app::failure::Result;
 
 /// Prints every file, and what each removal comes to. `lock` is what the image is made of, `whole`
 /// that of the environment.

@@ -12,10 +12,10 @@ use sconce_schema::{Hint, exit};
 use serde_json::json;
 
 use super::standing;
-use crate::failure::{CliError, Result};
-use crate::lease_client;
 use crate::output;
 use crate::style::OutputStyle;
+use sconce_app::failure::{AppError, Result};
+use sconce_app::lease_client;
 
 /// A longer text is cut: it is no path and no reason.
 const MAX_TEXT_CHARS: usize = 400;
@@ -67,7 +67,7 @@ pub(super) fn check_cdi_files(args: &CdiCheckArgs, env: &Env) -> Result<u8> {
 /// The files that were named; each must be there.
 fn named(paths: &[PathBuf], roots: &Roots) -> Result<Vec<CdiFile>> {
     let read = |path: &PathBuf| {
-        open_regular(path).map_err(CliError::unreadable(path))?;
+        open_regular(path).map_err(AppError::unreadable(path))?;
         let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
         Ok(cdi::read_file(roots, &path))
     };

@@ -8,10 +8,10 @@ use sconce_schema::exit;
 use serde_json::json;
 
 use super::standing;
-use crate::failure::Result;
 use crate::output;
 use crate::style::OutputStyle;
 use crate::table::format_table;
+use sconce_app::failure::Result;
 
 /// A longer text is cut: it is no path and no reason.
 const MAX_TEXT_CHARS: usize = 400;

@@ -10,15 +10,15 @@ use sconce_host::{NvmlMonitor, Roots};
 use sconce_schema::{Hint, exit};
 use serde_json::Value;
 
-use crate::context::AppContext;
-use crate::dirs;
-use crate::failure::{CliError, Failure, Result};
-use crate::lease_client;
 use crate::output;
-use crate::outputs::{
+use crate::style::OutputStyle;
+use sconce_app::context::AppContext;
+use sconce_app::dirs;
+use sconce_app::failure::{AppError, Failure, Result};
+use sconce_app::lease_client;
+use sconce_app::outputs::{
     self, OutputDestination, OutputDirectory, OutputError, OutputForm, VerbFiles,
 };
-use crate::style::OutputStyle;
 
 /// Where engines of the whole machine look.
 const FOLDER: &str = "/etc/cdi";
@@ -143,7 +143,7 @@ fn place(args: &CdiWriteArgs, env: &Env) -> Result<PathBuf> {
         None if !args.user => Path::new(FOLDER).join(NAME),
         None if rustix::process::geteuid().is_root() => return Err(WriteError::UserIsRoot.into()),
         None => dirs::own_cdi(env)
-            .ok_or(CliError::NoHome {
+            .ok_or(AppError::NoHome {
                 variable: "XDG_CONFIG_HOME",
             })?
             .join(NAME),

@@ -6,9 +6,9 @@ use std::process::Command;
 use sconce_schema::Finding;
 use sconce_schema::finding::FixAction;
 
-use crate::failure::Result;
 use crate::findings::with_sudo;
 use crate::output;
+use sconce_app::failure::Result;
 
 /// Shows each safe command, asks, and runs what is wanted. Without a terminal nothing is run.
 pub(super) fn offer_fixes(found: &[Finding]) -> Result<()> {

@@ -558,6 +558,6 @@ mod tests {
             python: Some(python),
             tools: BTreeMap::from([("gcc", tool)]),
         };
-        crate::golden::assert_lines("installed.json", &[&installed]);
+        crate::golden::goldens().assert_values("installed.json", &[&installed]);
     }
 }

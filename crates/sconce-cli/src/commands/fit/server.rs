@@ -16,10 +16,10 @@ use serde::Serialize;
 use super::UNLIMITED_CARD_MEMORY;
 use super::trial::{SEEN, TrialRequest};
 use super::trial_process::{self, ERRORS};
-use crate::commands::run::current_exe;
-use crate::ranks::RankWorld;
-use crate::virtual_gpu;
-use crate::worker::TrialTask;
+use sconce_app::ranks::RankWorld;
+use sconce_app::run::current_exe;
+use sconce_app::virtual_gpu;
+use sconce_app::worker::TrialTask;
 
 /// Between two looks whether it listens.
 const LISTEN_POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -100,7 +100,7 @@ impl ForkServer {
         &self,
         folder: PathBuf,
         arguments: &[OsString],
-    ) -> crate::failure::Result<Self> {
+    ) -> sconce_app::failure::Result<Self> {
         let program = current_exe()?;
         let Self::Wanted {
             command,
@@ -280,6 +280,6 @@ mod tests {
             environment: [("SCONCE_FIT_STEPS", "3".to_owned())].into(),
             arguments: &["--lr".to_owned()],
         };
-        crate::golden::assert_lines("fit-request.json", &[&request]);
+        crate::golden::goldens().assert_values("fit-request.json", &[&request]);
     }
 }

@@ -14,8 +14,8 @@ use super::trial::{TrialContext, TrialOutput, TrialRequest};
 use super::trial_process::{self, TrialResult};
 use super::{UNLIMITED_CARD_MEMORY, command, say};
 use crate::commands::memory::format::format_count;
-use crate::failure::Result;
-use crate::worker::TrialTask;
+use sconce_app::failure::Result;
+use sconce_app::worker::TrialTask;
 
 /// Values of the user's flag that are tried at most.
 const MAX_FLAG_VALUES: usize = 6;
@@ -263,7 +263,7 @@ fn of_group_searched(
             }
             outcomes.push(outcome);
         }
-        Ok::<_, crate::failure::Failure>(outcomes)
+        Ok::<_, sconce_app::failure::Failure>(outcomes)
     })?;
     let of_cards: Vec<GpuBudget> = group.iter().map(|one| one.card.clone()).collect();
     let mut table = PlanTable::from_trials(flag, &as_it_is, &trials, &of_cards);

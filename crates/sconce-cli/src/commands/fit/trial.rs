@@ -19,15 +19,15 @@ use sconce_schema::Bytes;
 use super::FitArgs;
 use super::ended::explain_silence;
 use super::server::ForkServer;
-use crate::commands::run::{self, TrialRun};
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::failure::{CliError, Result};
-use crate::file_action::FileAction;
-use crate::probe::{self, Probe, ProbeOptions};
-use crate::ranks::RankWorld;
-use crate::run_options::RunOverrides;
-use crate::virtual_gpu::VirtualGpus;
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::{AppError, Result};
+use sconce_app::file_action::FileAction;
+use sconce_app::probe::{self, Probe, ProbeOptions};
+use sconce_app::ranks::RankWorld;
+use sconce_app::run::{self, TrialRun};
+use sconce_app::run_options::RunOverrides;
+use sconce_app::virtual_gpu::VirtualGpus;
 
 /// Processes of one trial that are looked at.
 const MAX_PROCESSES: usize = 1024;
@@ -148,7 +148,7 @@ impl TrialOutput {
             return Ok(None);
         };
         let read = snapshot::read(file, &SnapshotLimits::default());
-        Ok(Some(read.map_err(|source| CliError::Snapshot {
+        Ok(Some(read.map_err(|source| AppError::Snapshot {
             path: self.snapshot_path(),
             source,
         })?))
@@ -292,9 +292,9 @@ fn read_report(left: &TreeDirectory, name: &OsStr) -> Option<ProbeReport> {
     is_small.then(|| ProbeReport::parse(&text).ok()).flatten()
 }
 
-pub(super) fn file_error(action: FileAction, path: &Path) -> impl FnOnce(io::Error) -> CliError {
+pub(super) fn file_error(action: FileAction, path: &Path) -> impl FnOnce(io::Error) -> AppError {
     let path = path.to_owned();
-    move |source| CliError::File {
+    move |source| AppError::File {
         action,
         path,
         source,

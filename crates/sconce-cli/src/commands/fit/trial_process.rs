@@ -15,11 +15,11 @@ use sconce_memory::forecast::training_plan::TrainingPlans;
 use sconce_schema::Bytes;
 
 use super::trial::{TrialContext, TrialOutput, TrialRequest, file_error};
-use crate::commands::run::current_exe;
-use crate::failure::Result;
-use crate::file_action::FileAction;
 use crate::style::OutputStyle;
-use crate::worker::{TrialTask, WorkerTask, worker_command};
+use sconce_app::failure::Result;
+use sconce_app::file_action::FileAction;
+use sconce_app::run::current_exe;
+use sconce_app::worker::{TrialTask, WorkerTask, worker_command};
 
 pub(super) const ERRORS: &str = "stderr";
 /// Memory of the machine that a trial may take; fewer run beside each other where there is less.
@@ -120,9 +120,10 @@ pub(super) fn run_trials(
     for ((_, code), folder) in came.into_iter().zip(folders) {
         let words = last_words(&folder.join(ERRORS));
         let code = code.map_err(file_error(FileAction::Start, &program))?;
-        all.push(TrialOutput::from_dir(folder, code).map_err(|failure| {
-            words.unwrap_or_else(|| failure.render_text(&OutputStyle { color: false }))
-        }));
+        all.push(
+            TrialOutput::from_dir(folder, code)
+                .map_err(|failure| words.unwrap_or_else(|| failure.to_plain_text())),
+        );
     }
     Ok(all)
 }
@@ -191,7 +192,7 @@ mod tests {
             answers: Default::default(),
             serve: true,
         };
-        crate::golden::assert_lines("fit-task.json", &[&task]);
+        crate::golden::goldens().assert_values("fit-task.json", &[&task]);
         let text = crate::golden::goldens().read_text("fit-task.json");
         let read: TrialTask = serde_json::from_str(&text).unwrap();
         assert_eq!((read.card, read.memory, read.serve), (1, task.memory, true));

@@ -9,7 +9,7 @@ use sconce_schema::exit;
 
 use super::say;
 use super::trial::{TrialContext, TrialOutput, TrialRequest};
-use crate::failure::{Failure, Result};
+use sconce_app::failure::{Failure, Result};
 
 /// What a trial with other values may take: so many times what the one with zeros took, and this in any
 /// case, in seconds. A loop that waits for a value may never end.

@@ -7,8 +7,8 @@ use sconce_import::{ImportError, ImportFormat, ImportedSpec};
 use sconce_schema::Bytes;
 
 use super::InitError;
-use crate::failure::{CliError, Result};
-use crate::file_action::FileAction;
+use sconce_app::failure::{AppError, Result};
+use sconce_app::file_action::FileAction;
 
 /// A file that a spec is made from.
 #[derive(Debug)]
@@ -97,10 +97,10 @@ pub(super) fn find_source(folder: &Path) -> Result<Option<ImportCandidate>> {
 #[derive(Debug)]
 enum Problem {
     Adopt(InitError),
-    File(CliError),
+    File(AppError),
 }
 
-impl From<Problem> for crate::failure::Failure {
+impl From<Problem> for sconce_app::failure::Failure {
     fn from(problem: Problem) -> Self {
         match problem {
             Problem::Adopt(error) => error.into(),
@@ -116,7 +116,7 @@ fn adopted(
     named: &str,
 ) -> Result<ImportedSpec, Problem> {
     let bytes = read_regular(path, Bytes(kind.limit_bytes())).map_err(|source| {
-        Problem::File(CliError::File {
+        Problem::File(AppError::File {
             action: FileAction::Read,
             path: path.to_owned(),
             source,

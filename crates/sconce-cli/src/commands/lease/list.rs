@@ -10,13 +10,13 @@ use sconce_lease::{
 };
 use sconce_schema::exit;
 
-use crate::context::AppContext;
-use crate::dirs::SconceDirs;
-use crate::failure::Result;
-use crate::lease_client::{self, LeaseClient};
 use crate::output;
 use crate::style::OutputStyle;
 use crate::table::format_table;
+use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
+use sconce_app::failure::Result;
+use sconce_app::lease_client::{self, LeaseClient};
 
 const MISSING: &str = "–";
 

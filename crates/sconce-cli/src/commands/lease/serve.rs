@@ -17,11 +17,12 @@ use sconce_lease::{
 };
 use sconce_schema::exit;
 
-use crate::context::AppContext;
-use crate::failure::{CliError, Result};
-use crate::file_action::FileAction;
-use crate::lease_client::{self, FOLDER, POLICY, SOCKET, read_policy};
+use crate::failure::render_failure;
 use crate::output;
+use sconce_app::context::AppContext;
+use sconce_app::failure::{AppError, Result};
+use sconce_app::file_action::FileAction;
+use sconce_app::lease_client::{self, FOLDER, POLICY, SOCKET, read_policy};
 
 /// Time between two readings of the cards, at most and at least, milliseconds.
 const READ_EVERY_MS: Millis = 15_000;
@@ -76,7 +77,7 @@ impl Service {
     /// Reads what the owner wrote.
     fn heed(&self) -> Result<()> {
         // Without the file nobody has ids but their own.
-        let text = crate::input::read_text(Path::new(SUBORDINATES)).unwrap_or_default();
+        let text = sconce_app::input::read_text(Path::new(SUBORDINATES)).unwrap_or_default();
         self.people.set_subordinates(&text);
         *lock(&self.policy) = read_policy(Path::new(POLICY))?;
         Ok(())
@@ -86,12 +87,15 @@ impl Service {
     /// which is said once and stands in the list.
     fn heed_again(&self) {
         let wrong = self.heed().err();
-        let why = wrong.as_ref().map(crate::failure::Failure::message);
+        let why = wrong.as_ref().map(sconce_app::failure::Failure::message);
         let mut refused = lock(&self.refused);
         if *refused != why
             && let Some(wrong) = wrong
         {
-            output::print_message(&wrong.render_text(&crate::style::OutputStyle::for_stderr()));
+            output::print_message(&render_failure(
+                &wrong,
+                &crate::style::OutputStyle::for_stderr(),
+            ));
         }
         *refused = why;
     }
@@ -191,7 +195,7 @@ fn reading(
 
 pub(super) fn serve_leases(context: &AppContext) -> Result<u8> {
     if !rustix::process::geteuid().is_root() {
-        return Err(CliError::NotRoot.into());
+        return Err(AppError::NotRoot.into());
     }
     let service = Service {
         database: Mutex::new(Database::new(FOLDER)),
@@ -241,7 +245,7 @@ pub(super) fn serve_leases(context: &AppContext) -> Result<u8> {
             while ended.recv_timeout(service.read_after()) == Err(RecvTimeoutError::Timeout) {
                 service.heed_again();
                 if let Err(error) = service.watch(&mut watched) {
-                    output::print_message(&crate::failure::with_causes(&error));
+                    output::print_message(&sconce_app::failure::with_causes(&error));
                 }
                 service.caution(&mut watched);
             }
@@ -250,7 +254,7 @@ pub(super) fn serve_leases(context: &AppContext) -> Result<u8> {
         drop(serves);
         served
     })
-    .map_err(|source| CliError::File {
+    .map_err(|source| AppError::File {
         action: FileAction::ListenOn,
         path: SOCKET.into(),
         source,
@@ -272,7 +276,7 @@ fn folder(path: &Path, mode: u32) -> Result<()> {
         .mode(mode)
         .create(path)
         .and_then(|()| set());
-    Ok(made.map_err(|source| CliError::File {
+    Ok(made.map_err(|source| AppError::File {
         action: FileAction::Create,
         path: path.to_owned(),
         source,
@@ -285,7 +289,7 @@ fn listen(socket: &Path) -> Result<UnixListener> {
     if let Some(parent) = socket.parent() {
         folder(parent, 0o755)?;
     }
-    let failed = |source| CliError::File {
+    let failed = |source| AppError::File {
         action: FileAction::ListenOn,
         path: socket.to_owned(),
         source,

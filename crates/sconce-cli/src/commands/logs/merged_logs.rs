@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::source::{LogLine, LogReader};
-use crate::failure::Result;
 use crate::output;
+use sconce_app::failure::Result;
 
 /// Time between two looks at whether more was written.
 pub(super) const LOG_POLL_INTERVAL: Duration = Duration::from_millis(200);

@@ -11,12 +11,12 @@ use sconce_schema::exit;
 
 use super::claim_page;
 use super::format::{analyze_snapshot_file, format_bytes, format_signed_bytes, printable_text};
-use crate::context::AppContext;
-use crate::failure::Result;
 use crate::output;
-use crate::outputs;
 use crate::table::format_table;
 use crate::text_layout::TextLayout;
+use sconce_app::context::AppContext;
+use sconce_app::failure::Result;
+use sconce_app::outputs;
 
 /// Places without --all.
 const DEFAULT_ROWS: usize = 10;

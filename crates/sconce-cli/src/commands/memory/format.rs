@@ -8,9 +8,9 @@ use sconce_memory::snapshot::{self, Snapshot, SnapshotLimits};
 use sconce_schema::Bytes;
 use sconce_schema::finding::Certainty;
 
-use crate::failure::{CliError, Result};
-use crate::input;
 use crate::output;
+use sconce_app::failure::{AppError, Result};
+use sconce_app::input;
 
 /// Longer names are cut.
 const MAX_NAME_CHARS: usize = 120;
@@ -23,11 +23,11 @@ pub(crate) fn analyze_snapshot_file(path: &Path) -> Result<SnapshotReport> {
 /// Reads a snapshot.
 pub(crate) fn read_snapshot(path: &Path) -> Result<Snapshot> {
     let file =
-        input::open_stream(path, output::tell_fifo_wait).map_err(CliError::unreadable(path))?;
+        input::open_stream(path, &output::tell_fifo_wait).map_err(AppError::unreadable(path))?;
     let read = snapshot::read(file, &SnapshotLimits::default());
     read.map_err(|source| {
         let path = path.to_owned();
-        CliError::Snapshot { path, source }.into()
+        AppError::Snapshot { path, source }.into()
     })
 }
 

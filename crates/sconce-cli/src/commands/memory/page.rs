@@ -197,6 +197,6 @@ mod tests {
             length: 3,
             packed: "AA==".to_owned(),
         };
-        crate::golden::assert_lines("memory-page.json", &[&card]);
+        crate::golden::goldens().assert_values("memory-page.json", &[&card]);
     }
 }

@@ -17,11 +17,11 @@ use super::format::{
     format_signed_bytes, frame_of, printable_text, read_snapshot,
 };
 use super::page;
-use crate::context::AppContext;
-use crate::failure::Result;
 use crate::output;
-use crate::outputs;
 use crate::text_layout::TextLayout;
+use sconce_app::context::AppContext;
+use sconce_app::failure::Result;
+use sconce_app::outputs;
 
 /// Rows of a list without --all.
 const DEFAULT_ROWS: usize = 6;

@@ -12,13 +12,13 @@ use sconce_memory::allocator::{
 use sconce_memory::program::{CallResult, LineResult, MAX_LINE_BYTES, Runner};
 use sconce_schema::{Bytes, Hint, exit};
 
-use crate::context::AppContext;
-use crate::failure::{CliError, Result};
-use crate::file_action::FileAction;
-use crate::input;
 use crate::output;
 use crate::table::format_table;
 use crate::text_layout::TextLayout;
+use sconce_app::context::AppContext;
+use sconce_app::failure::{AppError, Result};
+use sconce_app::file_action::FileAction;
+use sconce_app::input;
 
 /// Out-of-memory errors that are shown; --json has all.
 const MAX_LISTED_ERRORS: usize = 3;
@@ -110,7 +110,7 @@ fn lines(
     context: &AppContext,
     mut each: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
-    let failed = |source| CliError::File {
+    let failed = |source| AppError::File {
         action: FileAction::Read,
         path: path.to_owned(),
         source,
@@ -124,7 +124,7 @@ fn lines(
             Box::new(io::stdin().lock())
         }
         false => Box::new(BufReader::new(
-            input::open_stream(path, output::tell_fifo_wait).map_err(failed)?,
+            input::open_stream(path, &output::tell_fifo_wait).map_err(failed)?,
         )),
     };
     let mut line = Vec::new();

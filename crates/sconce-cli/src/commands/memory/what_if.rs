@@ -16,11 +16,11 @@ use sconce_schema::{Bytes, exit};
 
 use super::claim_page;
 use super::format::{format_bytes, format_count, printable_text, read_snapshot};
-use crate::context::AppContext;
-use crate::failure::Result;
 use crate::output;
-use crate::outputs;
 use crate::text_layout::TextLayout;
+use sconce_app::context::AppContext;
+use sconce_app::failure::Result;
+use sconce_app::outputs;
 
 /// Searched settings that are shown without --all.
 const DEFAULT_ROWS: usize = 5;

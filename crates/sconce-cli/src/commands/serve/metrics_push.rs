@@ -11,9 +11,9 @@ use sconce_schema::{Hint, duration, exit};
 use sconce_web::otlp::{CollectorUrl, InvalidCollectorUrl, OtlpCollector, PushEvent};
 use ureq::http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::failure::Result;
-use crate::input;
 use crate::output;
+use sconce_app::failure::Result;
+use sconce_app::input;
 
 /// More of a header's value is not taken.
 const MAX_HEADER_VALUE_BYTES: u64 = 16 << 10;
@@ -82,7 +82,7 @@ fn header(text: &str) -> std::result::Result<Header, String> {
         Some(path) => {
             let unreadable = |error: std::io::Error| format!("{path}: {error}");
             let file =
-                input::open_stream(Path::new(path), output::tell_fifo_wait).map_err(unreadable)?;
+                input::open_stream(Path::new(path), &output::tell_fifo_wait).map_err(unreadable)?;
             let mut line = String::new();
             BufReader::new(file.take(MAX_HEADER_VALUE_BYTES))
                 .read_line(&mut line)

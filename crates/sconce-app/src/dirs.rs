@@ -1,0 +1,181 @@
+//! Where things are on this machine.
+
+use std::path::{Path, PathBuf};
+
+use sconce_base::Env;
+use sconce_host::Roots;
+use sconce_schema::Bytes;
+use serde::Deserialize;
+use tracing::debug;
+
+use crate::context::AppContext;
+use crate::failure::{AppError, Result};
+use crate::file_action::FileAction;
+use crate::kernel_cache::{self, KernelCache};
+
+/// The folders that the program works in.
+#[derive(Debug)]
+pub struct SconceDirs {
+    /// Downloaded and unpacked packages.
+    pub store: PathBuf,
+    /// Records of runs.
+    pub runs: PathBuf,
+    /// The user's own leases, where the machine's owner set none up.
+    pub leases: PathBuf,
+    /// The SSH host keys of environments, a folder for each.
+    pub host_keys: PathBuf,
+    /// Kernels that runs compiled.
+    pub kernels: KernelCache,
+    /// Scratch folders of runs under way. On the store's file system, so that an overlay can use it.
+    pub scratch: PathBuf,
+    /// The folder of records, leases and keys together.
+    pub state: PathBuf,
+    /// The folder of `config.toml`.
+    pub config_folder: PathBuf,
+    /// The user's configuration.
+    pub config: Config,
+}
+
+/// `~/.config/sconce/config.toml`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Config {
+    /// Python package index, instead of uv's and pip's own settings.
+    pub index: Option<String>,
+    /// Python package indexes beside it.
+    pub extra_index: Vec<String>,
+    /// Debian mirror, instead of apt's own sources.
+    pub mirror: Option<String>,
+    /// Debian mirror of security updates.
+    pub security_mirror: Option<String>,
+    /// Debian's archive keyring.
+    pub keyring: Option<PathBuf>,
+    /// Folder of the store.
+    pub store: Option<PathBuf>,
+    /// The registry of references that name none.
+    pub registry: Option<String>,
+    /// Registries that may be spoken to without TLS, `HOST:PORT`.
+    pub insecure_registries: Vec<String>,
+    /// What kernels that runs compiled may take on the disk; 0: none are kept.
+    pub kernel_cache: Option<Bytes>,
+    /// Registries that others are asked for first.
+    pub registry_mirrors: Vec<RegistryMirror>,
+}
+
+/// `[[registry-mirrors]]`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct RegistryMirror {
+    /// The registry, `HOST[:PORT]`.
+    pub of: String,
+    /// The mirror, `https://HOST[:PORT][/PREFIX]`.
+    pub base: String,
+}
+
+impl SconceDirs {
+    /// Finds the directories of this user, and reads the configuration.
+    pub fn find(context: &AppContext) -> Result<Self> {
+        let config = Config::read(&config_folder(&context.env)?.join("config.toml"))?;
+        Self::with_config(context.store.as_deref(), &context.env, config)
+    }
+
+    /// The same where the configuration may be broken, which counts as none then: for what needs no more of it than
+    /// where the folders are.
+    pub fn find_despite_config(store: Option<&Path>, env: &Env) -> Result<Self> {
+        let path = config_folder(env)?.join("config.toml");
+        let config = Config::read(&path).unwrap_or_else(|_| Config {
+            store: read_store(&path),
+            ..Config::default()
+        });
+        Self::with_config(store, env, config)
+    }
+
+    fn with_config(store: Option<&Path>, env: &Env, config: Config) -> Result<Self> {
+        let config_folder = config_folder(env)?;
+        let store = match store.or(config.store.as_deref()) {
+            Some(store) => absolute(store),
+            None => folder("XDG_DATA_HOME", ".local/share", env)?.join("sconce"),
+        };
+        let state = folder("XDG_STATE_HOME", ".local/state", env)?.join("sconce");
+        // A home may be many machines', and each has cards of its own.
+        let leases = match sconce_host::machine_id(&Roots::default()) {
+            Some(machine) => format!("leases-{machine}"),
+            None => "leases".to_owned(),
+        };
+        let (runs, leases) = (state.join("runs"), state.join(leases));
+        let kernels = KernelCache {
+            root: folder("XDG_CACHE_HOME", ".cache", env)?.join("sconce/kernels"),
+            most: config
+                .kernel_cache
+                .unwrap_or(kernel_cache::DEFAULT_CACHE_SIZE),
+        };
+        let (config_shown, store_shown) = (config_folder.display(), store.display());
+        debug!(store = %store_shown, state = %state.display(), config = %config_shown, "folders");
+        Ok(Self {
+            kernels,
+            host_keys: state.join("host-keys"),
+            scratch: store.join("scratch"),
+            store,
+            runs,
+            leases,
+            state,
+            config_folder,
+            config,
+        })
+    }
+}
+
+impl Config {
+    fn read(path: &Path) -> Result<Self> {
+        match crate::input::read_text(path) {
+            Ok(text) => toml::from_str(&text).map_err(|source| {
+                AppError::Config {
+                    path: path.to_owned(),
+                    source,
+                }
+                .into()
+            }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(source) => Err(AppError::File {
+                action: FileAction::Read,
+                path: path.to_owned(),
+                source,
+            }
+            .into()),
+        }
+    }
+}
+
+/// The store of a configuration of which nothing else may be right.
+fn read_store(path: &Path) -> Option<PathBuf> {
+    #[derive(Deserialize)]
+    struct StoreKey {
+        store: PathBuf,
+    }
+    let text = crate::input::read_text(path).ok()?;
+    let key: StoreKey = toml::from_str(&text).ok()?;
+    Some(key.store)
+}
+
+/// A folder of the XDG base directory specification: `variable`, or `fallback` in the home.
+fn folder(variable: &'static str, fallback: &str, env: &Env) -> Result<PathBuf> {
+    if let Some(path) = env.path_var(variable).filter(|path| path.is_absolute()) {
+        return Ok(path);
+    }
+    env.home_dir()
+        .map(|home| home.join(fallback))
+        .ok_or_else(|| AppError::NoHome { variable }.into())
+}
+
+fn config_folder(env: &Env) -> Result<PathBuf> {
+    Ok(folder("XDG_CONFIG_HOME", ".config", env)?.join("sconce"))
+}
+
+/// Where a user's own container engines look for CDI files.
+pub fn own_cdi(env: &Env) -> Option<PathBuf> {
+    Some(folder("XDG_CONFIG_HOME", ".config", env).ok()?.join("cdi"))
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}

@@ -1,0 +1,374 @@
+//! From a project to an environment that is ready: its lock, made if it has none, and its trees.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use sconce_fetch::Fetcher;
+use sconce_image::bytecode::interpreter;
+use sconce_image::{AssembleError, Priority, assemble_environment, find_missing_packages};
+use sconce_resolve::debian::sources::{AptFile, MirrorOverride};
+use sconce_resolve::python::IndexSettings;
+use sconce_resolve::python::compile::Requirements;
+use sconce_resolve::python::uv::UvSource;
+use sconce_resolve::{LockContext, LockInput, ResolvedLock, StoreDocuments};
+use sconce_schema::lock::Deb;
+use sconce_schema::{EnvironmentLayers, Lock, Progress};
+use sconce_store::{ItemGuard, Store};
+use tracing::info;
+
+use crate::background::Background;
+use crate::context::AppContext;
+use crate::dirs::SconceDirs;
+use crate::failure::{AppError, Result};
+use crate::file_action::FileAction;
+use crate::item_guards::with_item_guards;
+use crate::network::{self, AddressError};
+use crate::outputs;
+use crate::project::Project;
+use crate::sources::PackageSources;
+
+/// What every verb that needs an environment works with.
+pub struct EnvironmentBuilder<'a> {
+    /// What is locked and assembled.
+    pub project: &'a Project,
+    /// The directories to work in.
+    pub places: &'a SconceDirs,
+    /// Where it is assembled.
+    pub store: &'a Store,
+    /// Where packages come from.
+    pub sources: PackageSources,
+    /// How the program was started.
+    pub context: &'a AppContext,
+    /// Shows the stages of the work.
+    pub progress: &'a dyn Progress,
+}
+
+impl EnvironmentBuilder<'_> {
+    /// The project's lock, made now if there is none or if the spec has changed since.
+    pub fn ensure_lock(&self) -> Result<Lock> {
+        let present = self.project.load_lock()?;
+        match present {
+            Some(lock) if lock.inputs == self.project.inputs => {
+                info!(file = %self.project.lock_file().display(), "the lock is what the spec says");
+                Ok(lock)
+            }
+            previous => {
+                if previous.is_some() {
+                    self.progress
+                        .note("the spec has changed since it was locked; locking again");
+                }
+                self.lock_anew(previous, false)
+            }
+        }
+    }
+
+    /// Resolves the spec and writes its lock. Versions of `previous` are kept where they still
+    /// fit, unless `upgrade`.
+    pub fn lock_anew(&self, previous: Option<Lock>, upgrade: bool) -> Result<Lock> {
+        let output = outputs::find_in_project(&self.project.lock_file(), &self.project.folder)?;
+        let lock = self.resolve(previous, upgrade)?.lock;
+        output.write(lock.to_text().as_bytes())?;
+        Ok(lock)
+    }
+
+    /// What `lock --upgrade` would write now. Nothing is written.
+    pub fn resolve_newest(&self) -> Result<ResolvedLock> {
+        self.resolve(None, true)
+    }
+
+    fn resolve(&self, previous: Option<Lock>, upgrade: bool) -> Result<ResolvedLock> {
+        info!(
+            has_previous = previous.is_some(),
+            upgrade, "resolves the spec"
+        );
+        let (spec, config) = (&self.project.spec, &self.places.config);
+        self.check_addresses()?;
+        let index = IndexSettings {
+            index_url: first([&self.sources.index, &spec.python.index, &config.index]),
+            extra_index_urls: first_list([
+                &self.sources.extra_index,
+                &spec.python.extra_index,
+                &config.extra_index,
+            ]),
+            ..IndexSettings::default()
+        };
+        let input = LockInput {
+            release: spec.system.release.clone(),
+            architecture: debian_architecture().to_owned(),
+            python: spec.python.version.clone(),
+            requirements: Requirements {
+                packages: spec.python.packages.clone(),
+                file: spec
+                    .python
+                    .requirements
+                    .as_ref()
+                    .map(|name| self.project.folder.join(name)),
+                pyproject: spec
+                    .python
+                    .pyproject
+                    .as_ref()
+                    .map(|name| self.project.folder.join(name)),
+            },
+            folder: self.project.folder.clone(),
+            system_packages: spec.system.packages.clone(),
+            services: spec.services.builtin_services(),
+            compiler: spec.system.compiler,
+            more: spec.stage_requirements(),
+            index,
+            mirror: MirrorOverride {
+                main: first([&self.sources.mirror, &spec.system.mirror, &config.mirror]),
+                security: first([&None, &spec.system.security_mirror, &config.security_mirror]),
+            },
+            previous,
+            upgrade,
+            inputs: self.project.inputs,
+        };
+        let fetcher = self.fetcher()?;
+        let keyring = config
+            .keyring
+            .as_ref()
+            .map(|path| {
+                crate::input::read_bytes(path).map_err(|source| AppError::File {
+                    action: FileAction::Read,
+                    path: path.clone(),
+                    source,
+                })
+            })
+            .transpose()?;
+        let env = &self.context.env;
+        let python = ["python3", "python"]
+            .iter()
+            .find_map(|name| env.find_program(name));
+        let pip = python.map(|python| vec![python.into(), "-m".into(), "pip".into()]);
+        let lock_env = LockContext {
+            documents: &StoreDocuments {
+                fetcher: &fetcher,
+                store: self.store,
+            },
+            store: self.store,
+            apt_files: apt_files(),
+            keyring,
+            path_folders: env.search_path(),
+            environment: env
+                .iter()
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .chain(
+                    self.context
+                        .offline
+                        .then(|| ("UV_OFFLINE".into(), "1".into())),
+                )
+                .collect(),
+            uv: UvSource {
+                path_uv: env.find_program("uv"),
+                pip,
+                offline: self.context.offline,
+            },
+            pip_index: match crate::pip::uv_is_configured(env) {
+                true => IndexSettings::default(),
+                false => crate::pip::read_index_settings(env),
+            },
+            now: SystemTime::now(),
+        };
+        Ok(sconce_resolve::resolve(&input, &lock_env, self.progress)?)
+    }
+
+    /// Every address that is named anywhere, for the logins that it may carry.
+    fn addresses(&self) -> Vec<String> {
+        let env = &self.context.env;
+        let (spec, config) = (&self.project.spec, &self.places.config);
+        let pip = crate::pip::read_index_settings(env);
+        let one = [
+            &self.sources.index,
+            &self.sources.mirror,
+            &spec.python.index,
+            &spec.system.mirror,
+            &spec.system.security_mirror,
+            &config.index,
+            &config.mirror,
+            &config.security_mirror,
+            &pip.index_url,
+        ];
+        let several = [
+            &self.sources.extra_index,
+            &spec.python.extra_index,
+            &config.extra_index,
+            &pip.extra_index_urls,
+        ];
+        let variables = network::uv_indexes(env).into_iter().map(|(_, value)| value);
+        one.into_iter()
+            .flatten()
+            .chain(several.into_iter().flatten())
+            .cloned()
+            .chain(variables)
+            .collect()
+    }
+
+    /// Whether the settings that count are addresses: uv takes any text for an index, and then
+    /// says that no package is there.
+    fn check_addresses(&self) -> Result<()> {
+        let env = &self.context.env;
+        let (spec, config) = (&self.project.spec, &self.places.config);
+        let mirror = [
+            ("`--mirror`", &self.sources.mirror),
+            ("`[system] mirror`", &spec.system.mirror),
+            ("`mirror` in config.toml", &config.mirror),
+        ];
+        let security = [
+            ("`[system] security-mirror`", &spec.system.security_mirror),
+            ("`security-mirror` in config.toml", &config.security_mirror),
+        ];
+        let index = [
+            ("`--index`", &self.sources.index),
+            ("`[python] index`", &spec.python.index),
+            ("`index` in config.toml", &config.index),
+        ];
+        let extra = [
+            ("`--extra-index`", &self.sources.extra_index),
+            ("`[python] extra-index`", &spec.python.extra_index),
+            ("`extra-index` in config.toml", &config.extra_index),
+        ];
+        let mut indexes: Vec<(&'static str, String)> = set(index).into_iter().collect();
+        if let Some((setting, list)) = extra.into_iter().find(|(_, list)| !list.is_empty()) {
+            indexes.extend(list.iter().map(|value| (setting, value.clone())));
+        }
+        if indexes.is_empty() {
+            indexes = network::uv_indexes(env);
+        }
+        if indexes.is_empty() && !crate::pip::uv_is_configured(env) {
+            let pip = crate::pip::read_index_settings(env);
+            let extra = pip.extra_index_urls.into_iter();
+            let main = pip.index_url.filter(|value| !value.is_empty());
+            indexes.extend(main.map(|value| ("pip's `index-url`", value)));
+            indexes.extend(extra.map(|value| ("pip's `extra-index-url`", value)));
+        }
+        // uv takes a folder that is laid out like an index, too.
+        let folder = &self.project.folder;
+        indexes.retain(|(_, value)| value.is_empty() || !folder.join(value).is_dir());
+        let mirrors = set(mirror).into_iter().chain(set(security));
+        match mirrors
+            .chain(indexes)
+            .find(|(_, value)| !network::is_address(value))
+        {
+            Some((setting, value)) => Err(AddressError { setting, value }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`Self::assemble_environment`]; its trees stay in the store as long as what comes with it is held.
+    pub fn assemble_with_guards(
+        &self,
+        lock: &Lock,
+        background: &mut Background,
+    ) -> Result<(EnvironmentLayers, Vec<ItemGuard>)> {
+        with_item_guards(
+            || self.assemble_environment(lock, background),
+            |image| &image.layers,
+        )
+    }
+
+    /// The environment that `lock` describes, fetching what the store does not have.
+    pub fn assemble_environment(
+        &self,
+        lock: &Lock,
+        background: &mut Background,
+    ) -> Result<EnvironmentLayers> {
+        let missing = find_missing_packages(lock, self.store);
+        // An environment that is there needs no fetcher: certificates alone take milliseconds.
+        if missing.is_empty() {
+            match sconce_image::load_environment(lock, self.store) {
+                // It has just been removed: it is to be brought as if it had not been there.
+                Err(AssembleError::Gone { .. }) => {}
+                ready => return Ok(ready?),
+            }
+        }
+        if self.context.offline && (!missing.wheels.is_empty() || !missing.debs.is_empty()) {
+            let names = missing.wheels.iter().map(|w| w.file.clone());
+            let debs = missing
+                .debs
+                .iter()
+                .map(|d| format!("{} {}", d.name, d.version));
+            return Err(AppError::Offline {
+                missing: names.chain(debs).collect(),
+            }
+            .into());
+        }
+        let fetcher = self.fetcher()?;
+        background.start(self.project, self.places);
+        let manifest = assemble_environment(lock, self.store, &fetcher, self.progress)?;
+        self.progress.finish();
+        Ok(manifest)
+    }
+
+    /// What compiles for `lock`, alone ([`interpreter`](sconce_image::bytecode::interpreter)). Its packages are in the store, unless they
+    /// were pruned since the environment was made.
+    pub fn ensure_interpreter(&self, lock: &Lock, priority: Priority) -> Result<PathBuf> {
+        let (store, progress) = (self.store, self.progress);
+        let missing = interpreter::list_missing_debs(lock, store);
+        if interpreter::find_tree(lock, store).is_some() || missing.is_empty() {
+            return Ok(interpreter::ensure_tree(
+                lock, store, None, priority, progress,
+            )?);
+        }
+        if self.context.offline {
+            let name = |deb: &&Deb| format!("{} {}", deb.name, deb.version);
+            let missing = missing.iter().map(name).collect();
+            return Err(AppError::Offline { missing }.into());
+        }
+        let fetcher = self.fetcher()?;
+        let fetcher = Some(&fetcher);
+        Ok(interpreter::ensure_tree(
+            lock, store, fetcher, priority, progress,
+        )?)
+    }
+
+    fn fetcher(&self) -> Result<Fetcher> {
+        network::build_fetcher(self.context, &self.addresses())
+    }
+}
+
+fn first<const N: usize>(values: [&Option<String>; N]) -> Option<String> {
+    values.into_iter().flatten().next().cloned()
+}
+
+/// The first setting that is there, with its name.
+fn set<const N: usize>(
+    settings: [(&'static str, &Option<String>); N],
+) -> Option<(&'static str, String)> {
+    let mut settings = settings.into_iter();
+    settings.find_map(|(name, value)| Some((name, value.clone()?)))
+}
+
+fn first_list<const N: usize>(values: [&Vec<String>; N]) -> Vec<String> {
+    values
+        .into_iter()
+        .find(|list| !list.is_empty())
+        .cloned()
+        .unwrap_or_default()
+}
+
+/// Debian's name of the architecture that this program was built for.
+pub fn debian_architecture() -> &'static str {
+    if cfg!(target_arch = "aarch64") {
+        "arm64"
+    } else {
+        "amd64"
+    }
+}
+
+/// apt's sources, as they are.
+fn apt_files() -> Vec<AptFile> {
+    let mut paths = vec![PathBuf::from("/etc/apt/sources.list")];
+    for folder in ["/etc/apt/sources.list.d", "/etc/apt/mirrors"] {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        found.sort();
+        paths.extend(found);
+    }
+    let read = |path: PathBuf| {
+        Some(AptFile {
+            text: crate::input::read_text(&path).ok()?,
+            path,
+        })
+    };
+    paths.into_iter().filter_map(read).collect()
+}

@@ -1,0 +1,457 @@
+//! What went wrong: one message with its causes, one hint, one documented exit code.
+
+use std::error::Error;
+
+use sconce_base::input::UnusableInput;
+use sconce_base::secrets;
+pub use sconce_base::text::{tame, with_causes};
+use sconce_image::AssembleError;
+use sconce_schema::Hint;
+use sconce_store::StoreError;
+
+use crate::file_action::FileAction;
+use crate::protected_dirs::WritableSource;
+
+/// An expected failure of any stage, on its way to whoever asked.
+#[derive(Debug)]
+pub struct Failure(Box<dyn Hint + Send>);
+
+pub type Result<T, E = Failure> = std::result::Result<T, E>;
+
+impl<E: Hint + Send + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self(Box::new(error))
+    }
+}
+
+impl Failure {
+    /// The message with its causes alone.
+    pub fn message(&self) -> String {
+        with_causes(&*self.0)
+    }
+
+    /// What may help, without secrets and what a terminal would obey.
+    pub fn hint(&self) -> Option<String> {
+        let hint = self.0.hint()?;
+        Some(tame(secrets::mask_text(&hint)))
+    }
+
+    /// The message and the hint, a line each, as a terminal without colours shows them.
+    pub fn to_plain_text(&self) -> String {
+        let message = format!("error: {}", self.message());
+        match self.hint() {
+            Some(hint) => format!("{message}\nhint: {hint}"),
+            None => message,
+        }
+    }
+
+    pub fn exit_code(&self) -> u8 {
+        self.0.exit_code()
+    }
+
+    /// Whether another process removed something of the store meanwhile: the same again brings it.
+    pub fn is_gone(&self) -> bool {
+        let mut cause: Option<&(dyn Error + 'static)> = Some(&*self.0);
+        while let Some(error) = cause {
+            let of_store = matches!(error.downcast_ref(), Some(StoreError::Gone { .. }));
+            let of_image = matches!(error.downcast_ref(), Some(AssembleError::Gone { .. }));
+            if of_store || of_image {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
+    }
+}
+
+/// Failures of the program itself, beside those of the stages.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each is what its message says")]
+pub enum AppError {
+    #[error("there is no {runtime} on this machine")]
+    NoRuntime { runtime: sconce_schema::Runtime },
+    #[error("there is no spec at {}", path.display())]
+    NoSpec { path: std::path::PathBuf },
+    #[error("{} is no regular file, which a spec is", path.display())]
+    NoSpecFile { path: std::path::PathBuf },
+    #[error("the bytecode of {what} was not made: Python's compiler ended with exit code {}", exit.exit_code())]
+    Compile {
+        what: String,
+        exit: sconce_schema::event::ExitStatus,
+    },
+    #[error("{mounted} {conflict}: a run could {}", conflict.own.write_risk())]
+    OwnFolder {
+        mounted: crate::protected_dirs::WritableSource,
+        conflict: crate::protected_dirs::OwnFolderConflict,
+    },
+    #[error("`{name}` in [build] files {conflict}: the image would {}", conflict.own.packing_risk())]
+    PackedOwnFolder {
+        name: String,
+        conflict: crate::protected_dirs::OwnFolderConflict,
+    },
+    #[error("{}", path.display())]
+    Spec {
+        path: std::path::PathBuf,
+        source: sconce_schema::spec::SpecError,
+    },
+    #[error("the plan {plan} cannot be applied from outside of the program")]
+    PlanNeedsLines { plan: String, lines: &'static str },
+    #[error("the plan {plan} divides a model among ranks, and there is one")]
+    PlanWithoutRanks { plan: String },
+    #[error("ranks that are not there need cards that are not there")]
+    RanksWithoutCards,
+    #[error("{launcher} starts ranks itself, and --ranks takes its place")]
+    RanksByLauncher { launcher: String },
+    #[error("{}", path.display())]
+    Snapshot {
+        path: std::path::PathBuf,
+        source: sconce_memory::snapshot::SnapshotError,
+    },
+    #[error("cannot {action} {}", path.display())]
+    File {
+        action: FileAction,
+        path: std::path::PathBuf,
+        source: std::io::Error,
+    },
+    #[error("{}", path.display())]
+    Lock {
+        path: std::path::PathBuf,
+        source: sconce_schema::lock::LockError,
+    },
+    #[error("{}", path.display())]
+    Config {
+        path: std::path::PathBuf,
+        source: toml::de::Error,
+    },
+    #[error("{} is no price file", path.display())]
+    Prices {
+        path: std::path::PathBuf,
+        source: sconce_report::usage::PriceError,
+    },
+    #[error("{}", path.display())]
+    Policy {
+        path: std::path::PathBuf,
+        source: sconce_lease::PolicyError,
+    },
+    #[error("only the machine's owner serves leases")]
+    NotRoot,
+    #[error("{} is empty, and a lock is not", path.display())]
+    EmptyLock { path: std::path::PathBuf },
+    #[error("there is no lock at {}", path.display())]
+    NoLock { path: std::path::PathBuf },
+    #[error("{}", path.display())]
+    Logins {
+        path: std::path::PathBuf,
+        source: sconce_registry::LoginsError,
+    },
+    #[error("{name} is `{value}`, not {fits}")]
+    Variable {
+        name: &'static str,
+        value: String,
+        fits: &'static str,
+    },
+    #[error("a squashfs file holds the packages and files alone: no steps, and no slim variant")]
+    SquashfsOf,
+    #[error("the tag `latest` says nothing about what is inside")]
+    Latest,
+    #[error("the key needs its password, and there is no terminal to ask on")]
+    NoPassword { variable: &'static str },
+    #[error("nothing here knows the packages of {image}")]
+    NoPackages { image: String },
+    #[error("{} has no facts of a machine", path.display())]
+    Facts {
+        path: std::path::PathBuf,
+        source: serde_json::Error,
+    },
+    #[error("cannot use {}", path.display())]
+    NewerFacts {
+        path: std::path::PathBuf,
+        source: sconce_schema::facts::FactsError,
+    },
+    #[error("{subject} has no Python packages and no libraries")]
+    NothingToCheck {
+        subject: String,
+        /// A file in it that a spec can be made of.
+        source_file: Option<&'static str>,
+    },
+    #[error("there is no file, folder or local image `{subject}`")]
+    NoSubject { subject: String },
+    #[error("{} is neither a spec nor a lock", path.display())]
+    NotASubject { path: std::path::PathBuf },
+    #[error("the error itself was given, and a file is asked for")]
+    NotALog,
+    #[error("this machine has no card to judge torch for")]
+    NoCardHere,
+    #[error("nothing is known of torch {version}")]
+    UnknownTorch {
+        version: String,
+        oldest: &'static str,
+        newest: &'static str,
+    },
+    #[error("{format} has no tables to choose from")]
+    NoTables { format: &'static str },
+    #[error("sconce top needs a terminal")]
+    NoTerminal,
+    #[error("{} is a list of packages already", path.display())]
+    IsList { path: std::path::PathBuf },
+    #[error("neither HOME nor {variable} is set")]
+    NoHome { variable: &'static str },
+    #[error("no command was given and the spec has none")]
+    NoCommand,
+    #[error("the spec has no services")]
+    NoServices,
+    #[error("the service `{0}` comes with its environment, which --host leaves out")]
+    ServiceOfImage(&'static str),
+    #[error("no command was given and the image has none")]
+    NoImageCommand,
+    #[error("the image has no shell")]
+    NoShell,
+    #[error("{flag} has no meaning for an image")]
+    ImageSource { flag: &'static str },
+    #[error("`{name}` is no name for a variable")]
+    BadVariable { name: String },
+    #[error("`{name}` is not a variable of this shell")]
+    NoVariable { name: String },
+    #[error("the mount source {} does not exist", path.display())]
+    NoMountSource { path: std::path::PathBuf },
+    #[error("port {port} cannot be published: the run is on the machine's own network")]
+    HostPort { port: u16 },
+    #[error("the kernel killed the command before it began: {limit} of memory is too little")]
+    TooLittleMemory { limit: sconce_schema::Bytes },
+    #[error("metrics without a token are for this machine alone, and {listen} is not")]
+    OpenMetrics { listen: std::net::IpAddr },
+    #[error("cannot listen on {address}")]
+    Listen {
+        address: std::net::SocketAddr,
+        source: std::io::Error,
+    },
+    #[error("the first line of {} is no token", path.display())]
+    WeakToken { path: std::path::PathBuf },
+    #[error("the store lacks {} of what the lock names, and --offline forbids to fetch it: {}", missing.len(), missing.join(", "))]
+    Offline { missing: Vec<String> },
+}
+
+impl AppError {
+    /// For `map_err` after a file that was to be read.
+    pub fn unreadable(path: &std::path::Path) -> impl Fn(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File {
+            action: FileAction::Read,
+            path: path.clone(),
+            source,
+        }
+    }
+}
+
+/// The hint for who names a command where a spec is read.
+pub const AFTER_DASHES: &str =
+    "the command stands after `--`, as in `sconce run -- python train.py`";
+
+/// Whether a file is a program by its name, and so no spec.
+fn is_script(path: &std::path::Path) -> bool {
+    let extension = path.extension().and_then(|end| end.to_str());
+    matches!(extension, Some("py" | "sh"))
+}
+
+impl Hint for AppError {
+    fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::NoSpec { .. } => "SPEC is a sconce.toml or the folder that has one; the current \
+                 folder where nothing is given. `sconce init` writes one"
+                .to_owned(),
+            Self::Compile { .. } => "build without it: `[build] bytecode = false`".to_owned(),
+            Self::NoSpecFile { .. } => {
+                "write it to a file in a folder of its own: its lock lies beside it".to_owned()
+            }
+            Self::OwnFolder { mounted, conflict } => {
+                let own = conflict.own;
+                let elsewhere = own.relocation_hint();
+                match mounted {
+                    WritableSource::Project(_) => format!(
+                        "move sconce.toml and the project's files into a folder of their own; or {elsewhere}"
+                    ),
+                    WritableSource::Folder(_) => format!(
+                        "mount it read-only (SOURCE:TARGET:ro), or a folder beside {own}; or {elsewhere}"
+                    ),
+                    WritableSource::File(_) => {
+                        format!("mount it read-only (SOURCE:TARGET:ro); or {elsewhere}")
+                    }
+                }
+            }
+            Self::PackedOwnFolder { conflict, .. } => {
+                let elsewhere = conflict.own.relocation_hint();
+                format!("name the project's files and folders alone; or {elsewhere}")
+            }
+            Self::Spec { path, .. } if is_script(path) => AFTER_DASHES.to_owned(),
+            Self::Spec { source, .. } => return source.hint(),
+            Self::Lock { source, .. } => return source.hint(),
+            Self::Policy { source, .. } => return source.hint(),
+            Self::NotRoot => "start it as root".to_owned(),
+            Self::Snapshot { source, .. } => return source.hint(),
+            Self::RanksWithoutCards => "name one: --virtual-gpu h100".to_owned(),
+            Self::RanksByLauncher { .. } => {
+                "name the script itself: --ranks 64 -- python train.py".to_owned()
+            }
+            Self::PlanWithoutRanks { .. } => "say how many: --ranks 64".to_owned(),
+            Self::PlanNeedsLines { lines, .. } => format!("write it: {lines}"),
+            Self::NoTables { .. } => "leave --table out: everything is exported".to_owned(),
+            Self::NoTerminal => "`sconce report` prints what a run is doing".to_owned(),
+            Self::NoLock { .. } => "`sconce lock` makes one".to_owned(),
+            Self::EmptyLock { .. } => {
+                "`sconce lock` writes a new one over it; or take the old one back".to_owned()
+            }
+            Self::SquashfsOf => {
+                "push the image: enroot and apptainer import it from a registry".to_owned()
+            }
+            Self::Latest => "leave the tag out for one that does, or add --latest".to_owned(),
+            Self::Logins { source, .. } => return source.hint(),
+            Self::NoPassword { variable } => format!("set {variable}"),
+            Self::NoPackages { .. } => {
+                "an image that Sconce built here is known by its lock".to_owned()
+            }
+            Self::Facts { .. } => "`sconce doctor --facts FILE` writes them".to_owned(),
+            Self::NewerFacts { .. } => "update Sconce".to_owned(),
+            Self::NothingToCheck { source_file, .. } => match source_file {
+                Some(file) => format!(
+                    "`sconce init {file}` makes a spec of what is there, `sconce lock` a lock of that"
+                ),
+                None => "name a spec, a lock, an image, or the folder of an environment".to_owned(),
+            },
+            Self::NoSubject { .. } => {
+                "`sconce images` lists local images, `sconce pull` fetches one".to_owned()
+            }
+            Self::NotASubject { .. } => {
+                let formats = sconce_import::list_formats();
+                format!("`sconce init FILE` makes a spec of a {formats}")
+            }
+            Self::NotALog => {
+                "give it on standard input: `sconce explain`, then paste it and press Ctrl-D"
+                    .to_owned()
+            }
+            Self::NoCardHere => "name one: --gpu \"RTX 4090\"".to_owned(),
+            Self::UnknownTorch { oldest, newest, .. } => {
+                format!("known are {oldest} to {newest}; write `2.8`, or `all`")
+            }
+            Self::IsList { .. } => "name an image, a lock or a spec".to_owned(),
+            Self::NoHome { .. } => "or name a folder with --store".to_owned(),
+            Self::NoCommand => "add `command = [\"python\", \"train.py\"]` to [run], or say \
+                 `sconce run -- python train.py`"
+                .to_owned(),
+            Self::NoRuntime { runtime } => format!(
+                "install the package {runtime}, or leave `runtime` out: Sconce needs no other program"
+            ),
+            Self::NoServices => "add one: [services.NAME], with `command = [\"…\"]`".to_owned(),
+            Self::ServiceOfImage(name) => format!(
+                "leave --host out, or write it as a command of this machine: [services.my-{name}], with \
+                 `command = [\"…\"]`"
+            ),
+            Self::NoImageCommand => "say one: `sconce run IMAGE -- COMMAND`".to_owned(),
+            Self::NoShell => "run a program of it: `sconce run IMAGE -- COMMAND`".to_owned(),
+            Self::ImageSource { .. } => "an image brings all its packages; leave it out".to_owned(),
+            Self::Offline { .. } => "run it once without --offline".to_owned(),
+            Self::BadVariable { .. } => {
+                "a name has letters, digits, _, . and -, and begins with a letter or _".to_owned()
+            }
+            Self::NoVariable { .. } => "give its value: -e NAME=VALUE".to_owned(),
+            Self::NoMountSource { .. } => "create it, or change `mounts` or -v".to_owned(),
+            Self::TooLittleMemory { .. } => {
+                "give it more with -m or `memory`, with its unit: 512MiB, 4GiB".to_owned()
+            }
+            Self::HostPort { .. } => "what it listens on can be reached as it is; or give it a \
+                 network of its own with --network own (or --network none)"
+                .to_owned(),
+            Self::File { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+                "free some space, and say it again".to_owned()
+            }
+            Self::OpenMetrics { .. } => {
+                "leave out --metrics-open, and give the token as a bearer token".to_owned()
+            }
+            Self::Listen { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => {
+                "another program has it; --port 0 takes a free one".to_owned()
+            }
+            Self::Listen { .. } => {
+                "an address of this machine, and a port of 1024 or more".to_owned()
+            }
+            Self::WeakToken { .. } => "16 or more letters, digits, - and _".to_owned(),
+            Self::File { source, .. } => return Some(UnusableInput::of(source)?.hint().to_owned()),
+            Self::Prices { .. } | Self::Config { .. } | Self::Variable { .. } => return None,
+        })
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            // As a run whose port is taken.
+            Self::NoRuntime { .. } | Self::Listen { .. } => sconce_schema::exit::RUN,
+            Self::NoCommand
+            | Self::NoImageCommand
+            | Self::ImageSource { .. }
+            | Self::HostPort { .. }
+            | Self::NoVariable { .. }
+            | Self::BadVariable { .. }
+            | Self::Latest
+            | Self::OpenMetrics { .. }
+            | Self::SquashfsOf
+            | Self::Variable { .. }
+            | Self::PlanNeedsLines { .. }
+            | Self::PlanWithoutRanks { .. }
+            | Self::RanksWithoutCards
+            | Self::NoTables { .. }
+            | Self::NoTerminal
+            | Self::RanksByLauncher { .. }
+            | Self::NoPassword { .. } => sconce_schema::exit::USAGE,
+            Self::Offline { .. } => sconce_schema::exit::FETCH,
+            Self::Compile { .. } => sconce_schema::exit::STORE,
+            Self::File { action, .. } => action.exit_code(),
+            // As if it had begun: 128 + SIGKILL.
+            Self::TooLittleMemory { .. } => 137,
+            Self::NoSpec { .. }
+            | Self::NoSpecFile { .. }
+            | Self::OwnFolder { .. }
+            | Self::PackedOwnFolder { .. }
+            | Self::Spec { .. }
+            | Self::Snapshot { .. }
+            | Self::Lock { .. }
+            | Self::Config { .. }
+            | Self::Prices { .. }
+            | Self::Policy { .. }
+            | Self::NotRoot
+            | Self::NoLock { .. }
+            | Self::EmptyLock { .. }
+            | Self::Logins { .. }
+            | Self::NoPackages { .. }
+            | Self::Facts { .. }
+            | Self::NewerFacts { .. }
+            | Self::NothingToCheck { .. }
+            | Self::NoSubject { .. }
+            | Self::NotASubject { .. }
+            | Self::NotALog
+            | Self::NoCardHere
+            | Self::UnknownTorch { .. }
+            | Self::IsList { .. }
+            | Self::NoHome { .. }
+            | Self::NoServices
+            | Self::ServiceOfImage(_)
+            | Self::NoShell
+            | Self::NoMountSource { .. }
+            | Self::WeakToken { .. } => sconce_schema::exit::BAD_INPUT,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_obeys_nothing_in_an_error() {
+        let failure = Failure::from(AppError::NoSpec {
+            path: "a\x1b]0;title\x07b\n\u{9b}c\u{202e}d\u{2066}e".into(),
+        });
+        let text = failure.to_plain_text();
+        let obeyed = |c: char| sconce_base::text::is_unprintable(c) && c != '\n';
+        assert!(
+            !text.chars().any(obeyed) && text.contains("title"),
+            "{text:?}"
+        );
+    }
+}

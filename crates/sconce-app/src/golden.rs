@@ -1,0 +1,24 @@
+//! What the program writes for itself, byte for byte, in `tests/golden`. Values are made where their types are.
+
+use sconce_testkit::golden_files::Goldens;
+use sconce_testkit::golden_files::HeldBy::{self, Golden};
+
+const JUPYTER: HeldBy = Golden("jupyter.jsonl");
+
+const TYPES: &[(&str, HeldBy)] = &[
+    ("inspect/scan::TreeScan", Golden("scan.json")),
+    ("services/jupyter::JupyterEndpoint", JUPYTER),
+    ("services/jupyter::JupyterKernels", JUPYTER),
+    ("worker::DriverLibrary", Golden("worker-tasks.jsonl")),
+    ("worker::TrialTask", Golden("fit-task.json")),
+    ("worker::WorkerTask", Golden("worker-tasks.jsonl")),
+];
+
+pub(crate) fn goldens() -> Goldens {
+    Goldens::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn every_written_type_is_held() {
+    goldens().assert_every_type_is_held(TYPES);
+}

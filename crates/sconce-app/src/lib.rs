@@ -1,0 +1,42 @@
+//! The verbs' work: from a spec or an image to an environment, a run, its record. No flags, no printing: a verb
+//! takes an [`AppContext`](context::AppContext) and tells its [`Reporter`](reporter::Reporter) what happens.
+#![forbid(unsafe_code)]
+
+pub mod accounting;
+pub mod background;
+pub mod build;
+pub mod command_context;
+pub mod context;
+pub mod detach;
+pub mod dirs;
+pub mod environment_builder;
+pub mod executor;
+pub mod failure;
+pub mod file_action;
+#[cfg(test)]
+mod golden;
+pub mod input;
+pub mod inspect;
+pub mod item_guards;
+pub mod kernel_cache;
+pub mod lease_client;
+pub mod limits;
+pub mod logout;
+pub mod network;
+pub mod outputs;
+pub mod pip;
+pub mod probe;
+pub mod project;
+pub mod protected_dirs;
+pub mod ranks;
+pub mod registries;
+pub mod reporter;
+pub mod run;
+pub mod run_lookup;
+pub mod run_options;
+pub mod run_recorder;
+pub mod run_temp_dir;
+pub mod services;
+pub mod sources;
+pub mod virtual_gpu;
+pub mod worker;

@@ -1,0 +1,241 @@
+//! A spec on disk: finding it, reading it, and what in it decides the lock.
+
+use std::path::{Path, PathBuf};
+
+use sconce_base::input::UnusableInput;
+use sconce_schema::Sha256;
+use sconce_schema::lock::Lock;
+use sconce_schema::spec::{FILE_NAME, Spec};
+use sha2::Digest;
+
+use crate::failure::{AppError, Result};
+use crate::file_action::FileAction;
+use crate::input;
+
+/// A spec, where it lies and what it reads beside itself.
+#[derive(Debug)]
+pub struct Project {
+    /// The spec.
+    pub spec: Spec,
+    /// The spec's file, absolute.
+    pub file: PathBuf,
+    /// The spec's folder, absolute and without links.
+    pub folder: PathBuf,
+    /// The spec's own name, or its folder's.
+    pub name: String,
+    /// Digest of all that decides the lock.
+    pub inputs: Sha256,
+}
+
+impl Project {
+    /// Opens `path`, a spec file or the folder of one.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = if path.is_dir() {
+            path.join(FILE_NAME)
+        } else {
+            path.to_owned()
+        };
+        let text = match input::read_text(&file) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(AppError::NoSpec { path: file }.into());
+            }
+            // `/dev/null` would be an empty spec, and have its lock in /dev.
+            Err(error) if is_no_file(&error) => {
+                return Err(AppError::NoSpecFile { path: file }.into());
+            }
+            other => other.map_err(AppError::unreadable(&file))?,
+        };
+        let spec = Spec::parse(&text).map_err(|source| AppError::Spec {
+            path: file.clone(),
+            source,
+        })?;
+        let folder = file
+            .parent()
+            .filter(|p| !p.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        let folder = folder.canonicalize().map_err(|source| AppError::File {
+            action: FileAction::Open,
+            path: folder.to_owned(),
+            source,
+        })?;
+        let name = spec.name.clone().unwrap_or_else(|| folder_name(&folder));
+        let inputs = inputs(&spec, &folder)?;
+        let file = folder.join(file.file_name().unwrap_or_default());
+        Ok(Self {
+            spec,
+            file,
+            folder,
+            name,
+            inputs,
+        })
+    }
+
+    /// Where its lock is: `sconce.lock` beside `sconce.toml`, `other.lock` beside `other.toml`.
+    pub fn lock_file(&self) -> PathBuf {
+        self.file.with_extension("lock")
+    }
+
+    /// Its lock, if it has one, for who writes a new one in any case: an empty file is none.
+    pub fn load_lock_to_replace(&self) -> Result<Option<Lock>> {
+        let path = self.lock_file();
+        match path.metadata() {
+            Ok(meta) if meta.is_file() && meta.len() == 0 => Ok(None),
+            _ => self.load_lock(),
+        }
+    }
+
+    /// Its lock, if it has one.
+    pub fn load_lock(&self) -> Result<Option<Lock>> {
+        let path = self.lock_file();
+        match path.try_exists() {
+            Ok(false) => Ok(None),
+            _ => read_lock(&path).map(Some),
+        }
+    }
+}
+
+/// A spec's file, and the files that it names one by one.
+pub fn source_files(file: &Path, spec: &Spec) -> Vec<PathBuf> {
+    let python = [&spec.python.requirements, &spec.python.pyproject];
+    let of_stages = spec.stages.values().flat_map(|stage| &stage.files);
+    let names = python.into_iter().flatten();
+    let names = names.chain(&spec.build.files).chain(of_stages);
+    let paths = names.map(|name| file.with_file_name(name));
+    let mut files = vec![file.to_owned()];
+    // Of a folder in which images are built, not all is for the image.
+    files.extend(paths.filter(|path| !path.is_dir()));
+    files
+}
+
+/// The lock in a file.
+pub fn read_lock(path: &Path) -> Result<Lock> {
+    let text = input::read_text(path).map_err(AppError::unreadable(path))?;
+    if text.trim().is_empty() {
+        return Err(AppError::EmptyLock {
+            path: path.to_owned(),
+        }
+        .into());
+    }
+    Lock::parse(&text).map_err(|source| {
+        AppError::Lock {
+            path: path.to_owned(),
+            source,
+        }
+        .into()
+    })
+}
+
+/// Whether a file could not be read because it is a device, a FIFO or a folder.
+fn is_no_file(error: &std::io::Error) -> bool {
+    let is_other = matches!(UnusableInput::of(error), Some(UnusableInput::NotRegular(_)));
+    is_other || error.kind() == std::io::ErrorKind::IsADirectory
+}
+
+/// Whether a path is a lock's by its name.
+pub fn is_lock(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "lock") && !path.is_dir()
+}
+
+fn read_beside(folder: &Path, name: &str) -> Result<String> {
+    let path = folder.join(name);
+    Ok(input::read_text(&path).map_err(AppError::unreadable(&path))?)
+}
+
+fn inputs(spec: &Spec, folder: &Path) -> Result<Sha256> {
+    let mut hasher = sha2::Sha256::new();
+    hasher.update(spec.lock_inputs());
+    for name in [&spec.python.requirements, &spec.python.pyproject]
+        .into_iter()
+        .flatten()
+    {
+        hasher.update([0]);
+        hasher.update(read_beside(folder, name)?);
+    }
+    Ok(Sha256(hasher.finalize().into()))
+}
+
+/// A folder's name as far as a name may have its characters.
+pub fn folder_name(folder: &Path) -> String {
+    let name = folder
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned());
+    let fit = |c: char| {
+        if c.is_ascii_alphanumeric() || "._-".contains(c) {
+            c
+        } else {
+            '-'
+        }
+    };
+    let name: String = name.unwrap_or_default().chars().map(fit).take(63).collect();
+    let name = name.trim_start_matches(['.', '_', '-']).to_owned();
+    if name.is_empty() {
+        "run".to_owned()
+    } else {
+        name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn project(files: &[(&str, &str)]) -> (tempfile::TempDir, Result<Project>) {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        let project = Project::open(dir.path());
+        (dir, project)
+    }
+
+    #[test]
+    fn the_inputs_follow_the_requirements_file() {
+        let spec = (
+            "sconce.toml",
+            "name = \"a\"\n[python]\nrequirements = \"r.txt\"",
+        );
+        let inputs = |text| project(&[spec, ("r.txt", text)]).1.unwrap().inputs;
+        assert_eq!(inputs("numpy"), inputs("numpy"));
+        assert_ne!(inputs("numpy"), inputs("torch"));
+        assert!(project(&[spec]).1.is_err());
+    }
+
+    /// Locks that are committed have it: with another digest, each would count as stale.
+    #[test]
+    fn digest_of_inputs_is_as_in_older_locks() {
+        let spec = ("sconce.toml", "[python]\nrequirements = \"r.txt\"");
+        let inputs = project(&[spec, ("r.txt", "numpy")]).1.unwrap().inputs;
+        // SHA-256 of `Spec::lock_inputs`, a zero byte and `numpy`.
+        assert_eq!(
+            inputs.to_string(),
+            "bd961df1a365bf89abdcbd78b60ac5cd52d73a3d7bcf75da7e6e9eb6764b6cf9"
+        );
+    }
+
+    #[test]
+    fn a_missing_spec_is_named() {
+        let text = project(&[]).1.unwrap_err().to_plain_text();
+        assert!(
+            text.contains("there is no spec at") && text.contains("sconce.toml"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_device_is_no_spec() {
+        let text = Project::open(Path::new("/dev/null"))
+            .unwrap_err()
+            .to_plain_text();
+        assert!(
+            text.contains("/dev/null is no regular file") && text.contains("lies beside it"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_folder_gives_the_name() {
+        assert_eq!(folder_name(Path::new("/a/My Project")), "My-Project");
+        assert_eq!(folder_name(Path::new("/a/.hidden")), "hidden");
+        assert_eq!(folder_name(Path::new("/")), "run");
+    }
+}

@@ -1,0 +1,150 @@
+//! Holding a run: recorded while it goes on, reported when it has ended.
+
+use std::time::Duration;
+
+use sconce_base::output::OutputDestination;
+use sconce_host::{GpuMonitor, HostProfile};
+use sconce_report::{RunReport, json};
+use sconce_run::{ControlOptions, Executor, RestartBackoff, RunOptions, RunOutcome};
+use sconce_schema::event::RunStarted;
+use sconce_schema::request::RunRequest;
+
+use super::request::current_exe;
+use crate::accounting::ProbeDirectory;
+use crate::context::AppContext;
+use crate::detach;
+use crate::dirs::SconceDirs;
+use crate::failure::{AppError, Result};
+use crate::reporter::AppEvent;
+use crate::run_recorder::Recorder;
+
+/// How long after a first Ctrl-C a second one kills.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What holding a run needs beside the run itself.
+pub(super) struct RunSession<'a> {
+    pub(super) places: &'a SconceDirs,
+    pub(super) host: &'a HostProfile,
+    pub(super) strict: bool,
+    pub(super) executor: &'a dyn Executor,
+    /// Readings a second, at least 1.
+    pub(super) sample_hz: u32,
+    /// Where the report goes.
+    pub(super) json: Option<OutputDestination>,
+    pub(super) context: &'a AppContext,
+}
+
+impl RunSession<'_> {
+    pub(super) fn run(
+        mut self,
+        request: &RunRequest,
+        started: RunStarted,
+        gpus: Option<Box<dyn GpuMonitor>>,
+        account: Option<ProbeDirectory>,
+        idle_work: Option<Box<dyn FnOnce() + '_>>,
+    ) -> Result<u8> {
+        let options = RunOptions {
+            program: current_exe()?,
+            state_dir: self.places.scratch.clone(),
+            keep: None,
+            shared: match &account {
+                Some(ProbeDirectory::InMemory(inside)) => Some(inside.clone()),
+                Some(ProbeDirectory::Folder(_)) | None => None,
+            },
+            sample_every: Duration::from_secs(1) / self.sample_hz.max(1),
+            grace: GRACE,
+            strict: self.strict,
+            host: self.host,
+            ways_out: crate::limits::ways_out(request.network, &self.context.env),
+            environment: Some(&self.context.env),
+            control: Some(ControlOptions {
+                folder: self.places.runs.join(&request.id),
+                log_command: self.context.holds_run(),
+                restarts: RestartBackoff::default(),
+            }),
+            waiting: self.context.holds_run().then(detach::caller_pid).flatten(),
+        };
+        let mut recorder = Recorder::new(
+            &self.places.runs,
+            started,
+            self.context,
+            gpus,
+            account,
+            idle_work,
+        );
+        recorder.open = (request.services.iter())
+            .map(|service| {
+                (
+                    service.name.clone(),
+                    crate::services::redacted_links(service),
+                )
+            })
+            .collect();
+        if self.context.holds_run() {
+            let folder = self.places.runs.join(&request.id);
+            let id = request.id.clone();
+            recorder.begun = Some(Box::new(move || {
+                crate::detach::release_caller(&folder, &id)
+            }));
+        } else {
+            // Into a terminal, and not into the log of a run in the background: a token may be in one.
+            let services = request.services.iter();
+            let links = services.map(|it| (it.name.clone(), it.links.clone()));
+            recorder.links = links.collect();
+            if request.command.is_empty() {
+                let folder = self.places.runs.join(&request.id);
+                let names: Vec<String> =
+                    request.services.iter().map(|it| it.name.clone()).collect();
+                let context = self.context;
+                // A thread that was there before would get the signals that are to end the run.
+                let begin = move || {
+                    context.report(&AppEvent::OnlyServicesRun {
+                        directory: &folder,
+                        services: &names,
+                    });
+                };
+                recorder.begun = Some(Box::new(begin));
+            }
+        }
+        let outcome = sconce_run::run(request, self.executor, &options, &mut recorder);
+        self.context.report(&AppEvent::ProcessesEnded);
+        let outcome = outcome.inspect_err(|error| {
+            recorder.record_start_failure(sconce_schema::Hint::exit_code(error))
+        })?;
+        if let Some(limit) = outcome.out_of_memory.and_then(|killed| killed.limit)
+            && !recorder.has_begun()
+        {
+            return Err(AppError::TooLittleMemory { limit }.into());
+        }
+        let json = self.json.take();
+        self.tell(json, &outcome, &recorder)?;
+        Ok(outcome.exit.exit_code())
+    }
+
+    /// The report, and whatever went wrong beside the command.
+    fn tell(
+        &self,
+        json: Option<OutputDestination>,
+        outcome: &RunOutcome,
+        recorder: &Recorder<'_>,
+    ) -> Result<()> {
+        for path in &outcome.left_behind {
+            self.context.report(&AppEvent::LeftBehind(path));
+        }
+        if let Some(error) = &recorder.lost {
+            self.context.report(&AppEvent::RecordIncomplete(error));
+        }
+        let Some(path) = recorder.path() else {
+            return Ok(());
+        };
+        if self.context.quiet && json.is_none() {
+            return Ok(());
+        }
+        let report = RunReport::from_record(sconce_record::open_record(&path)?);
+        self.context.report(&AppEvent::RunEnded(&report));
+        if let Some(output) = json {
+            output.write(json::render_report(&report).as_bytes())?;
+        }
+        Ok(())
+    }
+}
