@@ -44,7 +44,8 @@ SUITES = (
         paths=(
             *sources_of("compat host memory record report vgpu"),
             *below("crates", "sconce-compat/rules sconce-report/rules"),
-            *below("crates/sconce-cli/src", "accounting.rs args inspect probe.rs ranks.rs virtual_gpu.rs"),
+            *below("crates/sconce-app/src", "accounting.rs inspect probe.rs ranks.rs virtual_gpu.rs"),
+            *below("crates/sconce-cli/src", "args"),
             *below("crates/sconce-cli/src/commands", "check.rs explain.rs fit fit.rs memory memory.rs"),
             *("python/sconce_probe", "scripts/common"),
             *below("scripts/test.d", "check check.d check.py checks.py allocator virtual-gpu whatif"),
@@ -73,8 +74,9 @@ SUITES = (
         small_cases=("8 *",),
         paths=(
             *sources_of("image run store"),
-            *below("crates/sconce-cli/src", "kernel_cache kernel_cache.rs protected_dirs protected_dirs.rs environment_builder.rs item_guards.rs"),
-            *below("crates/sconce-cli/src/commands", "build build.rs prune.rs push.rs run run.rs"),
+            *below("crates/sconce-app/src", "build environment_builder.rs item_guards.rs kernel_cache kernel_cache.rs"),
+            *below("crates/sconce-app/src", "protected_dirs protected_dirs.rs run"),
+            *below("crates/sconce-cli/src/commands", "build build.rs prune.rs push.rs run.rs"),
             *below("scripts/test.d", "stress stress.py"),
         ),
     ),

@@ -43,13 +43,13 @@ const PARSER_FIXTURE: &str = "makes the inputs of a parser's tests, which are se
 /// All that is taken from elsewhere. A row that nothing uses fails.
 pub(crate) const ALLOWED: &[Allowed] = &[
     row(
-        "sconce-cli",
+        "sconce-app",
         Means::BuildScript,
         "crates/sconce-vgpu/src",
         "cargo cannot embed another package's shared library: the virtual GPU is compiled by the build script",
     ),
     row(
-        "sconce-cli",
+        "sconce-app",
         Means::Include,
         "python",
         "the program carries the probe",
@@ -59,6 +59,12 @@ pub(crate) const ALLOWED: &[Allowed] = &[
         Means::Include,
         "crates/sconce-memory/tests/fixtures",
         "a unit test shows a real snapshot",
+    ),
+    row(
+        "sconce-cli",
+        Means::Include,
+        "crates/sconce-app/src/inspect/testdata",
+        "verbs are tested with the lock that their parts are tested with",
     ),
     row(
         "sconce-record",
@@ -87,7 +93,7 @@ pub(crate) const ALLOWED: &[Allowed] = &[
     row(
         "sconce-fuzz",
         Means::ModulePath,
-        "crates/sconce-cli/src",
+        "crates/sconce-app/src",
         PRIVATE_PARSER,
     ),
     row(

@@ -243,8 +243,8 @@ mod tests {
             means: Means::BuildScript,
             path: Some(PathBuf::from(path)),
         };
-        assert!(allowing_row("sconce-cli", &named("crates/sconce-vgpu/src/lib.rs")).is_some());
-        assert!(allowing_row("sconce-cli", &named("crates/sconce-run/src/lib.rs")).is_none());
+        assert!(allowing_row("sconce-app", &named("crates/sconce-vgpu/src/lib.rs")).is_some());
+        assert!(allowing_row("sconce-app", &named("crates/sconce-run/src/lib.rs")).is_none());
         assert!(allowing_row("sconce-run", &named("crates/sconce-vgpu/src/lib.rs")).is_none());
     }
 }

@@ -155,7 +155,7 @@ fn check_judges_a_folder_of_packages() {
 #[test]
 fn check_judges_a_lock_by_its_versions() {
     let home = Home::new();
-    let lock = include_str!("../../../src/inspect/testdata/lock.toml");
+    let lock = include_str!("../../../../sconce-app/src/inspect/testdata/lock.toml");
     home.write("other.lock", lock);
     assert_snapshot!(home.said(&["check", "other.lock", "--gpu", "P100"]), @r#"
     exit code 1
@@ -367,7 +367,7 @@ fn check_says_what_runs_where_there_is_no_card() {
     let home = Home::new();
     home.write(
         "sconce.lock",
-        include_str!("../../../src/inspect/testdata/lock.toml"),
+        include_str!("../../../../sconce-app/src/inspect/testdata/lock.toml"),
     );
     home.write(
         "no-card.json",
@@ -480,7 +480,7 @@ fn check_says_what_it_does_not_know() {
         );
     }
     // Of a lock whose torch is not here, and whose build is in no table.
-    let lock = include_str!("../../../src/inspect/testdata/lock.toml");
+    let lock = include_str!("../../../../sconce-app/src/inspect/testdata/lock.toml");
     let other = lock.replace("2.15.0", "2.15.0+cu118");
     assert_ne!(lock, other);
     home.write("other.lock", &other);

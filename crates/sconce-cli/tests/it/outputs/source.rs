@@ -29,7 +29,7 @@ const WRITES: [&str; 18] = [
 /// Where files are written that no user names, and why there.
 const ALLOWED: [(&str, &str); 13] = [
     (
-        "sconce-cli/src/accounting.rs",
+        "sconce-app/src/accounting.rs",
         "a socket and files in the folder of a run",
     ),
     (
@@ -49,25 +49,25 @@ const ALLOWED: [(&str, &str); 13] = [
         "the folders of the lease service",
     ),
     (
-        "sconce-cli/src/detach.rs",
+        "sconce-app/src/detach.rs",
         "the log of a run in the background",
     ),
-    ("sconce-cli/src/inspect/scan.rs", "an item of the store"),
+    ("sconce-app/src/inspect/scan.rs", "an item of the store"),
     (
-        "sconce-cli/src/kernel_cache.rs",
+        "sconce-app/src/kernel_cache.rs",
         "the folder of kept kernels",
     ),
-    ("sconce-cli/src/run_temp_dir.rs", "the folder of a run"),
+    ("sconce-app/src/run_temp_dir.rs", "the folder of a run"),
     (
-        "sconce-cli/src/probe.rs",
+        "sconce-app/src/probe.rs",
         "the probe in the folder of a run",
     ),
     (
-        "sconce-cli/src/services/files.rs",
+        "sconce-app/src/services/files.rs",
         "files of services in the folder of a run, and their host keys",
     ),
     (
-        "sconce-cli/src/virtual_gpu.rs",
+        "sconce-app/src/virtual_gpu.rs",
         "the library of a virtual card in the folder of a run",
     ),
     (
@@ -103,6 +103,7 @@ fn only_one_place_writes_what_users_name() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut files = Vec::new();
     for folder in [
+        "sconce-app/src",
         "sconce-cli/src",
         "sconce-report/src",
         "sconce-memory/src",
