@@ -16,6 +16,7 @@ use crate::protected_dirs::WritableSource;
 #[derive(Debug)]
 pub struct Failure(Box<dyn Hint + Send>);
 
+/// What a verb gives, or why it does not.
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
 impl<E: Hint + Send + 'static> From<E> for Failure {
@@ -45,6 +46,7 @@ impl Failure {
         }
     }
 
+    /// What the program exits with (`sconce_schema::exit`).
     pub fn exit_code(&self) -> u8 {
         self.0.exit_code()
     }
@@ -96,17 +98,10 @@ pub enum AppError {
     },
     #[error("the plan {plan} cannot be applied from outside of the program")]
     PlanNeedsLines { plan: String, lines: &'static str },
-    #[error("the plan {plan} divides a model among ranks, and there is one")]
-    PlanWithoutRanks { plan: String },
     #[error("ranks that are not there need cards that are not there")]
     RanksWithoutCards,
     #[error("{launcher} starts ranks itself, and --ranks takes its place")]
     RanksByLauncher { launcher: String },
-    #[error("{}", path.display())]
-    Snapshot {
-        path: std::path::PathBuf,
-        source: sconce_memory::snapshot::SnapshotError,
-    },
     #[error("cannot {action} {}", path.display())]
     File {
         action: FileAction,
@@ -123,77 +118,20 @@ pub enum AppError {
         path: std::path::PathBuf,
         source: toml::de::Error,
     },
-    #[error("{} is no price file", path.display())]
-    Prices {
-        path: std::path::PathBuf,
-        source: sconce_report::usage::PriceError,
-    },
     #[error("{}", path.display())]
     Policy {
         path: std::path::PathBuf,
         source: sconce_lease::PolicyError,
     },
-    #[error("only the machine's owner serves leases")]
-    NotRoot,
     #[error("{} is empty, and a lock is not", path.display())]
     EmptyLock { path: std::path::PathBuf },
-    #[error("there is no lock at {}", path.display())]
-    NoLock { path: std::path::PathBuf },
     #[error("{}", path.display())]
     Logins {
         path: std::path::PathBuf,
         source: sconce_registry::LoginsError,
     },
-    #[error("{name} is `{value}`, not {fits}")]
-    Variable {
-        name: &'static str,
-        value: String,
-        fits: &'static str,
-    },
-    #[error("a squashfs file holds the packages and files alone: no steps, and no slim variant")]
-    SquashfsOf,
     #[error("the tag `latest` says nothing about what is inside")]
     Latest,
-    #[error("the key needs its password, and there is no terminal to ask on")]
-    NoPassword { variable: &'static str },
-    #[error("nothing here knows the packages of {image}")]
-    NoPackages { image: String },
-    #[error("{} has no facts of a machine", path.display())]
-    Facts {
-        path: std::path::PathBuf,
-        source: serde_json::Error,
-    },
-    #[error("cannot use {}", path.display())]
-    NewerFacts {
-        path: std::path::PathBuf,
-        source: sconce_schema::facts::FactsError,
-    },
-    #[error("{subject} has no Python packages and no libraries")]
-    NothingToCheck {
-        subject: String,
-        /// A file in it that a spec can be made of.
-        source_file: Option<&'static str>,
-    },
-    #[error("there is no file, folder or local image `{subject}`")]
-    NoSubject { subject: String },
-    #[error("{} is neither a spec nor a lock", path.display())]
-    NotASubject { path: std::path::PathBuf },
-    #[error("the error itself was given, and a file is asked for")]
-    NotALog,
-    #[error("this machine has no card to judge torch for")]
-    NoCardHere,
-    #[error("nothing is known of torch {version}")]
-    UnknownTorch {
-        version: String,
-        oldest: &'static str,
-        newest: &'static str,
-    },
-    #[error("{format} has no tables to choose from")]
-    NoTables { format: &'static str },
-    #[error("sconce top needs a terminal")]
-    NoTerminal,
-    #[error("{} is a list of packages already", path.display())]
-    IsList { path: std::path::PathBuf },
     #[error("neither HOME nor {variable} is set")]
     NoHome { variable: &'static str },
     #[error("no command was given and the spec has none")]
@@ -218,15 +156,6 @@ pub enum AppError {
     HostPort { port: u16 },
     #[error("the kernel killed the command before it began: {limit} of memory is too little")]
     TooLittleMemory { limit: sconce_schema::Bytes },
-    #[error("metrics without a token are for this machine alone, and {listen} is not")]
-    OpenMetrics { listen: std::net::IpAddr },
-    #[error("cannot listen on {address}")]
-    Listen {
-        address: std::net::SocketAddr,
-        source: std::io::Error,
-    },
-    #[error("the first line of {} is no token", path.display())]
-    WeakToken { path: std::path::PathBuf },
     #[error("the store lacks {} of what the lock names, and --offline forbids to fetch it: {}", missing.len(), missing.join(", "))]
     Offline { missing: Vec<String> },
 }
@@ -286,53 +215,16 @@ impl Hint for AppError {
             Self::Spec { source, .. } => return source.hint(),
             Self::Lock { source, .. } => return source.hint(),
             Self::Policy { source, .. } => return source.hint(),
-            Self::NotRoot => "start it as root".to_owned(),
-            Self::Snapshot { source, .. } => return source.hint(),
             Self::RanksWithoutCards => "name one: --virtual-gpu h100".to_owned(),
             Self::RanksByLauncher { .. } => {
                 "name the script itself: --ranks 64 -- python train.py".to_owned()
             }
-            Self::PlanWithoutRanks { .. } => "say how many: --ranks 64".to_owned(),
             Self::PlanNeedsLines { lines, .. } => format!("write it: {lines}"),
-            Self::NoTables { .. } => "leave --table out: everything is exported".to_owned(),
-            Self::NoTerminal => "`sconce report` prints what a run is doing".to_owned(),
-            Self::NoLock { .. } => "`sconce lock` makes one".to_owned(),
             Self::EmptyLock { .. } => {
                 "`sconce lock` writes a new one over it; or take the old one back".to_owned()
             }
-            Self::SquashfsOf => {
-                "push the image: enroot and apptainer import it from a registry".to_owned()
-            }
             Self::Latest => "leave the tag out for one that does, or add --latest".to_owned(),
             Self::Logins { source, .. } => return source.hint(),
-            Self::NoPassword { variable } => format!("set {variable}"),
-            Self::NoPackages { .. } => {
-                "an image that Sconce built here is known by its lock".to_owned()
-            }
-            Self::Facts { .. } => "`sconce doctor --facts FILE` writes them".to_owned(),
-            Self::NewerFacts { .. } => "update Sconce".to_owned(),
-            Self::NothingToCheck { source_file, .. } => match source_file {
-                Some(file) => format!(
-                    "`sconce init {file}` makes a spec of what is there, `sconce lock` a lock of that"
-                ),
-                None => "name a spec, a lock, an image, or the folder of an environment".to_owned(),
-            },
-            Self::NoSubject { .. } => {
-                "`sconce images` lists local images, `sconce pull` fetches one".to_owned()
-            }
-            Self::NotASubject { .. } => {
-                let formats = sconce_import::list_formats();
-                format!("`sconce init FILE` makes a spec of a {formats}")
-            }
-            Self::NotALog => {
-                "give it on standard input: `sconce explain`, then paste it and press Ctrl-D"
-                    .to_owned()
-            }
-            Self::NoCardHere => "name one: --gpu \"RTX 4090\"".to_owned(),
-            Self::UnknownTorch { oldest, newest, .. } => {
-                format!("known are {oldest} to {newest}; write `2.8`, or `all`")
-            }
-            Self::IsList { .. } => "name an image, a lock or a spec".to_owned(),
             Self::NoHome { .. } => "or name a folder with --store".to_owned(),
             Self::NoCommand => "add `command = [\"python\", \"train.py\"]` to [run], or say \
                  `sconce run -- python train.py`"
@@ -363,25 +255,15 @@ impl Hint for AppError {
             Self::File { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
                 "free some space, and say it again".to_owned()
             }
-            Self::OpenMetrics { .. } => {
-                "leave out --metrics-open, and give the token as a bearer token".to_owned()
-            }
-            Self::Listen { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => {
-                "another program has it; --port 0 takes a free one".to_owned()
-            }
-            Self::Listen { .. } => {
-                "an address of this machine, and a port of 1024 or more".to_owned()
-            }
-            Self::WeakToken { .. } => "16 or more letters, digits, - and _".to_owned(),
             Self::File { source, .. } => return Some(UnusableInput::of(source)?.hint().to_owned()),
-            Self::Prices { .. } | Self::Config { .. } | Self::Variable { .. } => return None,
+            Self::Config { .. } => return None,
         })
     }
 
     fn exit_code(&self) -> u8 {
         match self {
             // As a run whose port is taken.
-            Self::NoRuntime { .. } | Self::Listen { .. } => sconce_schema::exit::RUN,
+            Self::NoRuntime { .. } => sconce_schema::exit::RUN,
             Self::NoCommand
             | Self::NoImageCommand
             | Self::ImageSource { .. }
@@ -389,16 +271,9 @@ impl Hint for AppError {
             | Self::NoVariable { .. }
             | Self::BadVariable { .. }
             | Self::Latest
-            | Self::OpenMetrics { .. }
-            | Self::SquashfsOf
-            | Self::Variable { .. }
             | Self::PlanNeedsLines { .. }
-            | Self::PlanWithoutRanks { .. }
             | Self::RanksWithoutCards
-            | Self::NoTables { .. }
-            | Self::NoTerminal
-            | Self::RanksByLauncher { .. }
-            | Self::NoPassword { .. } => sconce_schema::exit::USAGE,
+            | Self::RanksByLauncher { .. } => sconce_schema::exit::USAGE,
             Self::Offline { .. } => sconce_schema::exit::FETCH,
             Self::Compile { .. } => sconce_schema::exit::STORE,
             Self::File { action, .. } => action.exit_code(),
@@ -409,31 +284,16 @@ impl Hint for AppError {
             | Self::OwnFolder { .. }
             | Self::PackedOwnFolder { .. }
             | Self::Spec { .. }
-            | Self::Snapshot { .. }
             | Self::Lock { .. }
             | Self::Config { .. }
-            | Self::Prices { .. }
             | Self::Policy { .. }
-            | Self::NotRoot
-            | Self::NoLock { .. }
             | Self::EmptyLock { .. }
             | Self::Logins { .. }
-            | Self::NoPackages { .. }
-            | Self::Facts { .. }
-            | Self::NewerFacts { .. }
-            | Self::NothingToCheck { .. }
-            | Self::NoSubject { .. }
-            | Self::NotASubject { .. }
-            | Self::NotALog
-            | Self::NoCardHere
-            | Self::UnknownTorch { .. }
-            | Self::IsList { .. }
             | Self::NoHome { .. }
             | Self::NoServices
             | Self::ServiceOfImage(_)
             | Self::NoShell
-            | Self::NoMountSource { .. }
-            | Self::WeakToken { .. } => sconce_schema::exit::BAD_INPUT,
+            | Self::NoMountSource { .. } => sconce_schema::exit::BAD_INPUT,
         }
     }
 }

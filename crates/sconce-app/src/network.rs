@@ -1,6 +1,6 @@
 //! The network as this user has set it up: proxies, and passwords of private indexes.
 
-mod logins;
+pub mod logins;
 
 use sconce_base::Env;
 use sconce_fetch::{Credential, FetchConfig, Fetcher, Proxies, redact_url};

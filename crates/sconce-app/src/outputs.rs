@@ -150,6 +150,7 @@ pub fn find_some(path: Option<&Path>, form: OutputForm) -> Result<Option<OutputD
 /// What a verb writes and reads of what the user named.
 #[derive(Debug, Default)]
 pub struct VerbFiles<'a> {
+    /// Files that it writes, those of flags that were not given among them.
     pub outputs: &'a [Option<&'a OutputDestination>],
     /// A folder that it writes.
     pub folder: Option<&'a DirectoryDestination>,

@@ -1,7 +1,7 @@
 //! pip's own settings of this machine: its configuration files and variables, in pip's order.
 //! (pip documentation, "Configuration": global, user, `PIP_CONFIG_FILE`, environment.)
 
-mod conf;
+pub mod conf;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -5,6 +5,7 @@ mod args;
 mod commands;
 #[cfg(test)]
 mod documented_commands_test;
+mod error;
 mod failure;
 mod findings;
 #[cfg(test)]
@@ -32,7 +33,7 @@ use args::CliCommand;
 use clap::error::{ContextKind, ErrorKind};
 use sconce_app::context::AppContext;
 use sconce_app::file_action::FileAction;
-use sconce_app::worker::{self, WorkerTask};
+use sconce_app::worker::WorkerTask;
 use sconce_base::Env;
 use sconce_web::html;
 

@@ -7,7 +7,7 @@ use clap::{Arg, Command};
 use sconce_schema::{Bytes, Millicores};
 
 /// What each argument that could name a file is; `tests/it/outputs` writes to those that are outputs.
-const TABLE: &str = include_str!("../../tests/it/outputs/table.txt");
+const TABLE: &str = include_str!("../tests/it/outputs/table.txt");
 
 /// Whether a value of the argument could be a path: whatever is no number and no word of a few.
 fn may_be_a_path(arg: &Arg) -> bool {

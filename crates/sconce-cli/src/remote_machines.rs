@@ -13,6 +13,7 @@ use sconce_host::{NvmlLibrary, Roots};
 use sconce_schema::{Bytes, HostFacts};
 use serde::de::Error as _;
 
+use crate::error::CliError;
 use crate::output;
 use sconce_app::failure::{AppError, Result};
 use sconce_app::input;
@@ -105,7 +106,7 @@ fn saved(path: &Path) -> Result<Vec<HostFacts>> {
         .take(MAX_FACTS_BYTES + 1)
         .read_to_end(&mut text)
         .map_err(&file)?;
-    let wrong = |source| AppError::Facts {
+    let wrong = |source| CliError::Facts {
         path: path.to_owned(),
         source,
     };
@@ -129,7 +130,7 @@ fn saved(path: &Path) -> Result<Vec<HostFacts>> {
         return Err(wrong(serde_json::Error::custom("it says no version")).into());
     }
     for host in &hosts {
-        host.check_format().map_err(|source| AppError::NewerFacts {
+        host.check_format().map_err(|source| CliError::NewerFacts {
             path: path.to_owned(),
             source,
         })?;

@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use crate::error::CliError;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use sconce_app::failure::{AppError, Result};
 use sconce_app::file_action::FileAction;
@@ -45,7 +46,7 @@ pub(crate) fn read_password(question: &str, env: &Env) -> Result<String> {
     }
     let input = std::io::stdin();
     if !input.is_terminal() {
-        return Err(AppError::NoPassword { variable: PASSWORD }.into());
+        return Err(CliError::NoPassword { variable: PASSWORD }.into());
     }
     let terminal = |source: std::io::Error| AppError::File {
         action: FileAction::Read,

@@ -19,11 +19,15 @@ use crate::item_guards::with_item_guards;
 
 /// What stages are built with.
 pub struct StageBuilder<'a> {
+    /// The spec, its store and its lock, opened.
     pub opened: &'a CommandContext,
+    /// What makes layers of a lock.
     pub workshop: &'a EnvironmentBuilder<'a>,
+    /// The lock that is built.
     pub lock: &'a Lock,
     /// Whether what is missing is fetched, compiled and run.
     pub run: bool,
+    /// Whether Python's bytecode is made before anyone runs it.
     pub bytecode: bool,
 }
 

@@ -4,7 +4,9 @@
 pub struct Login {
     /// Host name, without port; not empty.
     pub host: String,
+    /// User, not encoded.
     pub user: String,
+    /// Password, or a token.
     pub password: String,
 }
 

@@ -12,11 +12,12 @@ use sconce_resolve::audit::{AuditCoverage, Vulnerability};
 use sconce_resolve::audit::{AuditReport, LockAuditor};
 use sconce_schema::{Lock, exit};
 
+use crate::error::CliError;
 use crate::output;
 use crate::style::OutputStyle;
 use crate::table::format_table;
 use sconce_app::context::AppContext;
-use sconce_app::failure::{AppError, Result};
+use sconce_app::failure::Result;
 use sconce_app::project::{Project, is_lock, read_lock};
 
 #[derive(Debug, Args)]
@@ -83,7 +84,7 @@ fn locked(path: &Path, context: &AppContext) -> Result<Lock> {
         return read_lock(path);
     }
     let project = Project::open(path)?;
-    let lock = project.load_lock()?.ok_or_else(|| AppError::NoLock {
+    let lock = project.load_lock()?.ok_or_else(|| CliError::NoLock {
         path: project.lock_file(),
     })?;
     if lock.inputs != project.inputs && !context.quiet {

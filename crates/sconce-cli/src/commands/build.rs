@@ -3,41 +3,38 @@
 mod plan;
 mod slim_report;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use clap::Args;
 use sconce_base::Env;
 use sconce_compat::tables;
 use sconce_image::build::{ImageOptions, find_stored_layers};
-use sconce_image::bytecode::{self, BytecodeJob};
 use sconce_image::layer::{Compression, LayerBlob};
 use sconce_image::layer_plan::{DEFAULT_LAYERS, LayerPlan, LayerPlanOptions};
 use sconce_image::local_image::{self, LocalImage};
 use sconce_image::slim::SlimRules;
 use sconce_image::squashfs::SquashfsSummary;
-use sconce_image::{Priority, devel, docker_archive, embedded_documents, layout};
+use sconce_image::{devel, docker_archive, embedded_documents, layout};
 use sconce_oci::Digest;
-use sconce_run::RunObserver;
 use sconce_schema::spec::{IMAGE, Removal, Variant};
 use sconce_schema::tag::image_tag;
-use sconce_schema::{Bytes, EnvironmentLayers, HostFacts, Lock, exit};
+use sconce_schema::{Bytes, HostFacts, Lock, exit};
 
 use self::plan::print_plan;
 use super::push::{self, PushContext};
 use crate::args::SourceFlags;
+use crate::error::CliError;
 use crate::output;
 use crate::signing_keys::check_signing_key;
 use crate::style::OutputStyle;
-use sconce_app::background::{Background, BytecodeCompiler};
+use sconce_app::background::Background;
 use sconce_app::build::stages::StageBuilder;
 use sconce_app::build::steps::LayerStack;
 use sconce_app::command_context::CommandContext;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
-use sconce_app::environment_builder::EnvironmentBuilder;
-use sconce_app::failure::{AppError, Failure, Result};
+use sconce_app::failure::Result;
 use sconce_app::inspect::{device_code, precheck, resolve_capabilities};
 use sconce_app::item_guards::with_item_guards;
 use sconce_app::outputs::{self, OutputDestination, OutputForm, VerbFiles, inputs};
@@ -139,7 +136,7 @@ pub(crate) fn build(args: &BuildArgs, context: &AppContext) -> Result<u8> {
         precheck::report_failures(&lock, &hosts, context);
     }
     if args.squashfs.is_some() && (!spec.build.run.is_empty() || plan.slim.is_some()) {
-        return Err(AppError::SquashfsOf.into());
+        return Err(CliError::SquashfsOf.into());
     }
     // To be looked at, nothing need be here.
     if args.plan && !sconce_image::find_missing_packages(&lock, &opened.store).is_empty() {
@@ -297,7 +294,7 @@ fn created(env: &Env) -> Result<i64> {
     match env.var(name) {
         None => Ok(0),
         Some(text) => text.parse().map_err(|_| {
-            AppError::Variable {
+            CliError::Variable {
                 name,
                 value: text.to_owned(),
                 fits: "seconds since 1970",

@@ -19,6 +19,7 @@ use sconce_schema::spec::FILE_NAME;
 use sconce_schema::{Finding, HostFacts, Progress, exit};
 use sconce_store::Store;
 
+use crate::error::CliError;
 use crate::findings;
 use crate::output;
 use crate::remote_machines::RemoteMachineFlags;
@@ -26,7 +27,7 @@ use crate::style::OutputStyle;
 use crate::text_layout::TextLayout;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
-use sconce_app::failure::{AppError, Result};
+use sconce_app::failure::Result;
 use sconce_app::inspect::InspectedEnvironment;
 use sconce_app::project::{Project, is_lock, read_lock};
 use sconce_app::run::image::host_platform;
@@ -63,13 +64,13 @@ pub(crate) fn check(args: &CheckArgs, context: &AppContext) -> Result<u8> {
     if !args.torch.is_empty() {
         let torches = torches(&args.torch)?;
         if !args.hosts.names_others() && hosts.iter().all(|host| host.cards.is_empty()) {
-            return Err(AppError::NoCardHere.into());
+            return Err(CliError::NoCardHere.into());
         }
         return print_matrix(&matrix::build_torch_matrix(&torches, &hosts), args.json);
     }
     let judged = inspect_environment(&args.subject, &places, context)?;
     if judged.is_empty() {
-        return Err(AppError::NothingToCheck {
+        return Err(CliError::NothingToCheck {
             subject: args.subject.clone(),
             source_file: source_file(Path::new(&args.subject)),
         }
@@ -214,7 +215,7 @@ fn torches(wanted: &[String]) -> Result<Vec<NamedTorch>> {
                 tables::torch_releases().first(),
                 tables::torch_releases().last(),
             );
-            AppError::UnknownTorch {
+            CliError::UnknownTorch {
                 version: version.clone(),
                 oldest: oldest.map_or("", |torch| torch.versions[0]),
                 newest: newest.map_or("", |torch| torch.newest),
@@ -251,14 +252,14 @@ pub(super) fn inspect_environment(
         let is_toml = path.is_dir() || path.extension().is_some_and(|end| end == "toml");
         let project = match Project::open(path) {
             Err(_) if !is_toml => {
-                return Err(AppError::NotASubject {
+                return Err(CliError::NotASubject {
                     path: path.to_owned(),
                 }
                 .into());
             }
             opened => opened?,
         };
-        let lock = project.load_lock()?.ok_or_else(|| AppError::NoLock {
+        let lock = project.load_lock()?.ok_or_else(|| CliError::NoLock {
             path: project.lock_file(),
         })?;
         if lock.inputs != project.inputs && !context.quiet {
@@ -276,7 +277,7 @@ pub(super) fn inspect_environment(
     }
     let image = match LocalImage::find(&store, what) {
         Err(LocalError::Name { .. } | LocalError::Unknown { .. }) => {
-            return Err(AppError::NoSubject {
+            return Err(CliError::NoSubject {
                 subject: what.to_owned(),
             }
             .into());

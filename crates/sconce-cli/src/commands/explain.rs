@@ -13,6 +13,7 @@ use sconce_schema::finding::Certainty;
 use sconce_schema::{Bytes, exit};
 
 use super::check;
+use crate::error::CliError;
 use crate::findings::{format_fix, format_title};
 use crate::output;
 use crate::remote_machines::RemoteMachineFlags;
@@ -99,7 +100,7 @@ fn read(path: &Path, context: &AppContext) -> Result<Explainer<'static>> {
             // Somebody pasted the error itself.
             Err(error) if is_text(path) && !path.exists() => {
                 drop(error);
-                return Err(AppError::NotALog.into());
+                return Err(CliError::NotALog.into());
             }
             Err(error) => return Err(failed(error).into()),
         }),

@@ -7,10 +7,11 @@ use clap::{Args, ValueEnum};
 use sconce_report::export::{self, ExportError, ExportSummary, ExportTable};
 use sconce_schema::exit;
 
+use crate::error::CliError;
 use crate::output;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
-use sconce_app::failure::{AppError, Failure, Result};
+use sconce_app::failure::{Failure, Result};
 use sconce_app::outputs::{
     self, DirectoryDestination, OutputDestination, OutputDirectory, OutputError, OutputForm,
     VerbFiles, inputs,
@@ -72,7 +73,7 @@ pub(crate) fn export(args: &ExportArgs, context: &AppContext) -> Result<u8> {
         ExportFormat::Csv | ExportFormat::Parquet => None,
     };
     if let (Some(format), Some(_)) = (format, args.table) {
-        return Err(AppError::NoTables { format }.into());
+        return Err(CliError::NoTables { format }.into());
     }
     let found = outputs::find_with_output_error(&args.file, form(args.to));
     let place = match args.to {

@@ -38,13 +38,14 @@ use self::training_plans::BaselineTrial;
 use self::trial::{TrialContext, TrialOutput, TrialRequest};
 use self::values::Free;
 use crate::args::{RankFlags, SourceFlags, TrainingPlanFlags};
+use crate::error::CliError;
 use crate::failure::render_failure;
 use crate::output;
 use crate::style::OutputStyle;
 use crate::text_layout::TextLayout;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
-use sconce_app::failure::{AppError, Result};
+use sconce_app::failure::Result;
 use sconce_app::outputs::{self, OutputDestination, OutputError, OutputForm, VerbFiles, inputs};
 use sconce_app::reporter::AppEvent;
 use sconce_app::run_options::RunOverrides;
@@ -125,7 +126,7 @@ pub(crate) fn fit(args: &FitArgs, context: &AppContext) -> Result<u8> {
     let of_ranks = args.plan.plan.as_ref().and_then(TrainingPlans::of_ranks);
     if let (Some(plan), None) = (of_ranks, args.ranks.ranks) {
         let plan = plan.to_string();
-        return Err(AppError::PlanWithoutRanks { plan }.into());
+        return Err(CliError::PlanWithoutRanks { plan }.into());
     }
     let places = SconceDirs::find(context)?;
     let overrides = RunOverrides {

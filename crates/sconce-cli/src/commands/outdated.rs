@@ -9,12 +9,13 @@ use sconce_resolve::outdated::{LockChange, LockChangeKind, LockChanges};
 use sconce_schema::exit;
 
 use crate::args::SourceFlags;
+use crate::error::CliError;
 use crate::output;
 use crate::style::OutputStyle;
 use crate::table::format_table;
 use sconce_app::command_context::CommandContext;
 use sconce_app::context::AppContext;
-use sconce_app::failure::{AppError, Result};
+use sconce_app::failure::Result;
 use sconce_app::project::Project;
 
 #[derive(Debug, Args)]
@@ -32,7 +33,7 @@ pub(crate) struct OutdatedArgs {
 /// Resolves the spec anew, writes nothing, and says what would change.
 pub(crate) fn outdated(args: &OutdatedArgs, context: &AppContext) -> Result<u8> {
     let project = Project::open(&args.spec)?;
-    let present = project.load_lock()?.ok_or_else(|| AppError::NoLock {
+    let present = project.load_lock()?.ok_or_else(|| CliError::NoLock {
         path: project.lock_file(),
     })?;
     if present.inputs != project.inputs && !context.quiet {

@@ -7,6 +7,7 @@ use sconce_image::sbom::{self, SbomPackage};
 use sconce_schema::Lock;
 use sconce_store::Store;
 
+use crate::error::CliError;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
 use sconce_app::failure::{AppError, Result};
@@ -46,7 +47,7 @@ impl PackageListSource {
         }
         if path.exists() {
             let project = Project::open(path)?;
-            let lock = project.load_lock()?.ok_or_else(|| AppError::NoLock {
+            let lock = project.load_lock()?.ok_or_else(|| CliError::NoLock {
                 path: project.lock_file(),
             })?;
             return Ok(Self::of_lock(&project.name, lock, None));
@@ -55,7 +56,7 @@ impl PackageListSource {
         let image = LocalImage::find(&store, what)?;
         match image.load_lock(&store)? {
             Some(lock) => Ok(Self::of_lock(what, lock, Some(Box::new(image)))),
-            None => Err(AppError::NoPackages {
+            None => Err(CliError::NoPackages {
                 image: what.to_owned(),
             }
             .into()),

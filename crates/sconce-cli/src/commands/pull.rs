@@ -1,11 +1,8 @@
 //! `sconce pull`.
 
 use clap::Args;
-use sconce_image::local_image::LocalImage;
-use sconce_image::publish;
 use sconce_oci::Platform;
-use sconce_registry::Reference;
-use sconce_schema::{Bytes, Progress, exit};
+use sconce_schema::{Bytes, exit};
 use sconce_store::Store;
 
 use crate::output;

@@ -8,10 +8,11 @@ use sconce_schema::exit;
 use sconce_store::Store;
 
 use super::package_list::PackageListSource;
+use crate::error::CliError;
 use crate::output;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
-use sconce_app::failure::{AppError, Result};
+use sconce_app::failure::Result;
 
 #[derive(Debug, Args)]
 pub(crate) struct SbomArgs {
@@ -35,7 +36,7 @@ pub(crate) fn sbom(args: &SbomArgs, context: &AppContext) -> Result<u8> {
     let PackageListSource::Lock { name, lock, image } =
         PackageListSource::from_argument(&args.subject, context)?
     else {
-        return Err(AppError::IsList {
+        return Err(CliError::IsList {
             path: args.subject.clone().into(),
         }
         .into());

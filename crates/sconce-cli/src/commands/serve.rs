@@ -18,6 +18,7 @@ use sconce_web::server::{AccessPolicy, RecordCache, ServedGpus, ServerState, Web
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::error::CliError;
 use crate::output;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
@@ -56,7 +57,7 @@ pub(crate) struct ServeArgs {
 pub(crate) fn serve(args: &ServeArgs, context: &AppContext) -> Result<u8> {
     let places = SconceDirs::find(context)?;
     if args.metrics_open && !args.listen.is_loopback() {
-        return Err(AppError::OpenMetrics {
+        return Err(CliError::OpenMetrics {
             listen: args.listen,
         }
         .into());
@@ -78,7 +79,7 @@ pub(crate) fn serve(args: &ServeArgs, context: &AppContext) -> Result<u8> {
         .push
         .build_collector(&sconce_app::network::fetch_config(false, &[], &context.env))?;
     let wanted = SocketAddr::new(args.listen, args.port);
-    let failed = |source| AppError::Listen {
+    let failed = |source| CliError::Listen {
         address: wanted,
         source,
     };
@@ -145,7 +146,7 @@ fn token_of(path: &Path) -> Result<String> {
     let token = text.lines().next().unwrap_or_default().trim();
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if token.len() < 16 || !token.chars().all(fits) {
-        return Err(AppError::WeakToken {
+        return Err(CliError::WeakToken {
             path: path.to_owned(),
         }
         .into());

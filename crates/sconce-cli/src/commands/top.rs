@@ -15,10 +15,11 @@ use sconce_schema::exit;
 use self::process_handle::ProcessHandle;
 use self::record_follower::RecordFollower;
 use self::screen::Screen;
+use crate::error::CliError;
 use crate::style::OutputStyle;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
-use sconce_app::failure::{AppError, Result, with_causes};
+use sconce_app::failure::{AppError, Failure, Result, with_causes};
 use sconce_app::file_action::FileAction;
 
 /// How often the runs are listed, where that is cheap.
@@ -51,12 +52,12 @@ pub(crate) fn top(args: &TopArgs, context: &AppContext) -> Result<u8> {
         follow = Some(open(&path, &mut app)?);
     }
     let screen = Screen::open().map_err(|source| match source {
-        None => AppError::NoTerminal,
-        Some(source) => AppError::File {
+        None => Failure::from(CliError::NoTerminal),
+        Some(source) => Failure::from(AppError::File {
             action: FileAction::Use,
             path: "the terminal".into(),
             source,
-        },
+        }),
     })?;
     let mut view = View {
         runs: &runs,

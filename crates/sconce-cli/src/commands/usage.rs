@@ -14,6 +14,7 @@ use sconce_report::usage::{GroupBy, PartialSum, Prices, RunUsage, UsageRow, grou
 use sconce_schema::{duration, exit};
 use serde_json::json;
 
+use crate::error::CliError;
 use crate::output;
 use crate::style::OutputStyle;
 use crate::table::table_of_figures;
@@ -164,7 +165,7 @@ fn read_prices(path: &Path) -> Result<Prices> {
     let text = input::read_stream_text(path, &output::tell_fifo_wait)
         .map_err(AppError::unreadable(path))?;
     text.parse().map_err(|source| {
-        AppError::Prices {
+        CliError::Prices {
             path: path.to_owned(),
             source,
         }

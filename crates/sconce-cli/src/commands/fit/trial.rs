@@ -19,6 +19,7 @@ use sconce_schema::Bytes;
 use super::FitArgs;
 use super::ended::explain_silence;
 use super::server::ForkServer;
+use crate::error::CliError;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
 use sconce_app::failure::{AppError, Result};
@@ -148,7 +149,7 @@ impl TrialOutput {
             return Ok(None);
         };
         let read = snapshot::read(file, &SnapshotLimits::default());
-        Ok(Some(read.map_err(|source| AppError::Snapshot {
+        Ok(Some(read.map_err(|source| CliError::Snapshot {
             path: self.snapshot_path(),
             source,
         })?))

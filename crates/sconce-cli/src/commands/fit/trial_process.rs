@@ -15,7 +15,6 @@ use sconce_memory::forecast::training_plan::TrainingPlans;
 use sconce_schema::Bytes;
 
 use super::trial::{TrialContext, TrialOutput, TrialRequest, file_error};
-use crate::style::OutputStyle;
 use sconce_app::failure::Result;
 use sconce_app::file_action::FileAction;
 use sconce_app::run::current_exe;
@@ -181,6 +180,7 @@ fn last_words(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sconce_testkit::golden_files::Goldens;
 
     #[test]
     fn task_of_another_process_is_as_before() {
@@ -192,8 +192,9 @@ mod tests {
             answers: Default::default(),
             serve: true,
         };
-        crate::golden::goldens().assert_values("fit-task.json", &[&task]);
-        let text = crate::golden::goldens().read_text("fit-task.json");
+        let goldens = Goldens::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../sconce-app"));
+        goldens.assert_values("fit-task.json", &[&task]);
+        let text = goldens.read_text("fit-task.json");
         let read: TrialTask = serde_json::from_str(&text).unwrap();
         assert_eq!((read.card, read.memory, read.serve), (1, task.memory, true));
     }

@@ -17,6 +17,7 @@ use sconce_lease::{
 };
 use sconce_schema::exit;
 
+use crate::error::CliError;
 use crate::failure::render_failure;
 use crate::output;
 use sconce_app::context::AppContext;
@@ -195,7 +196,7 @@ fn reading(
 
 pub(super) fn serve_leases(context: &AppContext) -> Result<u8> {
     if !rustix::process::geteuid().is_root() {
-        return Err(AppError::NotRoot.into());
+        return Err(CliError::NotRoot.into());
     }
     let service = Service {
         database: Mutex::new(Database::new(FOLDER)),

@@ -8,6 +8,7 @@ use sconce_memory::snapshot::{self, Snapshot, SnapshotLimits};
 use sconce_schema::Bytes;
 use sconce_schema::finding::Certainty;
 
+use crate::error::CliError;
 use crate::output;
 use sconce_app::failure::{AppError, Result};
 use sconce_app::input;
@@ -27,7 +28,7 @@ pub(crate) fn read_snapshot(path: &Path) -> Result<Snapshot> {
     let read = snapshot::read(file, &SnapshotLimits::default());
     read.map_err(|source| {
         let path = path.to_owned();
-        AppError::Snapshot { path, source }.into()
+        CliError::Snapshot { path, source }.into()
     })
 }
 

@@ -80,7 +80,8 @@ pub(crate) const ROOMS: &[(&str, Uses)] = &[
 ];
 
 /// Why the program uses stages today.
-const VERBS: &str = "verbs that show what a stage answers are in the program until they are in sconce-app";
+const VERBS: &str =
+    "verbs that show what a stage answers are in the program until they are in sconce-app";
 
 /// Edges that are not in the graph and are there today. The list may only get shorter.
 pub(crate) const TODAY: &[(&str, &str, &str)] = &[
