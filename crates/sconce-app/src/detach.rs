@@ -56,7 +56,7 @@ pub fn start_background_run(context: &AppContext) -> Result<DetachOutcome> {
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
     let task = WorkerTask::HoldRun.to_line().map_err(failed)?;
     (&ours).write_all(&task).map_err(failed)?;
-    let mut child = bare_command(&crate::run::current_exe()?)
+    let mut child = bare_command(&crate::worker::current_exe()?)
         .args(&context.arguments)
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .spawn()

@@ -10,7 +10,7 @@ use sconce_schema::Hint;
 use sconce_store::StoreError;
 
 use crate::file_action::FileAction;
-use crate::protected_dirs::WritableSource;
+use crate::folder_conflict::WritableSource;
 
 /// An expected failure of any stage, on its way to whoever asked.
 #[derive(Debug)]
@@ -83,13 +83,13 @@ pub enum AppError {
     },
     #[error("{mounted} {conflict}: a run could {}", conflict.own.write_risk())]
     OwnFolder {
-        mounted: crate::protected_dirs::WritableSource,
-        conflict: crate::protected_dirs::OwnFolderConflict,
+        mounted: crate::folder_conflict::WritableSource,
+        conflict: crate::folder_conflict::OwnFolderConflict,
     },
     #[error("`{name}` in [build] files {conflict}: the image would {}", conflict.own.packing_risk())]
     PackedOwnFolder {
         name: String,
-        conflict: crate::protected_dirs::OwnFolderConflict,
+        conflict: crate::folder_conflict::OwnFolderConflict,
     },
     #[error("{}", path.display())]
     Spec {

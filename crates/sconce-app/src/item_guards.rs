@@ -1,6 +1,7 @@
 //! Trees that stay in the store while somebody stands on them.
 
 use sconce_schema::environment_layers::LayerTree;
+use sconce_schema::request::RunRoot;
 use sconce_store::{ItemGuard, StoreError};
 
 use crate::failure::Result;
@@ -33,6 +34,14 @@ pub fn with_item_guards<T>(
 /// [`StoreError::Gone`] and the others.
 pub fn acquire_layer_guards(layers: &[LayerTree]) -> Result<Vec<ItemGuard>, StoreError> {
     sconce_store::acquire_item_guards(layers.iter().map(|layer| layer.path.as_path()))
+}
+
+/// Has what a run stands on stay in the store as long as what this gives is held.
+pub fn acquire_root_guards(root: &RunRoot) -> Result<Vec<ItemGuard>> {
+    match root {
+        RunRoot::Image(manifest) => Ok(acquire_layer_guards(&manifest.layers)?),
+        RunRoot::Host => Ok(Vec::new()),
+    }
 }
 
 #[cfg(test)]

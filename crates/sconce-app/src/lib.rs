@@ -4,7 +4,9 @@
 
 pub mod accounting;
 pub mod background;
+pub mod background_work;
 pub mod build;
+pub mod bytecode_compiler;
 pub mod command_context;
 pub mod context;
 pub mod detach;
@@ -13,10 +15,12 @@ pub mod environment_builder;
 pub mod executor;
 pub mod failure;
 pub mod file_action;
+pub mod folder_conflict;
 #[cfg(test)]
 mod golden;
 pub mod input;
 pub mod inspect;
+mod internal_run;
 pub mod item_guards;
 pub mod kernel_cache;
 pub mod lease_client;
@@ -32,6 +36,7 @@ pub mod ranks;
 pub mod registries;
 pub mod reporter;
 pub mod run;
+mod run_id;
 pub mod run_lookup;
 pub mod run_options;
 pub mod run_recorder;

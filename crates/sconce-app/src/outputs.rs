@@ -12,7 +12,7 @@ use sconce_schema::{Hint, exit};
 
 use crate::context::AppContext;
 use crate::failure::Result;
-use crate::protected_dirs::OwnFolderConflict;
+use crate::folder_conflict::OwnFolderConflict;
 use crate::reporter::AppEvent;
 
 pub mod inputs;

@@ -21,8 +21,6 @@ use crate::network;
 
 /// How long a credential helper may take; one may ask its user.
 const HELPER_TIMEOUT: Duration = Duration::from_secs(60);
-/// The variable that cosign reads a key's password from.
-
 /// The tag that moves.
 const LATEST_TAG: &str = "latest";
 

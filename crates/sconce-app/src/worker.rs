@@ -10,18 +10,33 @@ use std::fs::File;
 use std::io::{self, Seek as _, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use sconce_memory::forecast::values::SubstituteValues;
 use serde::{Deserialize, Serialize};
 
+use crate::failure::{AppError, Result};
+use crate::file_action::FileAction;
+
 /// How a worker finds out that it is one, as `argv[0]`.
 pub const NAME: &str = "sconce-worker";
 
 /// The longest task that is read, in bytes.
 const MAX_TASK_BYTES: usize = 16 << 20;
+
+/// This program's own file.
+pub fn current_exe() -> Result<PathBuf> {
+    std::env::current_exe().map_err(|source| {
+        AppError::File {
+            action: FileAction::Find,
+            path: PathBuf::from("/proc/self/exe"),
+            source,
+        }
+        .into()
+    })
+}
 
 /// What a worker is to do. Nothing keeps it: both processes are of one program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -65,7 +65,7 @@ pub fn main() -> ExitCode {
             return exit_code(remote_machines::query_driver(*library));
         }
         Some(WorkerTask::WorkBesideRun { spec, store }) => {
-            return exit_code(sconce_app::background::work_beside_run(
+            return exit_code(sconce_app::background_work::work_beside_run(
                 spec.as_ref(),
                 store.as_ref(),
             ));

@@ -20,7 +20,8 @@ use crate::output;
 /// Says which events are shown, where no flag does.
 const VARIABLE: &str = "SCONCE_LOG";
 /// The crates that write events, which is what the variable can name.
-const TARGETS: [&str; 8] = [
+const TARGETS: [&str; 9] = [
+    "sconce_app",
     "sconce_cli",
     "sconce_fetch",
     "sconce_host",

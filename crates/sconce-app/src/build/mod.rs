@@ -15,7 +15,7 @@ use sconce_image::local_image::LocalImage;
 use sconce_run::RunObserver;
 use sconce_schema::{EnvironmentLayers, Lock, exit};
 
-use crate::background::BytecodeCompiler;
+use crate::bytecode_compiler::BytecodeCompiler;
 use crate::command_context::CommandContext;
 use crate::environment_builder::EnvironmentBuilder;
 use crate::failure::{AppError, Failure, Result};

@@ -16,8 +16,10 @@ use sconce_store::ItemGuard;
 
 use crate::command_context::CommandContext;
 use crate::failure::{Failure, Result};
+use crate::internal_run::internal_run_request;
+use crate::item_guards::acquire_root_guards;
 use crate::reporter::{AppEvent, Reporter};
-use crate::run::{acquire_root_guards, current_exe, internal_run_request};
+use crate::worker::current_exe;
 
 /// What every step sees, so that what it writes depends on nothing else. Variables that programs
 /// follow: <https://reproducible-builds.org/specs/source-date-epoch/>, and Python's

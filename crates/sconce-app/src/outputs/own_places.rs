@@ -14,7 +14,8 @@ use serde::Deserialize;
 use super::OutputsError;
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
-use crate::protected_dirs::{self, OwnFolderConflict, OwnFolderRelation, ProtectedDirectory};
+use crate::folder_conflict::{OwnFolderConflict, OwnFolderRelation, ProtectedDirectory};
+use crate::protected_dirs;
 
 /// A larger file is no spec and no lock.
 const MAX_PROJECT_FILE: Bytes = Bytes(16 << 20);

@@ -18,7 +18,7 @@ use sconce_store::Store;
 use super::contained_run::{CommandInvocation, ContainedRun};
 use super::gpu_assignment;
 use super::nvml::NvmlLoad;
-use super::request::{current_folder, new_id};
+use super::request::current_folder;
 use super::run_source::ImageLocation;
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
@@ -31,6 +31,7 @@ use crate::protected_dirs;
 use crate::ranks::RankWorld;
 use crate::registries::fetch_image;
 use crate::reporter::AppEvent;
+use crate::run_id::new_id;
 use crate::run_options::{ResolvedRunOptions, RunOverrides};
 use crate::virtual_gpu::VirtualGpus;
 

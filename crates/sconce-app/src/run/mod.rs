@@ -23,7 +23,7 @@ use sconce_schema::spec::{GpuRequest, RunSpec, ServicesSpec};
 
 use self::contained_run::{CommandInvocation, ContainedRun};
 use self::nvml::NvmlLoad;
-use self::request::{common_start_event, current_folder, new_id};
+use self::request::{common_start_event, current_folder};
 use self::run_session::RunSession;
 use crate::background::Background;
 use crate::build;
@@ -40,10 +40,9 @@ use crate::probe::Probe;
 use crate::project::Project;
 use crate::protected_dirs;
 use crate::ranks::RankWorld;
+use crate::run_id::new_id;
 use crate::run_options::{ResolvedRunOptions, RunOverrides};
 use crate::virtual_gpu::VirtualGpus;
-
-pub use self::request::{acquire_root_guards, current_exe, internal_run_request};
 
 /// What makes a run a trial of `sconce fit`: its report is nobody's, and its record goes elsewhere.
 pub struct TrialRun {

@@ -9,7 +9,6 @@ use sconce_run::{ControlOptions, Executor, RestartBackoff, RunOptions, RunOutcom
 use sconce_schema::event::RunStarted;
 use sconce_schema::request::RunRequest;
 
-use super::request::current_exe;
 use crate::accounting::ProbeDirectory;
 use crate::context::AppContext;
 use crate::detach;
@@ -17,6 +16,7 @@ use crate::dirs::SconceDirs;
 use crate::failure::{AppError, Result};
 use crate::reporter::AppEvent;
 use crate::run_recorder::Recorder;
+use crate::worker::current_exe;
 
 /// How long after a first Ctrl-C a second one kills.
 const GRACE: Duration = Duration::from_secs(10);

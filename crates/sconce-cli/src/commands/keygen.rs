@@ -10,8 +10,8 @@ use crate::output;
 use crate::signing_keys::read_password;
 use sconce_app::context::AppContext;
 use sconce_app::failure::Result;
+use sconce_app::folder_conflict::ProtectedDirectory;
 use sconce_app::outputs::{self, NewFile};
-use sconce_app::protected_dirs::ProtectedDirectory;
 
 #[derive(Debug, Args)]
 pub(crate) struct KeygenArgs {

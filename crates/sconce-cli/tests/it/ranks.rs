@@ -95,7 +95,7 @@ fn a_forecast_of_one_rank_names_what_nccl_may_take() {
     1 step with torch 2.15.0 as rank 0 of 512
 
     CARD                MEMORY    ALLOCATED  RESERVED  ON CARD  FITS
-    NVIDIA H100 80 GiB  79.1 GiB  1 KiB      2 MiB     6.6 GiB  yes, 72.5 GiB left
+    NVIDIA H100 80 GiB  79.1 GiB  1 KiB      2 MiB     6.8 GiB  yes, 72.4 GiB left
 
       On card: reserved, and a CUDA context of 775 MiB, the most that is reported of any card, and 6 GiB for NCCL's own buffers: 3 communicators, modelled, 1.5 GiB to 6 GiB in all
 

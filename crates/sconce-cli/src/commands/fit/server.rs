@@ -17,9 +17,9 @@ use super::UNLIMITED_CARD_MEMORY;
 use super::trial::{SEEN, TrialRequest};
 use super::trial_process::{self, ERRORS};
 use sconce_app::ranks::RankWorld;
-use sconce_app::run::current_exe;
 use sconce_app::virtual_gpu;
 use sconce_app::worker::TrialTask;
+use sconce_app::worker::current_exe;
 
 /// Between two looks whether it listens.
 const LISTEN_POLL_INTERVAL: Duration = Duration::from_millis(20);

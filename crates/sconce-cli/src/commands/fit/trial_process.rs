@@ -17,7 +17,7 @@ use sconce_schema::Bytes;
 use super::trial::{TrialContext, TrialOutput, TrialRequest, file_error};
 use sconce_app::failure::Result;
 use sconce_app::file_action::FileAction;
-use sconce_app::run::current_exe;
+use sconce_app::worker::current_exe;
 use sconce_app::worker::{TrialTask, WorkerTask, worker_command};
 
 pub(super) const ERRORS: &str = "stderr";

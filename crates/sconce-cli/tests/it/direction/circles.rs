@@ -8,13 +8,7 @@ use crate::source::{packages, shipped_files};
 
 /// The circles of today: a package, and modules of which each reaches each.
 const TODAY: &[(&str, &str)] = &[
-    (
-        "sconce-cli",
-        "accounting args background commands detach dirs environment_builder executor failure \
-         inspect item_guards kernel_cache lease_client network output outputs \
-         probe project protected_dirs ranks registries remote_machines run_lookup run_options run_recorder run_temp_dir \
-         services virtual_gpu",
-    ),
+    ("sconce-cli", "args commands"),
     ("sconce-compat", "matrix rules tables"),
     ("sconce-host", "cdi facts host_profile nvidia nvml"),
     ("sconce-image", "assemble bytecode"),

@@ -6,14 +6,10 @@
 //! work is stopped now and then, for a look at what the rest of the machine does without it, and
 //! goes on only while a whole core is left over.
 
-use std::time::Duration;
-
 use rustix::process::{Pid, Signal, kill_process};
 use sconce_host::SampleScope;
 use sconce_run::RunObserver;
 
-/// How long a look takes.
-pub(super) const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 /// Looks' lengths of work between two looks.
 const WORK_INTERVALS: u32 = 4;
 /// A core counts as left over when this much of it is.

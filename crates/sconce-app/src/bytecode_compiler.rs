@@ -1,0 +1,114 @@
+//! Python's bytecode for a tree of an environment, compiled in a container by the environment's own interpreter.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sconce_image::bytecode;
+use sconce_run::{Native, RunObserver, RunOptions};
+use sconce_schema::environment_layers::LayerTree;
+use sconce_schema::event::ExitStatus;
+use sconce_schema::request::{Mount, RunRequest, RunRoot};
+use sconce_schema::{EnvironmentLayers, Lock, exit};
+use sconce_store::{Store, TreeBuildError};
+
+use crate::dirs::SconceDirs;
+use crate::failure::{AppError, Failure, Result};
+use crate::file_action::FileAction;
+use crate::internal_run::internal_run_request;
+use crate::worker::current_exe;
+
+/// How often the observer of a compilation is called.
+pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
+
+/// What compiles the trees of an environment.
+pub struct BytecodeCompiler<'a> {
+    /// The interpreter's own root ([`bytecode::interpreter`]).
+    pub root: &'a Path,
+    /// The environment's lock.
+    pub lock: &'a Lock,
+    /// Has its trees.
+    pub store: &'a Store,
+    /// Where runs work.
+    pub places: &'a SconceDirs,
+}
+
+impl BytecodeCompiler<'_> {
+    /// Makes the bytecode of one tree, and tells how the compiler ended: it makes none unless it succeeds.
+    pub fn compile(
+        &self,
+        job: &bytecode::BytecodeJob,
+        work: bytecode::BytecodeBuild,
+        watcher: &mut dyn RunObserver,
+    ) -> Result<ExitStatus> {
+        let bind = |source: PathBuf, target: &str, read_only| Mount {
+            source,
+            target: target.into(),
+            read_only,
+        };
+        let output = work.output_dir();
+        let mounts = vec![
+            bind(job.source.clone(), "/source", true),
+            bind(output.clone(), "/output", false),
+        ];
+        let python = format!("/usr/bin/python{}", self.lock.target.python);
+        let command = [
+            &python,
+            "-I",
+            "-S",
+            "-B",
+            "-c",
+            bytecode::SCRIPT,
+            "/source",
+            "/output",
+        ];
+        let root = RunRoot::Image(EnvironmentLayers {
+            layers: vec![LayerTree {
+                name: "interpreter".to_owned(),
+                path: self.root.to_owned(),
+            }],
+            env: BTreeMap::new(),
+        });
+        let request = RunRequest {
+            env: bytecode::compile_variables(),
+            ..internal_run_request(
+                root,
+                "bytecode",
+                command.iter().map(ToString::to_string).collect(),
+                mounts,
+            )
+        };
+        let host = sconce_host::HostProfile::read(&sconce_host::Roots::default());
+        let options = RunOptions {
+            program: current_exe()?,
+            state_dir: self.places.scratch.clone(),
+            shared: None,
+            keep: None,
+            sample_every: SAMPLE_INTERVAL,
+            grace: Duration::ZERO,
+            strict: false,
+            host: &host,
+            ways_out: Vec::new(),
+            environment: None,
+            control: None,
+            waiting: None,
+        };
+        // A source that is removed or made anew while it is compiled would lack files in its bytecode for good.
+        let trees = [self.root, &job.source];
+        let _stays = sconce_store::acquire_item_guards(trees.into_iter())?;
+        let outcome = sconce_run::run(&request, &Native, &options, watcher)?;
+        if outcome.exit.exit_code() != exit::OK {
+            return Ok(outcome.exit);
+        }
+        let finished = work.finish(self.store).map_err(|error| match error {
+            TreeBuildError::Store(error) => Failure::from(error),
+            TreeBuildError::Build(source) => AppError::File {
+                action: FileAction::Move,
+                path: output,
+                source,
+            }
+            .into(),
+        });
+        finished.map(|()| outcome.exit)
+    }
+}
