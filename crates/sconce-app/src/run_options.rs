@@ -54,7 +54,7 @@ pub struct RunOverrides {
     pub sources: PackageSources,
 }
 
-/// A run's wishes, before cards are chosen and files assembled.
+/// What is asked of a run, validated and merged, before GPUs are chosen and files assembled.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResolvedRunOptions {
     /// The command and its arguments.
@@ -317,11 +317,11 @@ mod tests {
             runtime: Some(Runtime::Runc),
             ..RunOverrides::default()
         };
-        let wish = merge(spec, &flags, &["b", "c"]).unwrap();
-        assert_eq!(wish.command, ["b", "c"]);
-        assert_eq!(wish.limits.memory, Some(Bytes::from_mib(512)));
-        assert_eq!(wish.limits.cpus.map(|c| c.0), Some(2000));
-        assert_eq!(wish.runtime, Runtime::Runc);
+        let options = merge(spec, &flags, &["b", "c"]).unwrap();
+        assert_eq!(options.command, ["b", "c"]);
+        assert_eq!(options.limits.memory, Some(Bytes::from_mib(512)));
+        assert_eq!(options.limits.cpus.map(|c| c.0), Some(2000));
+        assert_eq!(options.runtime, Runtime::Runc);
         let without = merge(spec, &RunOverrides::default(), &[]).unwrap();
         assert_eq!(without.runtime, Runtime::Crun);
         assert_eq!(merge(spec, &flags, &[]).unwrap().command, ["a"]);
@@ -334,18 +334,18 @@ mod tests {
     fn more_limits_and_where_it_is_placed() {
         let spec =
             "[run]\ncpuset = \"0-3\"\nnofile = 1024\nmemlock = \"unlimited\"\nio-weight = 50";
-        let wish = merge(spec, &RunOverrides::default(), &["a"]).unwrap();
-        assert_eq!(wish.limits.cpuset, "0-3".parse().ok());
+        let options = merge(spec, &RunOverrides::default(), &["a"]).unwrap();
+        assert_eq!(options.limits.cpuset, "0-3".parse().ok());
         assert_eq!(
-            (wish.limits.io_weight, wish.limits.nofile),
+            (options.limits.io_weight, options.limits.nofile),
             (Some(50), Some(1024))
         );
-        assert!(!wish.place, "its CPUs are named");
+        assert!(!options.place, "its CPUs are named");
         let mut flags = RunOverrides::default();
         flags.limits.nofile = Some(9);
         flags.numa = Some(sconce_schema::spec::NumaPolicy::Off);
-        let wish = merge("[run]\nnofile = 1024", &flags, &["a"]).unwrap();
-        assert_eq!((wish.limits.nofile, wish.place), (Some(9), false));
+        let options = merge("[run]\nnofile = 1024", &flags, &["a"]).unwrap();
+        assert_eq!((options.limits.nofile, options.place), (Some(9), false));
         assert!(merge("", &RunOverrides::default(), &["a"]).unwrap().place);
         let own = merge(
             "[run]\nnetwork = \"own\"\nports = [\"8888\"]",
@@ -397,13 +397,13 @@ mod tests {
 
     #[test]
     fn the_folder_is_the_workspace_and_missing_sources_are_named() {
-        let wish = merge(
+        let options = merge(
             "[run]\nmounts = [\"tmp:/data:ro\"]",
             &RunOverrides::default(),
             &["a"],
         )
         .unwrap();
-        let target = |i: usize| wish.mounts[i].target.to_str().unwrap();
+        let target = |i: usize| options.mounts[i].target.to_str().unwrap();
         assert_eq!((target(0), target(1)), ("/workspace", "/data"));
         let failure = merge(
             "[run]\nmounts = [\"no-such:/d\"]",
@@ -425,14 +425,15 @@ mod tests {
             },
             ..RunOverrides::default()
         };
-        let wish = ResolvedRunOptions::of_flags(&flags, Path::new("/"), &Env::default()).unwrap();
-        assert_eq!(wish.mounts.len(), 1);
-        assert_eq!(wish.mounts[0].target, Path::new("/data"));
+        let options =
+            ResolvedRunOptions::of_flags(&flags, Path::new("/"), &Env::default()).unwrap();
+        assert_eq!(options.mounts.len(), 1);
+        assert_eq!(options.mounts[0].target, Path::new("/data"));
         assert_eq!(
-            (wish.limits.memory, wish.command.len()),
+            (options.limits.memory, options.command.len()),
             (flags.limits.memory, 0)
         );
-        assert_eq!(wish.user, ContainerUser::Plain);
+        assert_eq!(options.user, ContainerUser::Plain);
     }
 
     #[test]

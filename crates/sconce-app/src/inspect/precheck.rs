@@ -1,9 +1,6 @@
 //! The cheap part, for verbs whose work is something else: versions and names alone, nothing read.
 
 use sconce_compat::rules::{self, CheckInput, EnvironmentVersions};
-use sconce_compat::tables;
-use sconce_host::HostProfile;
-use sconce_schema::facts::{Driver, GpuFacts};
 use sconce_schema::finding::{Certainty, Severity};
 use sconce_schema::{Finding, HostFacts, Lock};
 
@@ -45,32 +42,10 @@ fn is_worth_it(finding: &Finding) -> bool {
     finding.weight == Severity::Fails && finding.certainty != Certainty::Possible
 }
 
-/// The facts that are known without asking NVML: the driver's version, and the cards by their names.
-pub fn facts_without_nvml(machine: &HostProfile) -> Option<HostFacts> {
-    let nvidia = machine.nvidia.as_ref()?;
-    let card = |card: &sconce_host::GpuDevice| GpuFacts {
-        index: card.index,
-        name: card.name.clone(),
-        uuid: card.uuid.clone(),
-        capability: card
-            .name
-            .as_deref()
-            .and_then(tables::known_card)
-            .map(|found| found.card.capability),
-        ..GpuFacts::default()
-    };
-    Some(HostFacts {
-        driver: Some(Driver {
-            version: nvidia.driver_version(),
-            ..Driver::default()
-        }),
-        cards: nvidia.cards.iter().map(card).collect(),
-        ..HostFacts::default()
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use sconce_compat::tables;
+
     use super::*;
 
     #[test]

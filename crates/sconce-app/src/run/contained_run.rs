@@ -15,7 +15,7 @@ use sconce_schema::{EnvironmentLayers, Lock};
 use super::gpu_assignment::GpuAssignment;
 use super::leased_gpus::LeasedGpus;
 use super::nvml::NvmlLoad;
-use super::request::common_start_event;
+use super::plan::{RunAdditions, RunPlan};
 use super::run_session::RunSession;
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
@@ -38,9 +38,9 @@ pub(super) struct ContainedRun {
     pub(super) image: EnvironmentLayers,
     /// Has the trees of the image stay in the store.
     pub(super) stays: Vec<sconce_store::ItemGuard>,
-    /// `HOME`, unless the wish has another.
+    /// `HOME`, unless the options have another.
     pub(super) home: String,
-    pub(super) wish: ResolvedRunOptions,
+    pub(super) options: ResolvedRunOptions,
     pub(super) versions: Option<LockedVersions>,
     pub(super) host: HostProfile,
     pub(super) nvml: NvmlLoad,
@@ -74,15 +74,15 @@ impl ContainedRun {
         // A run that makes no folder there itself still takes away what others left.
         run_temp_dir::remove_stale_dirs(scratch);
         let reached = gpus.as_deref();
-        let leased = LeasedGpus::acquire(&self.host, reached, &self.wish.gpus, &called)?;
+        let leased = LeasedGpus::acquire(&self.host, reached, &self.options.gpus, &called)?;
         let wanted = leased
             .as_ref()
-            .map_or(&self.wish.gpus, LeasedGpus::gpu_request);
+            .map_or(&self.options.gpus, LeasedGpus::gpu_request);
         let cards = GpuAssignment::select_gpus(
             &self.host,
             wanted,
-            self.wish.asks_for_gpus,
-            self.wish.limits.cpus,
+            self.options.asks_for_gpus,
+            self.options.limits.cpus,
             scratch,
             called.context,
         )?;
@@ -93,19 +93,19 @@ impl ContainedRun {
             let value = called.context.env.var(name);
             env.extend(value.map(|value| (name.to_owned(), value.to_owned())));
         }
-        env.extend(self.wish.env);
-        let mut request = RunRequest {
+        env.extend(self.options.env);
+        let request = RunRequest {
             id: self.id,
-            command: self.wish.command,
+            command: self.options.command,
             root: RunRoot::Image(self.image),
-            workdir: self.wish.workdir,
+            workdir: self.options.workdir,
             env,
-            limits: self.wish.limits,
-            mounts: self.wish.mounts,
-            network: self.wish.network,
-            ports: self.wish.ports,
-            near: cards.near.filter(|_| self.wish.place),
-            user: self.wish.user,
+            limits: self.options.limits,
+            mounts: self.options.mounts,
+            network: self.options.network,
+            ports: self.options.ports,
+            near: cards.near.filter(|_| self.options.place),
+            user: self.options.user,
             edits: cards.edits,
             // A run in the background has none.
             terminal: !called.context.holds_run()
@@ -113,63 +113,50 @@ impl ContainedRun {
                 && std::io::stdout().is_terminal(),
             services: Vec::new(),
         };
-        let mut given = cards.given;
-        if let Some(gpus) = &self.virtual_gpus {
-            gpus.apply_to(&mut request, |_| None);
-            given.extend(gpus.gpu_summaries());
-        }
-        if let Some(probe) = &mut self.probe {
-            probe.apply_to(&mut request, self.executor.shares_memory(), |_| None)?;
-        }
-        if let Some(kernels) = &self.kernels {
-            kernels.apply_to(&mut request);
-        }
-        let home = called.context.env.home_dir();
-        let laid = match &self.beside {
-            Some((services, lock)) => {
-                let private = services::private_folder(called.places, &request.id);
-                let given = ServiceInputs {
-                    services,
-                    lock,
-                    name: &self.name,
-                    folder: &self.folder,
-                    home,
-                    host_keys: &called.places.host_keys,
-                    private: &private,
-                    tell_wait: &|path| called.context.report(&AppEvent::FifoWait(path)),
-                };
-                Some(given.apply_to(&mut request)?)
-            }
-            None => None,
+        let private = services::private_folder(called.places, &request.id);
+        let tell_wait = |path: &std::path::Path| called.context.report(&AppEvent::FifoWait(path));
+        let additions = RunAdditions {
+            virtual_gpus: self.virtual_gpus.as_ref(),
+            probe: self.probe.as_mut(),
+            kernels: self.kernels.as_ref(),
+            services: (self.beside.as_ref()).map(|(services, lock)| ServiceInputs {
+                services,
+                lock,
+                name: &self.name,
+                folder: &self.folder,
+                home: called.context.env.home_dir(),
+                host_keys: &called.places.host_keys,
+                private: &private,
+                tell_wait: &tell_wait,
+            }),
+            inherited: None,
+            shares_memory: self.executor.shares_memory(),
         };
-        for note in laid.iter().flat_map(|laid| &laid.notes) {
-            called.context.report(&AppEvent::ServiceNote(note));
-        }
-        let started = RunStarted {
-            name: Some(self.name),
-            folder: self.folder,
+        let start = |common| RunStarted {
+            name: Some(self.name.clone()),
+            folder: self.folder.clone(),
             mode: Containment::Container,
             versions: self.versions,
             runtime: self.executor.summary(),
-            plan: self.probe.as_ref().and_then(Probe::plans),
-            gpus: given,
-            ..common_start_event(&request, &self.host)
+            ..common
         };
+        let plan = RunPlan::complete(request, additions, &self.host, cards.given, start)?;
+        for note in &plan.service_notes {
+            called.context.report(&AppEvent::ServiceNote(note));
+        }
         let held = RunSession {
             places: called.places,
             host: &self.host,
             strict: called.overrides.strict,
             executor: self.executor.as_ref(),
-            sample_hz: self.wish.sample_hz,
+            sample_hz: self.options.sample_hz,
             json: called.json,
             context: called.context,
         };
-        let account = self.probe.as_ref().and_then(Probe::accounting_location);
-        let done = held.run(&request, started, gpus, account, Some(idle_work));
+        let done = held.run(plan, gpus, Some(idle_work));
         drop(cards.files);
         drop(leased);
         drop(self.kernels);
-        drop(laid);
         drop(self.stays);
         done
     }

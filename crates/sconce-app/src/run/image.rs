@@ -57,13 +57,13 @@ pub fn run_image(
 ) -> Result<u8> {
     refuse_sources(overrides)?;
     let here = current_folder()?;
-    let mut wish = ResolvedRunOptions::of_flags(overrides, &here, &context.env)?;
+    let mut options = ResolvedRunOptions::of_flags(overrides, &here, &context.env)?;
     let host = HostProfile::read(&Roots::default());
-    gpu_assignment::validate_gpu_request(&host, &wish.gpus)?;
-    let executor = find_executor(wish.runtime, &context.env)?;
-    let nvml = NvmlLoad::start_if_needed(&host, &wish.gpus);
+    gpu_assignment::validate_gpu_request(&host, &options.gpus)?;
+    let executor = find_executor(options.runtime, &context.env)?;
+    let nvml = NvmlLoad::start_if_needed(&host, &options.gpus);
     let places = SconceDirs::find(context)?;
-    protected_dirs::validate_mounts(&wish.mounts, None, &places)?;
+    protected_dirs::validate_mounts(&options.mounts, None, &places)?;
     let (cards, scratch) = (&overrides.virtual_gpus, &places.scratch);
     let words = match asked {
         ImageCommand::Command(words) => words,
@@ -71,7 +71,7 @@ pub fn run_image(
     };
     let world = RankWorld::for_ranks(overrides.ranks, cards.len(), words)?;
     let virtual_gpus = VirtualGpus::from_names(cards, world, scratch, context)?;
-    let probe = Probe::of_flags(wish.probe, overrides.plans.as_ref(), world, &places)?;
+    let probe = Probe::of_flags(options.probe, overrides.plans.as_ref(), world, &places)?;
     let store = Store::open(&places.store)?;
     let progress = context.start_progress();
 
@@ -87,11 +87,11 @@ pub fn run_image(
     let lookup = OverlayLookup::new(&layers);
     let accounts = Accounts::read(&lookup)?;
     let execution =
-        ImageExecution::from_image_config(&config, &accounts, wish.user == ContainerUser::Root);
-    wish.command = command(&execution, &lookup, asked)?;
-    wish.workdir = execution.resolve_workdir(overrides.workdir.as_deref());
+        ImageExecution::from_image_config(&config, &accounts, options.user == ContainerUser::Root);
+    options.command = command(&execution, &lookup, asked)?;
+    options.workdir = execution.resolve_workdir(overrides.workdir.as_deref());
     let home = execution.env["HOME"].clone();
-    if wish.user == ContainerUser::Plain {
+    if options.user == ContainerUser::Plain {
         let (layer, stay) = with_item_guards(
             || Ok(accounts.build_user_layer(&home, &store)?),
             |layer| layer.as_slice(),
@@ -103,17 +103,17 @@ pub fn run_image(
     let short = short.split(':').next().unwrap_or(short).to_owned();
     let executor = executor.with_image(&short, &store, &*progress, || Ok(image.clone()))?;
     progress.finish();
-    report_unmet_wishes(&execution, &wish, context);
+    report_unmet_wishes(&execution, &options, context);
 
     let versions = execution::versions_from_labels(&config);
     let owner = || KernelCacheOwner {
         environment: image.digest.to_string(),
-        folders: wish
+        folders: options
             .mounts
             .iter()
             .map(|mount| mount.source.as_path())
             .collect(),
-        user: wish.user,
+        user: options.user,
         virtual_gpus: virtual_gpus.is_some(),
     };
     let compiles = versions.as_ref().is_some_and(kernel_cache::are_compiled);
@@ -131,7 +131,7 @@ pub fn run_image(
         },
         stays,
         home,
-        wish,
+        options,
         versions,
         host,
         nvml,
@@ -235,14 +235,14 @@ fn command(
 /// Tells what of the image's configuration is not followed.
 fn report_unmet_wishes(
     execution: &ImageExecution,
-    wish: &ResolvedRunOptions,
+    options: &ResolvedRunOptions,
     context: &AppContext,
 ) {
     for note in &execution.notes {
         context.report(&AppEvent::ImageNote(note));
     }
     // On the machine's own network they can be reached as they are.
-    if wish.network == NetworkMode::None && !execution.ports.is_empty() {
+    if options.network == NetworkMode::None && !execution.ports.is_empty() {
         let ports = execution.ports.iter().take(8);
         let ports: Vec<String> = ports
             .map(|port| port.chars().take(20).flat_map(char::escape_debug).collect())

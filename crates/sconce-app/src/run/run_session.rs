@@ -6,9 +6,8 @@ use sconce_base::output::OutputDestination;
 use sconce_host::{GpuMonitor, HostProfile};
 use sconce_report::{RunReport, json};
 use sconce_run::{ControlOptions, Executor, RestartBackoff, RunOptions, RunOutcome};
-use sconce_schema::event::RunStarted;
-use sconce_schema::request::RunRequest;
 
+use super::plan::RunPlan;
 use crate::accounting::ProbeDirectory;
 use crate::context::AppContext;
 use crate::detach;
@@ -37,12 +36,11 @@ pub(super) struct RunSession<'a> {
 impl RunSession<'_> {
     pub(super) fn run(
         mut self,
-        request: &RunRequest,
-        started: RunStarted,
+        plan: RunPlan,
         gpus: Option<Box<dyn GpuMonitor>>,
-        account: Option<ProbeDirectory>,
         idle_work: Option<Box<dyn FnOnce() + '_>>,
     ) -> Result<u8> {
+        let (request, account) = (&plan.request, plan.account);
         let options = RunOptions {
             program: current_exe()?,
             state_dir: self.places.scratch.clone(),
@@ -66,7 +64,7 @@ impl RunSession<'_> {
         };
         let mut recorder = Recorder::new(
             &self.places.runs,
-            started,
+            plan.started,
             self.context,
             gpus,
             account,

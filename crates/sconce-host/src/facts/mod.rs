@@ -34,6 +34,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use sconce_schema::HostFacts;
+use sconce_schema::facts::Driver;
 use tracing::debug;
 
 use crate::host_profile::HostProfile;
@@ -146,6 +147,21 @@ pub fn read(roots: &Roots, ask: &FactsOptions) -> HostFacts {
     debug!(driver = ?facts.driver, has_nvml, has_cuda, "the driver's files");
     ask_driver(&mut facts, ask, has_nvml, has_cuda);
     facts
+}
+
+/// Returns what of the facts a profile has already: the driver's version and its cards. `None` where no driver is
+/// loaded.
+#[must_use]
+pub fn without_nvml(machine: &HostProfile) -> Option<HostFacts> {
+    let nvidia = machine.nvidia.as_ref()?;
+    Some(HostFacts {
+        driver: Some(Driver {
+            version: nvidia.driver_version(),
+            ..Driver::default()
+        }),
+        cards: gpus::of_kernel(Some(nvidia)),
+        ..HostFacts::default()
+    })
 }
 
 /// What only the driver's libraries tell. Both are asked at the same time.

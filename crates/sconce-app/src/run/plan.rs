@@ -1,0 +1,92 @@
+//! A run's request, made whole. What a [`RunPlan`] holds is what will be executed: nothing after it changes it.
+
+use sconce_base::Env;
+use sconce_host::HostProfile;
+use sconce_schema::event::{GpuSummary, RunStarted};
+use sconce_schema::request::RunRequest;
+
+use super::request::common_start_event;
+use crate::accounting::ProbeDirectory;
+use crate::failure::Result;
+use crate::kernel_cache::KernelCacheGuard;
+use crate::probe::Probe;
+use crate::services::{PreparedServices, ServiceInputs};
+use crate::virtual_gpu::VirtualGpus;
+
+/// What a run is given beside what its options say, in the order in which it is added: each sees the variables of
+/// those before it.
+#[derive(Default)]
+pub(super) struct RunAdditions<'a> {
+    /// Its library is loaded ahead of others.
+    pub(super) virtual_gpus: Option<&'a VirtualGpus>,
+    /// It is imported ahead of others, and told where to write.
+    pub(super) probe: Option<&'a mut Probe>,
+    /// They set variables that nobody has set.
+    pub(super) kernels: Option<&'a KernelCacheGuard>,
+    /// They are programs of the run, with its variables.
+    pub(super) services: Option<ServiceInputs<'a>>,
+    /// The variables that the run inherits where its request does not set them: those of the caller, where no
+    /// container is around it.
+    pub(super) inherited: Option<&'a Env>,
+    /// Whether the run shares memory with whoever watches it.
+    pub(super) shares_memory: bool,
+}
+
+/// A run that only has to be started.
+pub(super) struct RunPlan {
+    pub(super) request: RunRequest,
+    /// How its record begins.
+    pub(super) started: RunStarted,
+    /// Where the probe writes.
+    pub(super) account: Option<ProbeDirectory>,
+    /// What a person has to be told of its services.
+    pub(super) service_notes: Vec<String>,
+    /// Files of services, for as long as they run.
+    _services: Option<PreparedServices>,
+}
+
+impl RunPlan {
+    /// Completes a request that has all that the options, the image and the GPUs say. `started` makes the beginning
+    /// of the record from the parts that every run has; the GPUs are those of `gpus` and the virtual ones.
+    ///
+    /// # Errors
+    /// Of what writes files for the run: the probe's, and those of services.
+    pub(super) fn complete(
+        mut request: RunRequest,
+        additions: RunAdditions<'_>,
+        host: &HostProfile,
+        mut gpus: Vec<GpuSummary>,
+        started: impl FnOnce(RunStarted) -> RunStarted,
+    ) -> Result<Self> {
+        let variable = |name: &str| Some(additions.inherited?.var(name)?.to_owned());
+        if let Some(virtual_gpus) = additions.virtual_gpus {
+            virtual_gpus.apply_to(&mut request, variable);
+            gpus.extend(virtual_gpus.gpu_summaries());
+        }
+        let (mut account, mut plan) = (None, None);
+        if let Some(probe) = additions.probe {
+            probe.apply_to(&mut request, additions.shares_memory, variable)?;
+            (account, plan) = (probe.accounting_location(), probe.plans());
+        }
+        if let Some(kernels) = additions.kernels {
+            kernels.apply_to(&mut request);
+        }
+        let services = match additions.services {
+            Some(inputs) => Some(inputs.apply_to(&mut request)?),
+            None => None,
+        };
+        let service_notes = services.as_ref().map(|services| services.notes.clone());
+        let started = started(RunStarted {
+            plan,
+            gpus,
+            ..common_start_event(&request, host)
+        });
+        Ok(Self {
+            request,
+            started,
+            account,
+            service_notes: service_notes.unwrap_or_default(),
+            _services: services,
+        })
+    }
+}
