@@ -113,7 +113,10 @@ impl<'a> Recorder<'a> {
     /// A reading of everything; what is an event of its own is written.
     fn sample(&mut self, ended: bool) -> Option<Sample> {
         let sampler = self.sampler.as_mut()?;
-        let mut sample = sampler.sample();
+        let mut sample = match ended {
+            true => sampler.sample_last(),
+            false => sampler.sample(),
+        };
         if let Some(account) = &mut self.account {
             let pids = sampler.pids();
             let record = self

@@ -62,6 +62,12 @@ pub trait GpuMonitor: Send {
     /// process ids. What the card or its driver does not tell is absent; a lost card has only its
     /// index.
     fn sample(&self, index: u32) -> GpuSample;
+
+    /// One reading of a series: as [`Self::sample`], and what is slow to read and changes slowly may be absent where
+    /// it was read a moment ago. A series ends with a whole reading.
+    fn sample_in_series(&self, index: u32) -> GpuSample {
+        self.sample(index)
+    }
 }
 
 /// The real library.
@@ -189,6 +195,17 @@ impl GpuMonitor for NvmlMonitor {
     }
 
     fn sample(&self, index: u32) -> GpuSample {
+        self.read_sample(index, true)
+    }
+
+    fn sample_in_series(&self, index: u32) -> GpuSample {
+        self.read_sample(index, false)
+    }
+}
+
+impl NvmlMonitor {
+    /// One reading; with `whole`, of what is slow to read as well.
+    fn read_sample(&self, index: u32, whole: bool) -> GpuSample {
         let Ok(device) = self.nvml.device_by_index(index) else {
             return GpuSample {
                 index,
@@ -204,6 +221,10 @@ impl GpuMonitor for NvmlMonitor {
             processes = of_parts.flat_map(Result::unwrap_or_default).collect();
         }
         let mut watch = self.watch.borrow_mut();
+        let energy_mj = match watch.is_energy_due(index) || whole {
+            true => device.total_energy_consumption().ok(),
+            false => None,
+        };
         let links = watch.sample_links(index, &device);
         GpuSample {
             index,
@@ -212,7 +233,7 @@ impl GpuMonitor for NvmlMonitor {
             memory_used: device.memory_info().ok().map(|memory| Bytes(memory.used)),
             memory_by_pid: by_pid(processes),
             power_mw: device.power_usage().ok(),
-            energy_mj: device.total_energy_consumption().ok(),
+            energy_mj,
             temperature_c: device.temperature(TemperatureSensor::Gpu).ok(),
             sm_clock_mhz: device.clock_info(Clock::SM).ok(),
             memory_clock_mhz: device.clock_info(Clock::Memory).ok(),

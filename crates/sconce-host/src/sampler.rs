@@ -143,8 +143,17 @@ impl Sampler {
         self.gpus = Some(gpus);
     }
 
-    /// One reading of everything.
+    /// One reading of everything, but for what the GPUs are slow to tell and told a moment ago.
     pub fn sample(&mut self) -> Sample {
+        self.read(false)
+    }
+
+    /// One reading of everything: the last.
+    pub fn sample_last(&mut self) -> Sample {
+        self.read(true)
+    }
+
+    fn read(&mut self, last: bool) -> Sample {
         let listed = self.cgroup.read_pids();
         let tree = match listed {
             Some(pids) => Some(self.processes.of_cgroup(pids)),
@@ -176,7 +185,10 @@ impl Sampler {
         self.cgroup.read_into(&mut sample);
         if let Some(gpus) = &self.gpus {
             sample.gpus.extend(self.target.gpus.iter().map(|&index| {
-                let mut card = gpus.sample(index);
+                let mut card = match last {
+                    true => gpus.sample(index),
+                    false => gpus.sample_in_series(index),
+                };
                 card.memory_by_pid
                     .retain(|&pid, _| self.processes.contains(pid));
                 card

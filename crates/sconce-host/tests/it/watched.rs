@@ -85,8 +85,22 @@ fn the_child() {
     };
     let nvml = NvmlMonitor::open(&NvmlLibrary::File(library.into())).unwrap();
     let read = || (0..4).map(|index| nvml.sample(index)).collect::<Vec<_>>();
-    let readings = [read(), read()];
+    let series = || {
+        (0..4)
+            .map(|index| nvml.sample_in_series(index))
+            .collect::<Vec<_>>()
+    };
+    // The first of a series is whole; so is one that is asked for by itself, in the middle and at the end.
+    let readings = [read(), read(), series(), read()];
     println!("\n{}", serde_json::to_string(&readings).unwrap());
+}
+
+/// NVML takes longest for it.
+#[test]
+fn energy_is_read_now_and_then_in_a_series_and_always_in_a_whole_reading() {
+    let energy: Vec<Option<u64>> = readings().iter().map(|cards| cards[0].energy_mj).collect();
+    let known = Some(123_456_789);
+    assert_eq!(energy, [known, known, None, known]);
 }
 
 #[test]
