@@ -142,7 +142,12 @@ impl Hint for CdiError {
         match self {
             Self::Write { .. } => exit::STORE,
             Self::Ending { .. } => exit::USAGE,
-            _ => exit::RUN,
+            Self::NoDriver
+            | Self::NodeMissing { .. }
+            | Self::NodeClosed { .. }
+            | Self::NoLibrary { .. }
+            | Self::NoCard
+            | Self::NoCapability { .. } => exit::RUN,
         }
     }
 }

@@ -106,7 +106,12 @@ impl Hint for RecordError {
         match self {
             Self::Io { .. } => exit::STORE,
             Self::Taken { .. } => exit::RUN,
-            _ => exit::BAD_INPUT,
+            Self::BadId { .. }
+            | Self::Newer { .. }
+            | Self::NotARecord { .. }
+            | Self::NoRuns { .. }
+            | Self::NotFound { .. }
+            | Self::Ambiguous { .. } => exit::BAD_INPUT,
         }
     }
 }

@@ -112,28 +112,6 @@ pub enum ResolveError {
     Compile(#[from] CompileError),
 }
 
-impl ResolveError {
-    fn inner(&self) -> Option<&dyn Hint> {
-        match self {
-            Self::Mirror(e) => Some(e),
-            Self::Signature(e) => Some(e),
-            Self::Archive(e) => Some(e),
-            Self::Solve(e) => Some(e),
-            Self::Uv(e) => Some(e),
-            Self::Compile(e) => Some(e),
-            Self::Release { .. }
-            | Self::Architecture { .. }
-            | Self::Python { .. }
-            | Self::Incomplete { .. }
-            | Self::NoKeyring
-            | Self::Keyring { .. }
-            | Self::Stage { .. }
-            | Self::Compiler { .. }
-            | Self::Index { .. } => None,
-        }
-    }
-}
-
 impl Hint for ResolveError {
     fn hint(&self) -> Option<String> {
         let text = match self {
@@ -159,7 +137,12 @@ impl Hint for ResolveError {
                  `[system] compiler = false`"
             }
             Self::Incomplete { .. } | Self::Index { .. } => "use another mirror",
-            _ => return self.inner().and_then(Hint::hint),
+            Self::Mirror(e) => return e.hint(),
+            Self::Signature(e) => return e.hint(),
+            Self::Archive(e) => return e.hint(),
+            Self::Solve(e) => return e.hint(),
+            Self::Uv(e) => return e.hint(),
+            Self::Compile(e) => return e.hint(),
         };
         Some(text.to_owned())
     }
@@ -175,7 +158,12 @@ impl Hint for ResolveError {
             | Self::Stage { .. }
             | Self::Compiler { .. } => exit::NO_SOLUTION,
             Self::Index { .. } => exit::VERIFY,
-            _ => self.inner().map_or(exit::BUG, Hint::exit_code),
+            Self::Mirror(e) => e.exit_code(),
+            Self::Signature(e) => e.exit_code(),
+            Self::Archive(e) => e.exit_code(),
+            Self::Solve(e) => e.exit_code(),
+            Self::Uv(e) => e.exit_code(),
+            Self::Compile(e) => e.exit_code(),
         }
     }
 }

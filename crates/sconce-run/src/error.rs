@@ -465,7 +465,49 @@ impl Hint for RunError {
             ) => exit::BAD_INPUT,
             Self::NotFound { .. } => exit::NOT_FOUND,
             Self::NotExecutable { .. } => exit::NOT_EXECUTABLE,
-            _ => exit::RUN,
+            Self::Request(
+                InvalidRequest::NoCommand
+                | InvalidRequest::Id(_)
+                | InvalidRequest::ZeroByte(_)
+                | InvalidRequest::Path(_)
+                | InvalidRequest::Target(_)
+                | InvalidRequest::NoLayers
+                | InvalidRequest::TooManyLayers(_)
+                | InvalidRequest::Ports
+                | InvalidRequest::ServiceName(_)
+                | InvalidRequest::ServiceTwice(_)
+                | InvalidRequest::TooManyServices(_)
+                | InvalidRequest::ServiceCommand(_)
+                | InvalidRequest::ServiceCheck(_)
+                | InvalidRequest::ServiceOrder(_)
+                | InvalidRequest::ServiceUser(_)
+                | InvalidRequest::ServicePort { .. }
+                | InvalidRequest::Engine { .. }
+                | InvalidRequest::HostMounts
+                | InvalidRequest::HostNetwork,
+            )
+            | Self::Device { .. }
+            | Self::MountSource { .. }
+            | Self::MountTarget { .. }
+            | Self::Layer { .. }
+            | Self::PortInUse(_)
+            | Self::Port { .. }
+            | Self::UserNamespaces(_)
+            | Self::Namespaces(_)
+            | Self::State { .. }
+            | Self::Running(_)
+            | Self::Overlay { .. }
+            | Self::Setup { .. }
+            | Self::Workdir { .. }
+            | Self::EngineUnknown { .. }
+            | Self::EngineTooOld { .. }
+            | Self::Engine { .. }
+            | Self::DockerElsewhere { .. }
+            | Self::DockerSilent { .. }
+            | Self::DockerClosed { .. }
+            | Self::DockerUsers { .. }
+            | Self::DockerClient
+            | Self::Lost(_) => exit::RUN,
         }
     }
 }

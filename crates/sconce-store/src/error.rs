@@ -181,7 +181,11 @@ impl Hint for StoreError {
             Self::Hash { .. } | Self::Size { .. } | Self::Damaged { .. } => exit::VERIFY,
             Self::Wheel { source, .. } => match source {
                 WheelError::Write { .. } => exit::STORE,
-                _ => exit::VERIFY,
+                WheelError::Zip(_)
+                | WheelError::Name { .. }
+                | WheelError::Twice { .. }
+                | WheelError::NotAFile { .. }
+                | WheelError::Metadata { .. } => exit::VERIFY,
             },
             Self::Read { .. } => exit::BAD_INPUT,
             Self::Name { .. } => exit::BUG,

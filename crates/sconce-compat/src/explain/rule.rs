@@ -145,7 +145,9 @@ impl sconce_schema::Hint for RuleError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Search(_) => sconce_schema::exit::BUG,
-            _ => sconce_schema::exit::BAD_INPUT,
+            Self::Toml { .. } | Self::Pattern { .. } | Self::Large { .. } => {
+                sconce_schema::exit::BAD_INPUT
+            }
         }
     }
 }

@@ -51,7 +51,7 @@ impl Hint for AccountsError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Store(error) => error.exit_code(),
-            _ => exit::STORE,
+            Self::Read { .. } | Self::Write(_) => exit::STORE,
         }
     }
 }

@@ -180,7 +180,17 @@ impl Hint for OpenError {
             Self::Store(error) => error.exit_code(),
             Self::Local(error) => error.exit_code(),
             Self::File { source, .. } if source.kind() == io::ErrorKind::StorageFull => exit::STORE,
-            _ => exit::BAD_INPUT,
+            Self::File { .. }
+            | Self::Inside(_)
+            | Self::Tar { .. }
+            | Self::Missing { .. }
+            | Self::Document { .. }
+            | Self::Unknown { .. }
+            | Self::Ambiguous { .. }
+            | Self::Platform { .. }
+            | Self::TooDeep
+            | Self::Count { .. }
+            | Self::Unsupported { .. } => exit::BAD_INPUT,
         }
     }
 }

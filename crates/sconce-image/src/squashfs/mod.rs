@@ -68,7 +68,7 @@ impl Hint for SquashfsError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Output(error) => error.exit_code(),
-            _ => exit::STORE,
+            Self::Source(_) | Self::Compress(_) | Self::Name { .. } | Self::TooMany => exit::STORE,
         }
     }
 }

@@ -76,7 +76,9 @@ impl Hint for SystemError {
         match self {
             Self::Tree(ScopedRootError::Disk { .. }) => exit::STORE,
             Self::Package { .. } => exit::BAD_INPUT,
-            _ => exit::VERIFY,
+            Self::Tree(ScopedRootError::Name { .. })
+            | Self::Missing { .. }
+            | Self::NotText { .. } => exit::VERIFY,
         }
     }
 }

@@ -111,7 +111,13 @@ impl Hint for TreesError {
             Self::Image(error) => error.exit_code(),
             Self::Layer { source, .. } => match source {
                 UnpackError::Write { .. } => exit::STORE,
-                _ => exit::VERIFY,
+                UnpackError::Blob { .. }
+                | UnpackError::Archive { .. }
+                | UnpackError::Read(_)
+                | UnpackError::Tar(_)
+                | UnpackError::Entry(_)
+                | UnpackError::Kind { .. }
+                | UnpackError::TooLarge { .. } => exit::VERIFY,
             },
             Self::Count { .. } | Self::Empty => exit::VERIFY,
             Self::Stack(_) | Self::Note { .. } => exit::STORE,

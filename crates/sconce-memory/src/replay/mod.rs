@@ -207,7 +207,7 @@ impl Hint for WhatIfError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Capacity(error) => error.exit_code(),
-            _ => exit::BAD_INPUT,
+            Self::NoTrace | Self::Settings { .. } | Self::MallocAsync { .. } => exit::BAD_INPUT,
         }
     }
 }

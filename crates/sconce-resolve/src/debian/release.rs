@@ -102,7 +102,10 @@ impl Hint for ReleaseError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::NoIndex { .. } => exit::NO_SOLUTION,
-            _ => exit::VERIFY,
+            Self::Field { .. }
+            | Self::OtherSuite { .. }
+            | Self::Expired { .. }
+            | Self::FromTheFuture { .. } => exit::VERIFY,
         }
     }
 }

@@ -73,7 +73,9 @@ impl sconce_schema::Hint for SolveError {
         match self {
             Self::Request(_) => sconce_schema::exit::BAD_INPUT,
             Self::Relation { .. } => sconce_schema::exit::VERIFY,
-            _ => sconce_schema::exit::NO_SOLUTION,
+            Self::NoSuchPackage { .. } | Self::NoSolution { .. } | Self::TooHard => {
+                sconce_schema::exit::NO_SOLUTION
+            }
         }
     }
 }

@@ -106,7 +106,10 @@ impl Hint for DebError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Open { .. } | Self::Write { .. } => exit::STORE,
-            _ => exit::VERIFY,
+            Self::Read { .. }
+            | Self::Format { .. }
+            | Self::Entry { .. }
+            | Self::TooLarge { .. } => exit::VERIFY,
         }
     }
 }

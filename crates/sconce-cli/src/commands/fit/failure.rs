@@ -101,7 +101,14 @@ impl Hint for FitError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::NoCards => exit::USAGE,
-            _ => exit::BAD_INPUT,
+            Self::NoTorch { .. }
+            | Self::NoExitHandlers { .. }
+            | Self::Signalled(_)
+            | Self::Failed { .. }
+            | Self::NoSteps { .. }
+            | Self::NotApplied { .. }
+            | Self::NoSnapshot
+            | Self::NoCuda => exit::BAD_INPUT,
         }
     }
 }
