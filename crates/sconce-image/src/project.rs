@@ -51,7 +51,8 @@ impl Hint for ProjectError {
         match self {
             Self::Store(error) => error.hint(),
             Self::Outside { .. } => Some("name files and folders below sconce.toml".to_owned()),
-            Self::File { .. } | Self::Tree(_) => None,
+            Self::Tree(error) => error.hint(),
+            Self::File { .. } => None,
         }
     }
 

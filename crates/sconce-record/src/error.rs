@@ -104,10 +104,9 @@ impl Hint for RecordError {
 
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Io { .. } => exit::STORE,
+            Self::Io { .. } | Self::Newer { .. } => exit::STORE,
             Self::Taken { .. } => exit::RUN,
             Self::BadId { .. }
-            | Self::Newer { .. }
             | Self::NotARecord { .. }
             | Self::NoRuns { .. }
             | Self::NotFound { .. }

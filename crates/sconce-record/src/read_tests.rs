@@ -182,10 +182,14 @@ fn what_has_no_end_is_read_so_far() {
 #[test]
 fn what_is_no_record_is_refused() {
     let newer = STARTED.replace("\"format\":1", "\"format\":3,\"new-thing\":{}");
-    assert!(matches!(
-        open(newer.as_bytes()),
-        Err(RecordError::Newer { found: 3, .. })
-    ));
+    let newer = open(newer.as_bytes()).err().unwrap();
+    assert!(
+        matches!(newer, RecordError::Newer { found: 3, .. }),
+        "{newer}"
+    );
+    // As a store that a newer Sconce wrote (docs/exit-codes.md).
+    let code = sconce_schema::Hint::exit_code(&newer);
+    assert_eq!(code, sconce_schema::exit::STORE);
     for text in [
         "",
         "\n\n",

@@ -14,6 +14,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
+use sconce_schema::{Hint, exit};
 
 /// As the kernel's own limit.
 const MAX_LINKS: u32 = 40;
@@ -41,6 +42,24 @@ pub enum ScopedRootError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+impl Hint for ScopedRootError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Disk { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                Some("the disk is full; make room, or give another store folder".to_owned())
+            }
+            Self::Disk { .. } | Self::Name { .. } => None,
+        }
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Name { .. } => exit::VERIFY,
+            Self::Disk { .. } => exit::STORE,
+        }
+    }
 }
 
 impl ScopedRootError {

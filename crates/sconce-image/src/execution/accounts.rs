@@ -44,14 +44,16 @@ impl Hint for AccountsError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Store(error) => error.hint(),
-            _ => None,
+            Self::Write(error) => error.hint(),
+            Self::Read { .. } => None,
         }
     }
 
     fn exit_code(&self) -> u8 {
         match self {
             Self::Store(error) => error.exit_code(),
-            Self::Read { .. } | Self::Write(_) => exit::STORE,
+            Self::Write(error) => error.exit_code(),
+            Self::Read { .. } => exit::STORE,
         }
     }
 }

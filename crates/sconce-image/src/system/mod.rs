@@ -6,7 +6,6 @@ mod certificates;
 mod files;
 mod ldcache;
 
-use std::io;
 use std::path::Path;
 
 use sconce_schema::environment_layers::VENV;
@@ -59,11 +58,7 @@ pub enum SystemError {
 impl Hint for SystemError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Tree(ScopedRootError::Disk { source, .. })
-                if source.kind() == io::ErrorKind::StorageFull =>
-            {
-                Some("free space where the store is".to_owned())
-            }
+            Self::Tree(error) => error.hint(),
             Self::Missing { path } if path == MASTER_PASSWD => {
                 Some("the lock has no base-passwd; make it anew with `sconce lock`".to_owned())
             }
@@ -74,11 +69,9 @@ impl Hint for SystemError {
 
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Tree(ScopedRootError::Disk { .. }) => exit::STORE,
+            Self::Tree(error) => error.exit_code(),
             Self::Package { .. } => exit::BAD_INPUT,
-            Self::Tree(ScopedRootError::Name { .. })
-            | Self::Missing { .. }
-            | Self::NotText { .. } => exit::VERIFY,
+            Self::Missing { .. } | Self::NotText { .. } => exit::VERIFY,
         }
     }
 }

@@ -94,10 +94,11 @@ impl Hint for TreesError {
                     Some("the disk is full; make room, or give another store folder".to_owned())
                 }
                 UnpackError::Write { .. } => None,
+                UnpackError::Entry(error) if error.exit_code() == exit::STORE => error.hint(),
                 _ => Some("get the image again, from somebody you trust".to_owned()),
             },
             Self::Count { .. } | Self::Empty => Some("it is not an image to run".to_owned()),
-            Self::Stack(_) => None,
+            Self::Stack(error) => error.hint(),
             Self::Note { path, .. } => Some(format!(
                 "remove the folder {} and run it again",
                 path.ancestors().nth(2).unwrap_or(path).display()
@@ -111,16 +112,17 @@ impl Hint for TreesError {
             Self::Image(error) => error.exit_code(),
             Self::Layer { source, .. } => match source {
                 UnpackError::Write { .. } => exit::STORE,
+                UnpackError::Entry(error) => error.exit_code(),
                 UnpackError::Blob { .. }
                 | UnpackError::Archive { .. }
                 | UnpackError::Read(_)
                 | UnpackError::Tar(_)
-                | UnpackError::Entry(_)
                 | UnpackError::Kind { .. }
                 | UnpackError::TooLarge { .. } => exit::VERIFY,
             },
             Self::Count { .. } | Self::Empty => exit::VERIFY,
-            Self::Stack(_) | Self::Note { .. } => exit::STORE,
+            Self::Stack(error) => error.exit_code(),
+            Self::Note { .. } => exit::STORE,
         }
     }
 }

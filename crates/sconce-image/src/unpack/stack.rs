@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use sconce_schema::{Sha256, environment_layers};
+use sconce_schema::{Hint, Sha256, environment_layers, exit};
 use sconce_store::scoped_root::{ScopedRootError, set_modified};
 use sconce_store::{Store, StoreError, TreeBuildError};
 use sha2::Digest as _;
@@ -45,6 +45,24 @@ pub enum StackError {
     /// A time could not be set.
     #[error(transparent)]
     Time(#[from] ScopedRootError),
+}
+
+impl Hint for StackError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Store(error) => error.hint(),
+            Self::Time(error) => error.hint(),
+            Self::File { .. } => None,
+        }
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Store(error) => error.exit_code(),
+            Self::Time(error) => error.exit_code(),
+            Self::File { .. } => exit::STORE,
+        }
+    }
 }
 
 /// A tree and what its layer hides of those below.

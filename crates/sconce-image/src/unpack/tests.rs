@@ -3,6 +3,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use proptest::prelude::*;
 use sconce_schema::NoProgress;
+use sconce_store::scoped_root::ScopedRootError;
 
 use super::testing::TarBuilder;
 use super::*;
@@ -444,4 +445,32 @@ fn a_tree_that_another_process_removes_is_made_again_and_then_stays() {
     assert!(!store.remove_item(KIND, "key").unwrap(), "it is in use");
     drop(stays);
     assert!(tree.join("a").is_file() && store.remove_item(KIND, "key").unwrap());
+}
+
+/// The image is not at fault, and getting it again would not help.
+#[test]
+fn refusing_disk_is_not_blamed_on_the_image() {
+    let of_layer = |kind: io::ErrorKind| TreesError::Layer {
+        layer: Digest::hash_bytes(b""),
+        source: UnpackError::Entry(ScopedRootError::Disk {
+            action: "create",
+            path: "/store/tree".into(),
+            source: kind.into(),
+        }),
+    };
+    let full = of_layer(io::ErrorKind::StorageFull);
+    assert_eq!(full.exit_code(), exit::STORE);
+    assert!(full.hint().unwrap().contains("the disk is full"));
+    let denied = of_layer(io::ErrorKind::PermissionDenied);
+    assert_eq!((denied.exit_code(), denied.hint()), (exit::STORE, None));
+    // A name that leads out is the image's.
+    let name = TreesError::Layer {
+        layer: Digest::hash_bytes(b""),
+        source: UnpackError::Entry(ScopedRootError::Name {
+            name: "../x".to_owned(),
+            why: "leads out of the folder",
+        }),
+    };
+    assert_eq!(name.exit_code(), exit::VERIFY);
+    assert!(name.hint().unwrap().contains("get the image again"));
 }
