@@ -1,5 +1,7 @@
 //! A figure over time in constant memory.
 
+/// Readings nearer to each other than this are not compared for a rate, µs.
+pub(crate) const MIN_RATE_INTERVAL_US: u64 = 200_000;
 /// How many buckets a timeline has at most.
 const MAX_BUCKETS: usize = 240;
 

@@ -87,6 +87,33 @@ fn every_room_that_architecture_names_is_there() {
     );
 }
 
+/// The rows of the walks: a file, and a function in it.
+#[test]
+fn functions_of_the_walks_are_in_their_files() {
+    let text = read(&top().join("ARCHITECTURE.md"));
+    let (_, walks) = text.split_once("## Two walks").unwrap();
+    let rows: Vec<&str> = walks.lines().filter(|row| row.starts_with("| `")).collect();
+    assert!(rows.len() > 30, "{} rows", rows.len());
+    for row in rows {
+        let mut words = quoted(row);
+        let (file, function) = (words.next().unwrap(), words.next().unwrap());
+        let place = match file.ends_with(".rs") || file.ends_with(".js") {
+            true => top().join("crates").join(file),
+            false => top().join(file),
+        };
+        let name = function.rsplit("::").next().unwrap();
+        let source = read(&place);
+        let forms = [
+            format!("fn {name}("),
+            format!("fn {name}<"),
+            format!("def {name}("),
+            format!("  {name}("),
+        ];
+        let is_there = forms.iter().any(|form| source.contains(form));
+        assert!(is_there, "no function {function} in {file}");
+    }
+}
+
 #[test]
 fn a_room_that_is_not_there_is_seen() {
     let top = top();

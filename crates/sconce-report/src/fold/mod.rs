@@ -20,10 +20,8 @@ use crate::model::{
     CpuReport, DiskReport, MemoryReport, RunEnd, RunReport, ServiceReport, TaskReport, Timestamped,
     oom_kills_in_sample,
 };
-use crate::timeline::Timeline;
+use crate::timeline::{MIN_RATE_INTERVAL_US, Timeline};
 
-/// Readings nearer to each other than this are not compared for a rate, µs.
-const MIN_INTERVAL_US: u64 = 200_000;
 /// Of damaged lines, unenforced limits and cards, a report keeps no more than this many.
 const MAX_REPORT_ITEMS: usize = 64;
 
@@ -247,8 +245,8 @@ impl CpuFold {
         };
         raise(&mut self.used_us, Some(used_us));
         self.read_us = self.read_us.max(t_us);
-        let Some(passed_us) =
-            (t_us.checked_sub(self.before.t_us)).filter(|passed_us| *passed_us >= MIN_INTERVAL_US)
+        let Some(passed_us) = (t_us.checked_sub(self.before.t_us))
+            .filter(|passed_us| *passed_us >= MIN_RATE_INTERVAL_US)
         else {
             return;
         };
@@ -272,12 +270,12 @@ impl CpuFold {
         let busy = |(first, last): (Timestamped<u64>, Timestamped<u64>)| {
             let passed_us = last.t_us.checked_sub(first.t_us)?;
             let busy_us = last.value.checked_sub(first.value)?;
-            (passed_us >= MIN_INTERVAL_US).then(|| busy_us as f64 / passed_us as f64)
+            (passed_us >= MIN_RATE_INTERVAL_US).then(|| busy_us as f64 / passed_us as f64)
         };
         CpuReport {
             machine_busy_cores: self.busy.and_then(busy),
             mean_cores: (self.used_us)
-                .filter(|_| self.read_us >= MIN_INTERVAL_US)
+                .filter(|_| self.read_us >= MIN_RATE_INTERVAL_US)
                 .map(|used_us| used_us as f64 / self.read_us as f64),
             throttled_share: (self.throttled_us.zip(self.used_us))
                 .and_then(|(throttled_us, used_us)| share(throttled_us, used_us)),

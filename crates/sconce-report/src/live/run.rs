@@ -9,13 +9,11 @@ use sconce_schema::training::{GpuOutOfMemory, PhaseTimes, TrainingSample};
 
 use crate::fold::Fold;
 use crate::model::{MemoryMeasure, RunEnd, ServiceReport, Timestamped};
-use crate::timeline::Timeline;
+use crate::timeline::{MIN_RATE_INTERVAL_US, Timeline};
 use crate::verdict::{SkippedRule, Verdict, not_judged_yet};
 
 /// Readings that rates of training are taken over: one a second is too few steps to be steady.
 const RATE_WINDOW_READINGS: usize = 10;
-/// Readings nearer to each other than this are not compared for a rate, µs.
-const MIN_INTERVAL_US: u64 = 200_000;
 /// Of processes that train, no more than this many are kept.
 const MAX_TRAINING_PROCESSES: usize = 64;
 /// Time of the record after which verdicts are looked at again, µs.
@@ -212,7 +210,7 @@ impl LiveRun {
         let (t_us, now) = self.window.back()?;
         let (before_us, before) = self.window.get(self.window.len().checked_sub(2)?)?;
         let passed = t_us.checked_sub(*before_us)?;
-        (passed >= MIN_INTERVAL_US).then_some((now, before, passed))
+        (passed >= MIN_RATE_INTERVAL_US).then_some((now, before, passed))
     }
 
     /// Cores in use.

@@ -8,11 +8,11 @@ use sconce_schema::training::{
     DataLoaderCounters, PhaseTimes, TrainingSample, format_process_label,
 };
 
+use crate::timeline::MIN_RATE_INTERVAL_US;
+
 use super::downsampled::{DownsampledSeries, SeriesBucket};
 use super::table::SeriesTable;
 
-/// Readings nearer to each other than this are not compared for a rate, µs.
-const MIN_INTERVAL_US: u64 = 200_000;
 /// How many processes' counters are kept at most.
 const MAX_PROCESSES: usize = 64;
 /// How many cards' memory is kept at most.
@@ -603,7 +603,7 @@ impl SeriesFold {
 /// The time between two readings, µs, where it is long enough to compare them.
 fn long_enough(before_us: u64, now_us: u64) -> Option<f64> {
     let passed_us = now_us.checked_sub(before_us)?;
-    (passed_us >= MIN_INTERVAL_US).then_some(passed_us as f64)
+    (passed_us >= MIN_RATE_INTERVAL_US).then_some(passed_us as f64)
 }
 
 fn bytes(bytes: Option<Bytes>) -> Option<f64> {
