@@ -545,7 +545,7 @@ fn minor(version: &str, release: &str, package: &'static str) -> Result<u32, Res
 }
 
 /// More than any keyring has: Debian's has less than 100 KiB.
-const MOST_KEYRING: Bytes = Bytes::from_mib(64);
+const MAX_KEYRING_BYTES: Bytes = Bytes::from_mib(64);
 
 fn keyring(env: &LockContext<'_>, mirrors: &MirrorPair) -> Result<Vec<u8>, ResolveError> {
     let path = match (&env.keyring, &mirrors.signed_by) {
@@ -558,7 +558,7 @@ fn keyring(env: &LockContext<'_>, mirrors: &MirrorPair) -> Result<Vec<u8>, Resol
             .find(|path| path.is_file())
             .ok_or(ResolveError::NoKeyring)?,
     };
-    input::read_regular(path, MOST_KEYRING).map_err(|source| ResolveError::Keyring {
+    input::read_regular(path, MAX_KEYRING_BYTES).map_err(|source| ResolveError::Keyring {
         path: path.to_owned(),
         source,
     })

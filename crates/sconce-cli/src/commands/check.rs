@@ -33,7 +33,7 @@ use sconce_app::project::{Project, is_lock, read_lock};
 use sconce_app::run::image::host_platform;
 
 /// Names of machines and subjects are anyone's text; longer ones are cut.
-const LONGEST_NAME: usize = 400;
+const MAX_NAME_CHARS: usize = 400;
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
@@ -172,7 +172,7 @@ fn verdict(judged: &InspectedEnvironment, host: &HostFacts, found: &[Finding], c
     };
     format!(
         "{} on {}: {said}{counted}{unjudged}",
-        to_printable(&judged.name, LONGEST_NAME),
+        to_printable(&judged.name, MAX_NAME_CHARS),
         named(host)
     )
 }
@@ -197,7 +197,7 @@ fn code(found: &[Finding]) -> u8 {
 
 fn named(host: &HostFacts) -> String {
     let name = host.name.as_deref().unwrap_or("this machine");
-    to_printable(name, LONGEST_NAME)
+    to_printable(name, MAX_NAME_CHARS)
 }
 
 /// The torches that are named; their releases, or at least what they are built with, must be known.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 /// Nothing that is tried here takes longer; who waits for ever is ended then.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// The exit code of a line for bash in a folder, and what it said; `None` where it did not end.
 fn run(folder: &Path, line: &str) -> (Option<i32>, String) {
@@ -28,7 +28,7 @@ fn run(folder: &Path, line: &str) -> (Option<i32>, String) {
     let begin = Instant::now();
     let status = loop {
         match child.try_wait().expect("a child") {
-            None if begin.elapsed() > LONGEST => {
+            None if begin.elapsed() > MAX_WAIT => {
                 child.kill().expect("it is there");
                 break child.wait().expect("a child");
             }

@@ -390,7 +390,7 @@ impl<'r> Scanner<'r> {
 impl Scanner<'_> {
     /// A line of the window, by its place among them, with its neighbours; of a long one what is around `at`.
     fn surroundings(&self, line: usize, at: usize, last: bool) -> Surroundings<'_> {
-        const MOST_BYTES: usize = 1000;
+        const MAX_BYTES: usize = 1000;
         let text = |line: Option<usize>, around: Option<usize>| {
             let start = line
                 .and_then(|line| self.lines.get(line))
@@ -401,7 +401,7 @@ impl Scanner<'_> {
             let end = self.lines.get(line + 1);
             let end = end.map_or(self.window.len(), |next| next.start);
             let around = around.unwrap_or(start);
-            &self.window[start.max(around.saturating_sub(MOST_BYTES))..end.min(around + MOST_BYTES)]
+            &self.window[start.max(around.saturating_sub(MAX_BYTES))..end.min(around + MAX_BYTES)]
         };
         Surroundings {
             before: text(line.checked_sub(1), None),

@@ -20,14 +20,14 @@ fn take(cards: u32, minutes: u64) -> LeaseRequest {
 }
 
 /// A user of no priority wants all cards, while others with priority ask for single ones without
-/// end. All leases are of `LONGEST` minutes at most, so the wait is at most the patience, what
+/// end. All leases are of `MAX_LEASE_MINUTES` minutes at most, so the wait is at most the patience, what
 /// runs then, and the requests that came earlier one after the other.
 #[test]
 fn nobody_waits_for_ever() {
-    const LONGEST: u64 = 10;
+    const MAX_LEASE_MINUTES: u64 = 10;
     const PATIENCE: u64 = 60;
     let text = format!(
-        "patience = \"{PATIENCE}m\"\n[default]\nlongest = \"{LONGEST}m\"\n\
+        "patience = \"{PATIENCE}m\"\n[default]\nlongest = \"{MAX_LEASE_MINUTES}m\"\n\
          [users.user2]\npriority = 9\n[users.user3]\npriority = 9\n"
     );
     let policy = Policy::parse(&text).unwrap();
@@ -45,17 +45,20 @@ fn nobody_waits_for_ever() {
             (granted.collect::<Vec<_>>(), decision.answer)
         };
         for _ in 0..4 {
-            let _ = ask(2, &take(1, LONGEST));
+            let _ = ask(2, &take(1, MAX_LEASE_MINUTES));
         }
         let before = dice.below(6);
         for _ in 0..before {
-            let _ = ask(3, &take(1 + dice.below(4) as u32, 1 + dice.below(LONGEST)));
+            let _ = ask(
+                3,
+                &take(1 + dice.below(4) as u32, 1 + dice.below(MAX_LEASE_MINUTES)),
+            );
         }
-        let (_, answer) = ask(1, &take(4, LONGEST));
+        let (_, answer) = ask(1, &take(4, MAX_LEASE_MINUTES));
         let LeaseResponse::Queued(place) = answer else {
             panic!("seed {seed}: {answer:?}");
         };
-        let bound = PATIENCE + LONGEST + before * LONGEST;
+        let bound = PATIENCE + MAX_LEASE_MINUTES + before * MAX_LEASE_MINUTES;
         let mut waited = 0;
         loop {
             assert!(waited <= bound, "seed {seed}: {waited} minutes");
@@ -63,7 +66,7 @@ fn nobody_waits_for_ever() {
                 let uid = 2 + dice.below(2) as u32;
                 let _ = ask(
                     uid,
-                    &take(1 + dice.below(2) as u32, 1 + dice.below(LONGEST)),
+                    &take(1 + dice.below(2) as u32, 1 + dice.below(MAX_LEASE_MINUTES)),
                 );
             }
             world.pass(MINUTE);

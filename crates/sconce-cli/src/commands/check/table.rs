@@ -72,7 +72,7 @@ pub(super) fn render_matrix(matrix: &Matrix, page: &TextLayout) -> String {
         let mut names: Vec<&str> = kind.iter().map(|&at| &*matrix.machines[at]).collect();
         names.dedup();
         if names.len() > 1 {
-            let names = to_printable(&names.join(", "), 10 * super::LONGEST_NAME);
+            let names = to_printable(&names.join(", "), 10 * super::MAX_NAME_CHARS);
             let line = format!("{head}: {names}");
             text += &format!("\n\n{}", page.wrap_text(&line, 0, 2));
         }
@@ -153,7 +153,7 @@ fn shown(cell: &MatrixCell, notes: &mut Vec<String>) -> String {
         .instead
         .map(|cuda| format!("; built with CUDA {cuda} it runs"));
     let reason = format!("{}{}", cell.reason, instead.unwrap_or_default());
-    let reason = to_printable(&reason, super::LONGEST_NAME);
+    let reason = to_printable(&reason, super::MAX_NAME_CHARS);
     let mut text = format!("{word}{lead}");
     if !reason.is_empty() {
         let number = notes
@@ -195,7 +195,7 @@ fn mark(number: usize) -> String {
 /// The end of a long path: a table has one column for it.
 fn brief(name: &str) -> String {
     const MAX_PATH_CHARS: usize = 32;
-    let name = &to_printable(name, super::LONGEST_NAME);
+    let name = &to_printable(name, super::MAX_NAME_CHARS);
     let ends = name.match_indices('/').map(|(at, _)| &name[at..]);
     let mut short = ends.filter(|end| end.chars().count() < MAX_PATH_CHARS);
     match short.next() {
@@ -207,7 +207,7 @@ fn brief(name: &str) -> String {
 /// Without what every card's name begins with: `8 × H100`.
 fn short(name: &str) -> String {
     let makers = ["NVIDIA ", "GeForce ", "Tesla "];
-    let name = to_printable(name, super::LONGEST_NAME);
+    let name = to_printable(name, super::MAX_NAME_CHARS);
     let (times, card) = match name.split_once(" × ") {
         Some((times, card)) => (format!("{times} × "), card),
         None => (String::new(), name.as_str()),
