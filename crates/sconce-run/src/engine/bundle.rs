@@ -9,7 +9,6 @@
 use std::ffi::OsString;
 
 use rustix::termios::tcgetwinsize;
-use sconce_schema::Runtime;
 use serde_json::{Value, json};
 
 use super::{EngineContext, PATH, Start, log, pid_file, write_private};
@@ -25,7 +24,7 @@ pub(super) fn write_config(asked: &EngineContext<'_>) -> Result<Start, RunError>
     write_private(&asked.scratch.join("config.json"), config.as_bytes())?;
     let mut command: Vec<OsString> = vec![asked.engine.program.clone().into()];
     let mut word = |word: &str| command.push(word.into());
-    if asked.engine.runtime == Runtime::Crun && asked.cgroup().is_none() {
+    if asked.engine.traits.works_without_cgroup && asked.cgroup().is_none() {
         word("--cgroup-manager=disabled");
     }
     word("--log-format=json");
@@ -48,9 +47,9 @@ pub(super) fn write_config(asked: &EngineContext<'_>) -> Result<Start, RunError>
 /// /dev as it is, for runc, which would fill it otherwise. crun leaves what is there, and would bind
 /// it without what is mounted in it.
 fn mounts(asked: &EngineContext<'_>) -> Value {
-    match asked.engine.runtime {
-        Runtime::Crun => json!([]),
-        _ => json!([{
+    match asked.engine.traits.leaves_dev {
+        true => json!([]),
+        false => json!([{
             "destination": "/dev",
             "type": "bind",
             "source": asked.scratch.join("root/dev"),
@@ -118,6 +117,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use sconce_schema::request::ContainerUser;
+
+    use sconce_schema::Runtime;
 
     use super::super::testing::EngineFixture;
     use super::*;

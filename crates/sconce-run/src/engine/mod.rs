@@ -15,6 +15,7 @@
 
 mod bundle;
 mod podman;
+mod traits;
 
 use std::ffi::OsString;
 use std::io;
@@ -28,6 +29,7 @@ use sconce_schema::Runtime;
 use sconce_schema::event::UnenforcedLimit;
 use sconce_schema::request::{ContainerEdits, ContainerUser, RunRequest};
 
+use self::traits::{ConfigForm, EngineTraits, engine_traits};
 use crate::error::{InvalidRequest, RunError};
 use crate::init_config::{CgroupVisibility, Credentials, DelegatedRuntime, InitMount};
 
@@ -35,19 +37,9 @@ use crate::init_config::{CgroupVisibility, Credentials, DelegatedRuntime, InitMo
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerEngine {
     runtime: Runtime,
+    traits: EngineTraits,
     program: PathBuf,
     version: String,
-}
-
-/// The oldest versions that the tests are run with; what older ones do differently is not known.
-const fn oldest(runtime: Runtime) -> (u32, u32) {
-    match runtime {
-        // Neither of them starts a command in a container that Sconce made.
-        Runtime::Sconce | Runtime::Docker => (0, 0),
-        Runtime::Runc => (1, 1),
-        Runtime::Crun => (1, 8),
-        Runtime::Podman => (4, 3),
-    }
 }
 
 /// Where engines look for their helpers: what root alone can change.
@@ -57,12 +49,13 @@ impl ContainerEngine {
     /// The engine `runtime` at `program`, which is asked for its version.
     ///
     /// # Errors
-    /// [`RunError::EngineUnknown`] when it does not say one, [`RunError::EngineTooOld`].
+    /// [`RunError::EngineUnknown`] when it does not say one or is none, [`RunError::EngineTooOld`].
     pub fn from_program(runtime: Runtime, program: PathBuf) -> Result<Self, RunError> {
         let unknown = |source| RunError::EngineUnknown {
             program: program.clone(),
             source,
         };
+        let traits = engine_traits(runtime).ok_or_else(|| unknown(None))?;
         let asked = Command::new(&program)
             .arg("--version")
             // podman reads settings of the home first, which may be another user's.
@@ -74,16 +67,17 @@ impl ContainerEngine {
             .map_err(|error| unknown(Some(error)))?;
         let said = String::from_utf8_lossy(&asked.stdout);
         let (version, numbers) = version(runtime, &said).ok_or_else(|| unknown(None))?;
-        if numbers < oldest(runtime) {
+        if numbers < traits.oldest {
             return Err(RunError::EngineTooOld {
                 runtime,
                 found: version,
-                oldest: oldest(runtime),
+                oldest: traits.oldest,
             });
         }
         tracing::info!(%runtime, program = %program.display(), version, "the engine");
         Ok(Self {
             runtime,
+            traits,
             program,
             version,
         })
@@ -151,7 +145,7 @@ impl EngineContext<'_> {
     /// The user inside. An engine that is uid 0 of a user namespace of one user can give no other;
     /// crun can make another namespace in it, in which that user is uid 1000.
     fn user(&self) -> (u32, u32) {
-        let alone = !self.root && self.engine.runtime != Runtime::Crun;
+        let alone = !self.root && !self.engine.traits.maps_users;
         match alone {
             true => (0, 0),
             false => (self.credentials.uid, self.credentials.gid),
@@ -173,7 +167,7 @@ impl EngineContext<'_> {
                 let parent = devices.own.as_ref()?.join(crate::cgroup::PARENT);
                 (devices, parent.join(&self.request.id))
             }
-            (None, Some(v2)) if self.engine.runtime != Runtime::Crun => {
+            (None, Some(v2)) if !self.engine.traits.works_without_cgroup => {
                 (cgroups.v2_hierarchy()?, v2.join(crate::cgroup::ENGINE))
             }
             _ => return None,
@@ -189,7 +183,9 @@ impl EngineContext<'_> {
         match (self.cgroups.and_then(v1_devices), self.root) {
             (Some(devices), true) => CgroupVisibility::One(devices.mount.clone()),
             // In a user namespace no cgroup of v1 can be made anyway.
-            (Some(_), false) if self.engine.runtime == Runtime::Crun => CgroupVisibility::Nothing,
+            (Some(_), false) if self.engine.traits.works_without_cgroup => {
+                CgroupVisibility::Nothing
+            }
             _ => CgroupVisibility::Everything,
         }
     }
@@ -239,23 +235,24 @@ pub(crate) fn is_covered(path: &Path) -> bool {
 pub(crate) fn prepare_engine(
     asked: &EngineContext<'_>,
 ) -> Result<(DelegatedRuntime, Vec<UnenforcedLimit>), RunError> {
-    let started = match asked.engine.runtime {
-        Runtime::Podman => podman::write_config(asked)?,
-        _ => bundle::write_config(asked)?,
+    let traits = asked.engine.traits;
+    let started = match traits.form {
+        ConfigForm::PodmanArgs => podman::write_config(asked)?,
+        ConfigForm::Bundle => bundle::write_config(asked)?,
     };
     let held = DelegatedRuntime {
         name: asked.engine.runtime.name().to_owned(),
         command: started.command,
         env: started.env,
         pid_file: pid_file(asked),
-        // podman has conmon start it.
-        is_parent: asked.engine.runtime != Runtime::Podman,
+        is_parent: traits.is_parent,
         log: log(asked),
         shown: asked.shown(),
         cgroup: asked.cgroup().map(|(folder, _)| folder),
-        short: (asked.engine.runtime == Runtime::Podman)
+        short: traits
+            .mounts_system
             .then(|| (asked.scratch.join(podman::RUN_FILES), podman::SHORT.into())),
-        mounts_system: asked.engine.runtime == Runtime::Podman,
+        mounts_system: traits.mounts_system,
     };
     Ok((held, unenforced(asked)))
 }

@@ -48,6 +48,7 @@ impl EngineFixture {
         Self {
             engine: ContainerEngine {
                 runtime,
+                traits: super::traits::engine_traits(runtime).unwrap(),
                 program: Path::new("/usr/bin").join(runtime.name()),
                 version: "1".to_owned(),
             },
