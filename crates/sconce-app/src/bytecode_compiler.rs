@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sconce_image::bytecode;
-use sconce_run::{Native, RunObserver, RunOptions};
+use sconce_run::RunObserver;
 use sconce_schema::environment_layers::LayerTree;
 use sconce_schema::event::ExitStatus;
 use sconce_schema::request::{Mount, RunRequest, RunRoot};
@@ -15,8 +15,7 @@ use sconce_store::{Store, TreeBuildError};
 use crate::dirs::SconceDirs;
 use crate::failure::{AppError, Failure, Result};
 use crate::file_action::FileAction;
-use crate::internal_run::internal_run_request;
-use crate::worker::current_exe;
+use crate::internal_run::{InternalRun, internal_run_request};
 
 /// How often the observer of a compilation is called.
 pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
@@ -78,27 +77,18 @@ impl BytecodeCompiler<'_> {
                 mounts,
             )
         };
-        let host = sconce_host::HostProfile::read(&sconce_host::Roots::default());
-        let options = RunOptions {
-            program: current_exe()?,
-            state_dir: self.places.scratch.clone(),
-            shared: None,
+        let internal = InternalRun {
+            scratch: &self.places.scratch,
             keep: None,
             sample_every: SAMPLE_INTERVAL,
             grace: Duration::ZERO,
-            strict: false,
-            host: &host,
-            ways_out: Vec::new(),
-            environment: None,
-            control: None,
-            waiting: None,
         };
         // A source that is removed or made anew while it is compiled would lack files in its bytecode for good.
         let trees = [self.root, &job.source];
         let _stays = sconce_store::acquire_item_guards(trees.into_iter())?;
-        let outcome = sconce_run::run(&request, &Native, &options, watcher)?;
-        if outcome.exit.exit_code() != exit::OK {
-            return Ok(outcome.exit);
+        let ended = internal.execute(&request, watcher)?;
+        if ended.exit_code() != exit::OK {
+            return Ok(ended);
         }
         let finished = work.finish(self.store).map_err(|error| match error {
             TreeBuildError::Store(error) => Failure::from(error),
@@ -109,6 +99,6 @@ impl BytecodeCompiler<'_> {
             }
             .into(),
         });
-        finished.map(|()| outcome.exit)
+        finished.map(|()| ended)
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sconce_image::diff::{BuildStep, StepError};
 use sconce_image::layer_plan::LayerPlan;
-use sconce_run::{Native, RunObserver, RunOptions};
+use sconce_run::RunObserver;
 use sconce_schema::environment_layers::LayerTree;
 use sconce_schema::event::{ExitStatus, UnenforcedLimit};
 use sconce_schema::request::{ContainerUser, Mount, NetworkMode, RunRequest, RunRoot};
@@ -16,10 +16,9 @@ use sconce_store::ItemGuard;
 
 use crate::command_context::CommandContext;
 use crate::failure::{Failure, Result};
-use crate::internal_run::internal_run_request;
+use crate::internal_run::{InternalRun, internal_run_request};
 use crate::item_guards::acquire_root_guards;
 use crate::reporter::{AppEvent, Reporter};
-use crate::worker::current_exe;
 
 /// What every step sees, so that what it writes depends on nothing else. Variables that programs
 /// follow: <https://reproducible-builds.org/specs/source-date-epoch/>, and Python's
@@ -308,29 +307,14 @@ impl<'a> LayerStack<'a> {
 
     /// Runs a request, and leaves what it changed in the empty folder `upper`.
     fn contained(&self, request: &RunRequest, upper: &Path) -> Result<ExitStatus> {
-        let host = sconce_host::HostProfile::read(&sconce_host::Roots::default());
-        let options = RunOptions {
-            program: current_exe()?,
-            state_dir: self.opened.places.scratch.clone(),
-            shared: None,
+        let _stays = acquire_root_guards(&request.root)?;
+        let internal = InternalRun {
+            scratch: &self.opened.places.scratch,
             keep: Some(upper.to_owned()),
             sample_every: Duration::from_secs(3600),
             grace: GRACE,
-            strict: false,
-            host: &host,
-            ways_out: Vec::new(),
-            environment: None,
-            control: None,
-            waiting: None,
         };
-        let _stays = acquire_root_guards(&request.root)?;
-        Ok(sconce_run::run(
-            request,
-            &Native,
-            &options,
-            &mut StepObserver(self.opened.reporter.as_ref()),
-        )?
-        .exit)
+        internal.execute(request, &mut StepObserver(self.opened.reporter.as_ref()))
     }
 }
 
