@@ -68,6 +68,7 @@ impl EnvironmentBuilder<'_> {
         let output = outputs::find_in_project(&self.project.lock_file(), &self.project.folder)?;
         let lock = self.resolve(previous, upgrade)?.lock;
         output.write(lock.to_text().as_bytes())?;
+        self.note_unknown_versions();
         Ok(lock)
     }
 
@@ -103,17 +104,16 @@ impl EnvironmentBuilder<'_> {
                     .requirements
                     .as_ref()
                     .map(|name| self.project.folder.join(name)),
-                pyproject: spec
-                    .python
-                    .pyproject
-                    .as_ref()
-                    .map(|name| self.project.folder.join(name)),
+                pyprojects: self.project.pyproject_files(),
+                extras: self.project.extras(),
+                groups: spec.python.groups.clone(),
             },
             folder: self.project.folder.clone(),
             system_packages: spec.system.packages.clone(),
             services: spec.services.builtin_services(),
             compiler: spec.system.compiler,
             more: spec.stage_requirements(),
+            as_of: spec.python.as_of.clone(),
             index,
             mirror: MirrorOverride {
                 main: first([&self.sources.mirror, &spec.system.mirror, &config.mirror]),
@@ -321,7 +321,8 @@ impl EnvironmentBuilder<'_> {
         )?)
     }
 
-    fn fetcher(&self) -> Result<Fetcher> {
+    /// What fetches from the addresses that are named anywhere.
+    pub(crate) fn fetcher(&self) -> Result<Fetcher> {
         network::build_fetcher(self.context, &self.addresses())
     }
 }

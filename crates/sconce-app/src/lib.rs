@@ -11,6 +11,7 @@ pub mod command_context;
 pub mod context;
 pub mod detach;
 pub mod dirs;
+pub mod editable_projects;
 pub mod environment_builder;
 pub mod executor;
 pub mod failure;

@@ -1,5 +1,6 @@
 //! A spec on disk: finding it, reading it, and what in it decides the lock.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use sconce_base::input::UnusableInput;
@@ -8,6 +9,7 @@ use sconce_schema::lock::Lock;
 use sconce_schema::spec::{FILE_NAME, Spec};
 use sha2::Digest;
 
+use crate::editable_projects::{self, EditableProject, PYPROJECT};
 use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
 use crate::input;
@@ -23,17 +25,22 @@ pub struct Project {
     pub folder: PathBuf,
     /// The spec's own name, or its folder's.
     pub name: String,
+    /// The projects that are installed from where they lie.
+    pub editable: Vec<EditableProject>,
     /// Digest of all that decides the lock.
     pub inputs: Sha256,
 }
 
 impl Project {
-    /// Opens `path`, a spec file or the folder of one.
+    /// Opens `path`, a spec file or the folder of one. For `.`, a spec of a folder above counts where
+    /// this one has none.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = if path.is_dir() {
-            path.join(FILE_NAME)
-        } else {
-            path.to_owned()
+        let file = match path.is_dir() {
+            true if path == Path::new(".") => {
+                find_spec_above(path).unwrap_or_else(|| path.join(FILE_NAME))
+            }
+            true => path.join(FILE_NAME),
+            false => path.to_owned(),
         };
         let text = match input::read_text(&file) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -59,6 +66,7 @@ impl Project {
             source,
         })?;
         let name = spec.name.clone().unwrap_or_else(|| folder_name(&folder));
+        let editable = EditableProject::read_all(&spec.python.editable, &folder)?;
         let inputs = inputs(&spec, &folder)?;
         let file = folder.join(file.file_name().unwrap_or_default());
         Ok(Self {
@@ -66,8 +74,34 @@ impl Project {
             file,
             folder,
             name,
+            editable,
             inputs,
         })
+    }
+
+    /// The pyproject.toml files whose dependencies are meant, that of `[python] pyproject` first.
+    pub fn pyproject_files(&self) -> Vec<PathBuf> {
+        let own = self.spec.python.pyproject.as_ref();
+        let mut files: Vec<PathBuf> = own.map(|name| self.folder.join(name)).into_iter().collect();
+        for project in &self.editable {
+            if !files.contains(&project.pyproject) {
+                files.push(project.pyproject.clone());
+            }
+        }
+        files
+    }
+
+    /// The extras of those, each once.
+    pub fn extras(&self) -> Vec<String> {
+        let mut extras = self.spec.python.extras.clone();
+        extras.extend(
+            self.editable
+                .iter()
+                .flat_map(|project| project.extras.clone()),
+        );
+        extras.sort();
+        extras.dedup();
+        extras
     }
 
     /// Where its lock is: `sconce.lock` beside `sconce.toml`, `other.lock` beside `other.toml`.
@@ -92,6 +126,25 @@ impl Project {
             _ => read_lock(&path).map(Some),
         }
     }
+}
+
+/// The spec of this folder or of the nearest one above that has one. Above this folder, only what its
+/// owner put there counts: in a folder that others may write to, such as /tmp, a spec of theirs would
+/// say what is run and which folder it may change.
+fn find_spec_above(folder: &Path) -> Option<PathBuf> {
+    let start = folder.canonicalize().ok()?;
+    let (owner, disk) = start.metadata().map(|m| (m.uid(), m.dev())).ok()?;
+    let own = |file: &Path| {
+        let meta = file.metadata();
+        meta.is_ok_and(|meta| meta.is_file() && meta.uid() == owner && meta.dev() == disk)
+    };
+    if folder.join(FILE_NAME).symlink_metadata().is_ok() {
+        return None;
+    }
+    let above = start.ancestors().skip(1);
+    above
+        .map(|folder| folder.join(FILE_NAME))
+        .find(|file| own(file))
 }
 
 /// A spec's file, and the files that it names one by one.
@@ -150,6 +203,11 @@ fn inputs(spec: &Spec, folder: &Path) -> Result<Sha256> {
     {
         hasher.update([0]);
         hasher.update(read_beside(folder, name)?);
+    }
+    for entry in &spec.python.editable {
+        let (path, _) = editable_projects::split_extras(entry);
+        hasher.update([0]);
+        hasher.update(read_beside(folder, &format!("{path}/{PYPROJECT}"))?);
     }
     Ok(Sha256(hasher.finalize().into()))
 }
@@ -210,6 +268,40 @@ mod tests {
             inputs.to_string(),
             "bd961df1a365bf89abdcbd78b60ac5cd52d73a3d7bcf75da7e6e9eb6764b6cf9"
         );
+    }
+
+    #[test]
+    fn the_inputs_follow_the_projects_that_are_installed() {
+        let spec = ("sconce.toml", "[python]\neditable = [\"lib[x]\"]");
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("lib")).unwrap();
+        std::fs::write(dir.path().join(spec.0), spec.1).unwrap();
+        let inputs = |version: &str| {
+            let text = format!("[project]\nname = \"a\"\nversion = \"{version}\"\n");
+            std::fs::write(dir.path().join("lib/pyproject.toml"), text).unwrap();
+            Project::open(dir.path()).unwrap().inputs
+        };
+        assert_eq!(inputs("1"), inputs("1"));
+        assert_ne!(inputs("1"), inputs("2"));
+    }
+
+    #[test]
+    fn a_spec_above_counts_where_its_owner_is_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("a/b");
+        std::fs::create_dir_all(&deep).unwrap();
+        assert_eq!(find_spec_above(&deep), None);
+        let spec = dir.path().canonicalize().unwrap().join(FILE_NAME);
+        std::fs::write(&spec, "").unwrap();
+        assert_eq!(find_spec_above(&deep), Some(spec.clone()));
+        // A folder's own spec goes first, also one that cannot be read.
+        std::os::unix::fs::symlink("nowhere", deep.join(FILE_NAME)).unwrap();
+        assert_eq!(find_spec_above(&deep), None);
+        if rustix::process::geteuid().is_root() {
+            std::fs::remove_file(deep.join(FILE_NAME)).unwrap();
+            std::os::unix::fs::chown(&spec, Some(12_345), None).unwrap();
+            assert_eq!(find_spec_above(&deep), None);
+        }
     }
 
     #[test]

@@ -109,9 +109,13 @@ impl ResolvedRunOptions {
         command: &[String],
         env: &Env,
     ) -> Result<Self> {
+        // A command that is typed starts where it was typed, one of the spec where the spec lies.
+        let mut workdir = PathBuf::from(WORKSPACE);
         let command = if command.is_empty() {
             spec.command.as_slice()
         } else {
+            let below = here.strip_prefix(folder).ok();
+            workdir.extend(below.filter(|below| !below.as_os_str().is_empty()));
             command
         };
         if command.is_empty() {
@@ -121,7 +125,7 @@ impl ResolvedRunOptions {
             run: spec,
             folder,
             workspace: Some(folder),
-            workdir: Path::new(WORKSPACE),
+            workdir: &workdir,
         };
         base.under(overrides, here, command, env)
     }
@@ -304,6 +308,24 @@ mod tests {
             &command,
             &Env::default(),
         )
+    }
+
+    #[test]
+    fn a_command_starts_where_it_was_typed() {
+        let start = |command: &[&str], here: &str| {
+            let spec = Spec::parse("[run]\ncommand = [\"a\"]").unwrap();
+            let command: Vec<String> = command.iter().map(ToString::to_string).collect();
+            let (folder, here) = (Path::new("/tmp"), Path::new(here));
+            let flags = RunOverrides::default();
+            ResolvedRunOptions::merge(&spec.run, folder, &flags, here, &command, &Env::default())
+                .unwrap()
+                .workdir
+                .into_os_string()
+        };
+        assert_eq!(start(&["b"], "/tmp/deep/er"), "/workspace/deep/er");
+        assert_eq!(start(&["b"], "/tmp"), "/workspace");
+        assert_eq!(start(&["b"], "/elsewhere"), "/workspace");
+        assert_eq!(start(&[], "/tmp/deep"), "/workspace");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! What the fetcher needs to know about URLs beyond what the HTTP client parses.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
 
 use ureq::http::Uri;
 
@@ -34,6 +34,20 @@ pub(super) fn split_user(url: &str) -> (String, Option<(String, String)>) {
         format!("{}{}", &url[..start], &url[at + 1..]),
         Some((text(user), text(password))),
     )
+}
+
+/// The address of a local file, absolute (RFC 8089).
+#[must_use]
+pub fn file_url(path: &Path) -> String {
+    let mut url = "file://".to_owned();
+    for byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-._~+".contains(byte) {
+            url.push(char::from(*byte));
+        } else {
+            url.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    url
 }
 
 /// The local path of a `file:` URL; `None` for other schemes and for another machine's files.
@@ -110,6 +124,13 @@ pub fn join_url(base: &Uri, location: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_address_of_a_file_is_read_back() {
+        for path in ["/a/b c", "/tmp/100%/ü#?.whl"] {
+            assert_eq!(file_path(&file_url(Path::new(path))), Some(path.into()));
+        }
+    }
 
     #[test]
     fn secrets_are_not_shown() {

@@ -8,6 +8,7 @@ mod compiler;
 pub mod devel;
 pub mod diff;
 pub mod docker_archive;
+pub mod editable_wheel;
 pub mod embedded_documents;
 mod environment;
 pub mod execution;

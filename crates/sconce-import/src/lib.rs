@@ -94,7 +94,7 @@ impl ImportFormat {
                 prefixes: &[],
                 suffixes: &[],
                 max_bytes: MAX_LOCK_BYTES,
-                convert: |source| uvlock::convert(source.text),
+                convert: |source| uvlock::convert(source.text, source.beside),
             },
             Self::Pyproject => Importer {
                 file_names: &["pyproject.toml"],

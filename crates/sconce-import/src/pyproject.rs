@@ -7,6 +7,15 @@ use toml::{Table, Value};
 use super::draft::Draft;
 use super::requirement::{self, PROJECT};
 use super::{ImportError, ImportedSpec, poetry};
+use sconce_formats::pyproject::PyprojectMetadata;
+
+pub(super) const EDITABLE: &str = "it is installed from where it lies, as `pip install -e .` does";
+const NOT_ALL_LOCKED: &str = "it is not installed, as not all that it depends on can be locked, but is \
+     /workspace inside; for a src/ layout, set PYTHONPATH = \"/workspace/src\" in [run.env]";
+const NOT_STATIC: &str = "it is not installed, as its build backend alone knows its dependencies, but is \
+     /workspace inside; for a src/ layout, set PYTHONPATH = \"/workspace/src\" in [run.env]";
+const NO_METADATA: &str = "it is not installed, as its pyproject.toml has no [project], but is /workspace \
+     inside; for a src/ layout, set PYTHONPATH = \"/workspace/src\" in [run.env]";
 
 /// More extras and groups are not named one by one.
 pub(super) const MAX_GROUPS: usize = 100;
@@ -98,6 +107,29 @@ impl<'a> ProjectTable<'a> {
     }
 }
 
+/// Why a project cannot be installed from where it lies, as a note says it; `None` where it can be.
+/// `text` is its pyproject.toml.
+pub(super) fn why_not_editable(text: &str) -> Option<&'static str> {
+    match PyprojectMetadata::parse(text) {
+        Ok(metadata) if metadata.dynamic.iter().any(|field| field == "dependencies") => {
+            Some(NOT_STATIC)
+        }
+        Ok(_) => None,
+        Err(_) => Some(NO_METADATA),
+    }
+}
+
+/// Whether a pyproject.toml says that its project is to be installed, as uv reads it: it names a build
+/// backend, and does not say otherwise.
+fn is_package(root: &Table) -> bool {
+    let uv = root.get("tool").and_then(|tool| tool.as_table()?.get("uv"));
+    let package = uv.and_then(|uv| uv.as_table()?.get("package"));
+    match package.and_then(Value::as_bool) {
+        Some(package) => package,
+        None => root.contains_key("build-system"),
+    }
+}
+
 /// The strings of a list.
 pub(super) fn array_strings(value: &Value) -> Vec<&str> {
     let list = value.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -146,16 +178,27 @@ pub(super) fn convert(path: &str, text: &str) -> Result<ImportedSpec, ImportErro
         draft.requires_python(line_of(text, "requires-python"), requires);
     }
     extras(&root, text, &mut draft);
-    if root.contains_key("build-system") {
+    let (good, bad) = project.classify_dependencies(&[]);
+    if is_package(&root) {
         let line = line_of(text, "[build-system]");
-        draft.left_out(line, "the project itself", PROJECT);
+        let why_not = match bad.is_empty() {
+            true => why_not_editable(text),
+            false => Some(NOT_ALL_LOCKED),
+        };
+        match why_not {
+            Some(why) => draft.left_out(line, "the project itself", why),
+            None => {
+                draft.note_decision(line, "the project itself", EDITABLE.to_owned());
+                let folder = path.rsplit_once('/').map_or(".", |(folder, _)| folder);
+                draft.spec.python.editable = vec![folder.to_owned()];
+            }
+        }
     }
     if project.is_dynamic() {
         let why = "they are known only after building it: name them in `[python] packages`";
         draft.left_out(line_of(text, "dynamic"), "its dependencies", why);
         return Ok(draft.finish());
     }
-    let (good, bad) = project.classify_dependencies(&[]);
     let some = !good.is_empty();
     draft.add_requirements(None, good);
     if !bad.is_empty() {
@@ -171,7 +214,7 @@ pub(super) fn convert(path: &str, text: &str) -> Result<ImportedSpec, ImportErro
     if some {
         draft.indexed = text.contains("[tool.uv");
         draft.spec.python.pyproject = Some(path.to_owned());
-    } else {
+    } else if draft.spec.python.editable.is_empty() {
         draft.note_decision(None, path, "it has no dependencies".to_owned());
     }
     Ok(draft.finish_referring())
@@ -195,7 +238,10 @@ fn extras(root: &Table, text: &str, draft: &mut Draft) {
             .flat_map(Table::keys)
             .take(MAX_GROUPS)
         {
-            let why = "it is not asked for: what of it is needed has to be named in `[python] packages`, instead of `pyproject`";
+            let why = match what {
+                "the extra" => "it is not asked for: `[python] extras` does",
+                _ => "it is not asked for: `[python] groups` does",
+            };
             draft.left_out(line_of(text, key), &format!("{what} `{name}`"), why);
         }
     }
@@ -221,6 +267,34 @@ mod tests {
         assert_eq!(python.pyproject.as_deref(), Some("pyproject.toml"));
         assert!(python.packages.is_empty() && python.version.is_none());
         assert_eq!(adopted.notes, []);
+    }
+
+    #[test]
+    fn a_project_that_is_a_package_is_installed_from_where_it_lies() {
+        let project = "[project]\nname = \"a\"\ndependencies = [\"torch\"]\n";
+        let built = format!("{project}[build-system]\nrequires = [\"hatchling\"]\n");
+        let adopted = read(&built);
+        assert_eq!(adopted.spec.python.editable, ["."]);
+        assert_eq!(
+            adopted.spec.python.pyproject.as_deref(),
+            Some("pyproject.toml")
+        );
+        assert!(format_notes(&adopted).contains("4 decided: the project itself: it is installed"));
+        // Below the spec's folder.
+        let below = convert("libs/a/pyproject.toml", &built).unwrap();
+        assert_eq!(below.spec.python.editable, ["libs/a"]);
+        // Where it says that it is none, or nothing says that it is one.
+        let none = format!("{built}[tool.uv]\npackage = false\n");
+        for text in [project, &none] {
+            let adopted = read(text);
+            assert!(adopted.spec.python.editable.is_empty(), "{text}");
+            assert_eq!(format_notes(&adopted), "");
+        }
+        // Where its dependencies cannot all be locked, it would not be either.
+        let bad = built.replace("torch", "b @ git+https://git.example.org/b");
+        let adopted = read(&bad);
+        assert!(adopted.spec.python.editable.is_empty());
+        assert!(format_notes(&adopted).contains("4 left out: the project itself"));
     }
 
     #[test]

@@ -7,12 +7,16 @@ use toml::Table;
 
 use super::draft::Draft;
 use super::marker::evaluate_marker;
+use super::pyproject::{EDITABLE, why_not_editable};
 use super::release::{BaseRelease, RELEASES};
 use super::requirement::{self, PROJECT, SOURCES};
 use super::specifier::evaluate_specifiers;
-use super::{ImportError, ImportedSpec};
+use super::{ImportError, ImportedSpec, SiblingFiles, inside};
 use sconce_base::text::without_credentials;
 use sconce_formats::tags::{CpuArchitecture, WheelName, WheelTarget};
+
+const OWN_SOURCES: &str = "it is not installed, as [tool.uv.sources] would name packages of the lock once \
+     more, but is /workspace inside; for a src/ layout, set PYTHONPATH = \"/workspace/src\" in [run.env]";
 
 /// The version of the format that is read.
 const VERSION: i64 = 1;
@@ -226,7 +230,7 @@ fn chosen(
     }
 }
 
-pub(super) fn convert(text: &str) -> Result<ImportedSpec, ImportError> {
+pub(super) fn convert(text: &str, beside: SiblingFiles<'_>) -> Result<ImportedSpec, ImportError> {
     let lock: Lock = toml::from_str(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start.min(text.len()));
         let breaks = text.as_bytes()[..start].iter().filter(|&&b| b == b'\n');
@@ -256,7 +260,7 @@ pub(super) fn convert(text: &str) -> Result<ImportedSpec, ImportError> {
         asked_by_name(&lock.package[root], &mut draft);
     }
     let closure = closure(&lock, &roots, release);
-    packages(&lock, &closure, release, &mut draft);
+    packages(&lock, &closure, release, beside, &mut draft);
     for (what, why) in closure.open {
         draft.left_out(None, &what, why);
     }
@@ -331,14 +335,45 @@ fn main_index<'a>(lock: &'a Lock, closure: &Closure) -> Option<&'a str> {
     best.map(|(index, _)| index)
 }
 
-fn packages(lock: &Lock, closure: &Closure, release: &BaseRelease, draft: &mut Draft) {
+/// A project of the repository itself, which is installed from where it lies where its pyproject.toml
+/// tells enough of it. Sources that uv alone knows would be asked for beside those of the lock.
+fn own_project(package: &Package, beside: SiblingFiles<'_>, draft: &mut Draft) {
+    let path = package.source("editable").and_then(|path| match path {
+        "." => Some(".".to_owned()),
+        path => inside(path),
+    });
+    let text = path.as_ref().and_then(|path| match path.as_str() {
+        "." => beside("pyproject.toml"),
+        path => beside(&format!("{path}/pyproject.toml")),
+    });
+    let why_not = |text: String| match text.contains("[tool.uv.sources") {
+        true => Some(OWN_SOURCES),
+        false => why_not_editable(&text),
+    };
+    match (path, text.map(why_not)) {
+        (Some(path), Some(None)) => {
+            draft.note_decision(None, &package.name, EDITABLE.to_owned());
+            draft.spec.python.editable.push(path);
+        }
+        (_, Some(Some(why))) => draft.left_out(None, &package.name, why),
+        _ => draft.left_out(None, &package.name, PROJECT),
+    }
+}
+
+fn packages(
+    lock: &Lock,
+    closure: &Closure,
+    release: &BaseRelease,
+    beside: SiblingFiles<'_>,
+    draft: &mut Draft,
+) {
     let main = main_index(lock, closure);
     let mut batch = Vec::new();
     for place in &closure.packages {
         let package = &lock.package[*place];
         if package.is_own() {
             if !package.source.contains_key("virtual") {
-                draft.left_out(None, &package.name, PROJECT);
+                own_project(package, beside, draft);
             }
             continue;
         }
@@ -472,7 +507,7 @@ source = { git = "https://git.example.org/mine?rev=v1#abc" }
 
     #[test]
     fn the_closure_on_linux_is_pinned() {
-        let adopted = convert(LOCK).unwrap();
+        let adopted = convert(LOCK, &|_| None).unwrap();
         assert_eq!(
             adopted.spec.python.packages,
             [
@@ -509,7 +544,7 @@ source = { git = "https://git.example.org/mine?rev=v1#abc" }
     fn the_python_is_one_that_the_wheels_suit() {
         let text = LOCK.replace("ray-2.40.0-cp313-cp313", "ray-2.40.0-cp311-cp311");
         let text = text.replace("pandas-2.2.3-cp313-cp313", "pandas-2.2.3-cp311-cp311");
-        let adopted = convert(&text).unwrap();
+        let adopted = convert(&text, &|_| None).unwrap();
         assert_eq!(adopted.spec.system.release, "debian/bookworm");
         assert!(
             adopted
@@ -539,19 +574,22 @@ source = { git = "https://git.example.org/mine?rev=v1#abc" }
             ),
             package("y", "editable = \"y\"", "{ name = \"b\" }")
         );
-        let adopted = convert(&workspace).unwrap();
+        let adopted = convert(&workspace, &|_| None).unwrap();
         assert_eq!(adopted.spec.python.packages, ["a==1", "b==1"]);
         assert!(format_notes(&adopted).contains("left out: x: the project's own folder"));
         let script = format!(
             "version = 1\n[manifest]\nrequirements = [{{ name = \"b\", specifier = \">=1\" }}]\n{rest}"
         );
-        assert_eq!(convert(&script).unwrap().spec.python.packages, ["b==1"]);
+        assert_eq!(
+            convert(&script, &|_| None).unwrap().spec.python.packages,
+            ["b==1"]
+        );
     }
 
     #[test]
     fn what_is_no_lock_is_refused() {
         assert_eq!(
-            convert("version = 2\n").err(),
+            convert("version = 2\n", &|_| None).err(),
             Some(ImportError::LockVersion {
                 file: "uv.lock",
                 found: 2,
@@ -559,17 +597,18 @@ source = { git = "https://git.example.org/mine?rev=v1#abc" }
             })
         );
         assert!(matches!(
-            convert("version = 1\n"),
+            convert("version = 1\n", &|_| None),
             Err(ImportError::Nothing { .. })
         ));
         assert!(matches!(
-            convert("version = 1\nx"),
+            convert("version = 1\nx", &|_| None),
             Err(ImportError::Toml { line: 2, .. })
         ));
         // Names itself, and what is not there.
         let adopted = convert(
             "version = 1\n[[package]]\nname = \"a\"\nsource = { virtual = \".\" }\n\
              dependencies = [{ name = \"a\" }, { name = \"gone\" }]\n",
+            &|_| None,
         )
         .unwrap();
         assert!(format_notes(&adopted).contains("left out: gone: the lock does not have it"));

@@ -84,13 +84,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         requirements: sconce_resolve::python::compile::Requirements {
             packages: packages.to_vec(),
             file: requirements,
-            pyproject,
+            pyprojects: pyproject.into_iter().collect(),
+            ..Default::default()
         },
         folder: std::env::current_dir()?,
         system_packages: system,
         services: Vec::new(),
         compiler: None,
         more: Vec::new(),
+        as_of: None,
         index: IndexSettings::default(),
         mirror: Default::default(),
         previous: previous

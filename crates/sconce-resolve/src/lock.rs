@@ -58,6 +58,8 @@ pub struct LockInput {
     pub compiler: Option<bool>,
     /// What stages have beside these.
     pub more: Vec<StageRequirements>,
+    /// The last day whose uploads to Python indexes count, `2021-03-25`; absent: all count.
+    pub as_of: Option<String>,
     /// Python indexes that the spec or a flag names.
     pub index: IndexSettings,
     /// Debian archives that the spec, the configuration or a flag names.
@@ -192,6 +194,7 @@ pub fn resolve(
                 python: &python,
                 target,
                 keep: previous.map_or(&[], |lock| &lock.wheels),
+                as_of: input.as_of.as_deref(),
             };
             progress.advance(PACKAGES, 0);
             let mut wheels = compile.resolve_wheels(&input.requirements)?;

@@ -17,6 +17,7 @@ fn input() -> LockInput {
         services: Vec::new(),
         compiler: None,
         more: Vec::new(),
+        as_of: None,
         index: IndexSettings::default(),
         mirror: MirrorOverride {
             main: Some(MAIN.into()),

@@ -157,6 +157,8 @@ pub fn contained_as(
         let facts = facts::without_nvml(&host);
         precheck::report_failures(&lock, facts.as_slice(), context);
     }
+    let environment = kernel_cache::digest_text(&lock.to_text());
+    let lock = workshop.with_editable_projects(&lock)?;
     let mut background = Background::default();
     let (manifest, stays) = workshop.assemble_with_guards(&lock, &mut background)?;
     let executor = executor.with_image(&project.name, &opened.store, &*opened.progress, || {
@@ -175,7 +177,7 @@ pub fn contained_as(
     let keeps =
         !is_trial && executor.maps_owners() && project.spec.run.kernel_cache.unwrap_or(true);
     let owner = || KernelCacheOwner {
-        environment: kernel_cache::digest_text(&lock.to_text()),
+        environment: environment.clone(),
         folders: vec![&project.folder],
         user: options.user,
         virtual_gpus: virtual_gpus.is_some(),

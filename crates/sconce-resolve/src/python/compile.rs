@@ -16,15 +16,19 @@ use super::says_disk_full;
 use sconce_base::text::redact_url_credentials;
 use sconce_formats::tags::WheelTarget;
 
-/// What is wanted. All three may be given; together they are one set.
+/// What is wanted. All of them may be given; together they are one set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Requirements {
     /// Requirements, one each (PEP 508).
     pub packages: Vec<String>,
     /// A `requirements.txt`.
     pub file: Option<PathBuf>,
-    /// A `pyproject.toml`: its `[project] dependencies`. The project itself is not built.
-    pub pyproject: Option<PathBuf>,
+    /// Of each `pyproject.toml`, its `[project] dependencies`. The projects themselves are not built.
+    pub pyprojects: Vec<PathBuf>,
+    /// Extras of these.
+    pub extras: Vec<String>,
+    /// Dependency groups, each of the first of these.
+    pub groups: Vec<String>,
 }
 
 impl Requirements {
@@ -211,6 +215,8 @@ pub struct UvCompile<'a> {
     pub target: WheelTarget,
     /// Wheels of the previous lock, whose versions are kept where they still satisfy.
     pub keep: &'a [Wheel],
+    /// The last day whose uploads count, `2021-03-25`; absent: all count.
+    pub as_of: Option<&'a str>,
 }
 
 /// uv's own variable for the folder of its cache.
@@ -297,11 +303,22 @@ impl UvCompile<'_> {
         if self.index.is_empty() {
             command.args(self.pip_index.uv_args());
         }
-        command.args(
-            [&requirements.file, &requirements.pyproject]
-                .into_iter()
-                .flatten(),
-        );
+        command.args(&requirements.file);
+        command.args(&requirements.pyprojects);
+        for extra in &requirements.extras {
+            command.args(["--extra", extra]);
+        }
+        for group in &requirements.groups {
+            command.arg("--group");
+            command.arg(match requirements.pyprojects.first() {
+                Some(path) => [path.as_os_str(), OsStr::new(group)].join(OsStr::new(":")),
+                None => group.into(),
+            });
+        }
+        if let Some(day) = self.as_of {
+            // Without a time, uv takes the day of the machine's time zone.
+            command.args(["--exclude-newer", &format!("{day}T23:59:59Z")]);
+        }
         if !requirements.packages.is_empty() {
             command.arg("-");
         }

@@ -8,6 +8,7 @@ use sconce_schema::{Hint, Sha256, exit};
 use serde::Deserialize;
 
 use sconce_base::text::without_credentials;
+use sconce_fetch::file_url;
 use sconce_formats::normalize_project_name;
 use sconce_formats::tags::{WheelName, WheelTarget};
 
@@ -269,13 +270,7 @@ fn address(package: &Package, file: &File, folder: &Path) -> Result<String, Pylo
             }
             Ok(without_credentials(url))
         }
-        (None, Some(path)) => {
-            let path = clean(&folder.join(path));
-            let path = path
-                .to_str()
-                .ok_or_else(|| unsound(package, "not a UTF-8 path", ""))?;
-            Ok(format!("file://{}", encode_path(path)))
-        }
+        (None, Some(path)) => Ok(file_url(&clean(&folder.join(path)))),
         (None, None) => Err(unsound(package, "a file without an address", "")),
     }
 }
@@ -290,18 +285,6 @@ fn clean(path: &Path) -> PathBuf {
                 out.pop();
             }
             part => out.push(part),
-        }
-    }
-    out
-}
-
-fn encode_path(path: &str) -> String {
-    let mut out = String::new();
-    for byte in path.bytes() {
-        if byte.is_ascii_alphanumeric() || b"/-._~+".contains(&byte) {
-            out.push(byte as char);
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
         }
     }
     out

@@ -64,14 +64,14 @@ pub struct Spec {
     pub services: ServicesSpec,
 }
 
-/// `[python]`. At most one of `packages`, `requirements` and `pyproject` is given.
+/// `[python]`. At most one of `requirements` and `pyproject` is given; `packages` come beside it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Python {
     /// `3.13`; the release's newest where it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Requirements as in PEP 508.
+    /// Requirements as in PEP 508, beside those of `requirements` or `pyproject`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub packages: Vec<String>,
     /// A requirements file, relative to the spec.
@@ -80,6 +80,19 @@ pub struct Python {
     /// A pyproject.toml whose dependencies are meant, relative to the spec.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pyproject: Option<String>,
+    /// Folders of Python projects, relative to the spec, that are installed as `pip install -e` does:
+    /// with their dependencies and their entry points, and read from where they lie. `.`, `libs/mine[gpu]`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub editable: Vec<String>,
+    /// Extras of the project in the spec's folder, `[project.optional-dependencies]`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub extras: Vec<String>,
+    /// Dependency groups of `pyproject` (PEP 735).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// What indexes published after this day (`2021-03-25`, in UTC, the day included) does not count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<String>,
     /// The index to use instead of the machine's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<String>,

@@ -42,6 +42,12 @@ pub enum SpecError {
         /// The other.
         second: &'static str,
     },
+    /// Extras or groups without a project that has them.
+    #[error("[python] has `{key}` and no project that they are of")]
+    NoProject {
+        /// The key.
+        key: &'static str,
+    },
     /// A text that is empty, or has a character that it cannot have.
     #[error("`{key}` cannot be `{value}`")]
     Unfit {
@@ -67,7 +73,10 @@ impl Hint for SpecError {
             Self::Value { hint, .. } => return hint.clone(),
             Self::Newer { .. } => "update Sconce".to_owned(),
             Self::Both { .. } => {
-                "give one of `packages`, `requirements` and `pyproject`".to_owned()
+                "give one of them, and what else there is in `packages`".to_owned()
+            }
+            Self::NoProject { .. } => {
+                "give `pyproject = \"pyproject.toml\"`, or `editable = [\".\"]`".to_owned()
             }
             Self::Unfit { fits, .. } => (*fits).to_owned(),
         })
@@ -95,15 +104,38 @@ impl Spec {
             return Err(SpecError::Newer { found });
         }
         let python = &self.python;
-        let given = [
-            ("packages", !python.packages.is_empty()),
-            ("requirements", python.requirements.is_some()),
-            ("pyproject", python.pyproject.is_some()),
-        ];
-        let mut given = given.into_iter().filter(|g| g.1).map(|g| g.0);
-        if let (Some(first), Some(second)) = (given.next(), given.next()) {
+        if python.requirements.is_some() && python.pyproject.is_some() {
+            let (first, second) = ("requirements", "pyproject");
             return Err(SpecError::Both { first, second });
         }
+        let project = python.pyproject.is_some() || !python.editable.is_empty();
+        for (key, values) in [("extras", &python.extras), ("groups", &python.groups)] {
+            if !values.is_empty() && !project {
+                return Err(SpecError::NoProject { key });
+            }
+        }
+        for name in python.extras.iter().chain(&python.groups) {
+            validate_value(
+                "python.extras and python.groups",
+                Some(name),
+                is_name,
+                "letters, digits, `.`, `_` and `-`, 63 at most",
+            )?;
+        }
+        for folder in &python.editable {
+            validate_value(
+                "python.editable",
+                Some(folder),
+                is_project_folder,
+                "a folder in that of the spec, as `.` or `libs/mine`, with its extras as `.[train]`",
+            )?;
+        }
+        validate_value(
+            "python.as-of",
+            python.as_of.as_deref(),
+            is_date,
+            "a day such as \"2021-03-25\"",
+        )?;
         validate_value(
             "name",
             self.name.as_deref(),
@@ -198,6 +230,48 @@ fn is_minor(text: &str) -> bool {
         |part: &str| (1..=3).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit());
     text.split_once('.')
         .is_some_and(|(major, minor)| major == "3" && digits(minor))
+}
+
+/// A relative path without `..`, with extras behind it in brackets or not.
+fn is_project_folder(text: &str) -> bool {
+    let (path, extras) = match text.split_once('[') {
+        Some((path, rest)) => match rest.strip_suffix(']') {
+            Some(extras) => (path.trim_end(), extras),
+            None => return false,
+        },
+        None => (text, ""),
+    };
+    let known = |extra: &str| extra.is_empty() || is_name(extra.trim());
+    !path.is_empty()
+        && !path.starts_with(['/', '-', '~'])
+        && !path.contains(['\0', '\n', '\r', ']'])
+        && !path.split('/').any(|part| part == "..")
+        && extras.split(',').all(known)
+}
+
+/// A day of ISO 8601, `2021-03-25`.
+fn is_date(text: &str) -> bool {
+    let number = |part: &str, digits: usize| {
+        let plain = part.len() == digits && part.bytes().all(|b| b.is_ascii_digit());
+        plain.then(|| part.parse::<u32>().ok()).flatten()
+    };
+    let parts: Vec<&str> = text.split('-').collect();
+    let [year, month, day] = parts.as_slice() else {
+        return false;
+    };
+    let (year, month, day) = (number(year, 4), number(month, 2), number(day, 2));
+    let leap = |year: u32| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let (Some(year), Some(month), Some(day)) = (year, month, day) else {
+        return false;
+    };
+    let days = match month {
+        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
+        4 | 6 | 9 | 11 => 30,
+        2 if leap(year) => 29,
+        2 => 28,
+        _ => 0,
+    };
+    (1..=days).contains(&day)
 }
 
 pub(super) fn is_variable(text: &str) -> bool {
@@ -406,9 +480,26 @@ OMP_NUM_THREADS = "2"
                 Some("a version such as \"3.13\""),
             ),
             (
-                "[python]\npackages = [\"a\"]\nrequirements = \"r.txt\"",
-                "[python] has both `packages` and `requirements`",
-                Some("give one of `packages`, `requirements` and `pyproject`"),
+                "[python]\npyproject = \"p.toml\"\nrequirements = \"r.txt\"",
+                "[python] has both `requirements` and `pyproject`",
+                Some("give one of them, and what else there is in `packages`"),
+            ),
+            (
+                "[python]\nextras = [\"train\"]",
+                "[python] has `extras` and no project that they are of",
+                Some("give `pyproject = \"pyproject.toml\"`, or `editable = [\".\"]`"),
+            ),
+            (
+                "[python]\neditable = [\"../other\"]",
+                "`python.editable` cannot be `../other`",
+                Some(
+                    "a folder in that of the spec, as `.` or `libs/mine`, with its extras as `.[train]`",
+                ),
+            ),
+            (
+                "[python]\nas-of = \"2021-02-29\"",
+                "`python.as-of` cannot be `2021-02-29`",
+                Some("a day such as \"2021-03-25\""),
             ),
             (
                 "name = \"a/b\"",

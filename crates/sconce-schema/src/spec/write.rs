@@ -8,7 +8,7 @@ use super::Spec;
 use crate::units::Bytes;
 
 /// The keys in the order of the documentation; a key that is not here comes after these.
-const ORDER: [&str; 32] = [
+const ORDER: [&str; 36] = [
     "version",
     "name",
     "release",
@@ -16,6 +16,10 @@ const ORDER: [&str; 32] = [
     "compiler",
     "requirements",
     "pyproject",
+    "editable",
+    "extras",
+    "groups",
+    "as-of",
     "index",
     "extra-index",
     "mirror",

@@ -20,7 +20,7 @@ fn variables(name: &str, value: &str) -> BTreeMap<String, String> {
     BTreeMap::from([(name.to_owned(), value.to_owned())])
 }
 
-/// A spec in which every key has a value, but for two of the three that exclude each other.
+/// A spec in which every key has a value, but for one of the two that exclude each other.
 fn full_spec() -> Spec {
     Spec {
         version: Some(1),
@@ -29,7 +29,11 @@ fn full_spec() -> Spec {
             version: Some("3.13".into()),
             packages: strings(&["torch==2.15.0", "scikit-learn"]),
             requirements: None,
-            pyproject: None,
+            pyproject: Some("pyproject.toml".into()),
+            editable: strings(&[".", "libs/mine[gpu]"]),
+            extras: strings(&["train"]),
+            groups: strings(&["dev"]),
+            as_of: Some("2026-03-25".into()),
             index: Some("https://packages.example/simple".into()),
             extra_index: strings(&["https://more.example/simple"]),
         },

@@ -1,0 +1,185 @@
+//! The editable wheel of a project (PEP 660): its metadata and entry points, and a `.pth` file that
+//! has Python read its modules from where they lie. Nothing of the project runs for it.
+
+use std::io::{self, Write as _};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use rawzip::{CompressionMethod, ZipArchiveWriter};
+use sconce_formats::normalize_project_name;
+use sconce_formats::pyproject::PyprojectMetadata;
+use sconce_schema::Sha256;
+use sconce_schema::lock::Wheel;
+use sha2::Digest as _;
+
+/// The version of a project that only its build backend knows: the lowest one that can be told from
+/// a real one.
+pub const UNKNOWN_VERSION: &str = "0+unknown";
+
+/// A wheel, and its bytes, which are a function of the project's metadata and of where it lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EditableWheel {
+    /// As a lock would have it, but for its address, which is empty.
+    pub wheel: Wheel,
+    /// The file.
+    pub bytes: Vec<u8>,
+}
+
+impl EditableWheel {
+    /// The wheel of a project whose modules are imported from `module_root`, an absolute path inside.
+    ///
+    /// # Errors
+    /// None that a writer into memory can give.
+    pub fn build(metadata: &PyprojectMetadata, module_root: &str) -> io::Result<Self> {
+        let name = normalize_project_name(&metadata.name).unwrap_or_default();
+        let version = metadata.version.as_deref().filter(|v| is_version(v));
+        let version = version.unwrap_or(UNKNOWN_VERSION);
+        let stem = format!("{}-{}", name.replace('-', "_"), version.replace('-', "_"));
+        let info = format!("{stem}.dist-info");
+        let mut files = vec![
+            (
+                format!("__editable__.{}.pth", name.replace('-', "_")),
+                format!("{module_root}\n"),
+            ),
+            (format!("{info}/METADATA"), metadata_text(metadata, version)),
+            (
+                format!("{info}/WHEEL"),
+                "Wheel-Version: 1.0\nGenerator: sconce\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+                    .to_owned(),
+            ),
+        ];
+        if !metadata.entry_points.is_empty() {
+            let text = entry_points_text(metadata);
+            files.push((format!("{info}/entry_points.txt"), text));
+        }
+        let record = format!("{info}/RECORD");
+        let mut lines = String::new();
+        for (path, text) in &files {
+            let hash = URL_SAFE_NO_PAD.encode(sha2::Sha256::digest(text.as_bytes()));
+            lines += &format!("{path},sha256={hash},{}\n", text.len());
+        }
+        lines += &format!("{record},,\n");
+        files.push((record, lines));
+        let bytes = zip_stored(&files)?;
+        Ok(Self {
+            wheel: Wheel {
+                name,
+                version: version.to_owned(),
+                file: format!("{stem}-py3-none-any.whl"),
+                url: String::new(),
+                size: Some(bytes.len() as u64),
+                sha256: Sha256(sha2::Sha256::digest(&bytes).into()),
+            },
+            bytes,
+        })
+    }
+}
+
+/// The characters of a version (PEP 440), of which file names are made.
+fn is_version(text: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b".+!-_".contains(&b);
+    !text.is_empty() && text.len() <= 100 && text.bytes().all(plain) && text.as_bytes()[0] != b'-'
+}
+
+/// The core metadata: what `importlib.metadata` and `pip` read. A value that has more than one line
+/// would be a further field, so it is left out.
+fn metadata_text(metadata: &PyprojectMetadata, version: &str) -> String {
+    let mut text = format!(
+        "Metadata-Version: 2.1\nName: {}\nVersion: {version}\n",
+        metadata.name
+    );
+    let python = metadata.requires_python.iter();
+    let fields = python.map(|value| ("Requires-Python", value));
+    let requires = metadata.dependencies.iter();
+    for (field, value) in fields.chain(requires.map(|value| ("Requires-Dist", value))) {
+        if is_line(value) {
+            text += &format!("{field}: {value}\n");
+        }
+    }
+    text
+}
+
+/// `entry_points.txt`. What would not be one line of its group is left out.
+fn entry_points_text(metadata: &PyprojectMetadata) -> String {
+    let mut text = String::new();
+    for (group, points) in &metadata.entry_points {
+        if !is_line(group) || group.contains(['[', ']']) {
+            continue;
+        }
+        text += &format!("[{group}]\n");
+        for (name, target) in points {
+            if is_line(name) && is_line(target) && !name.contains('=') && !name.starts_with('[') {
+                text += &format!("{name} = {target}\n");
+            }
+        }
+    }
+    text
+}
+
+fn is_line(text: &str) -> bool {
+    !text.is_empty() && !text.chars().any(char::is_control)
+}
+
+/// A zip archive of files that are not compressed and have no time: the same files give the same bytes.
+fn zip_stored(files: &[(String, String)]) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut archive = ZipArchiveWriter::new(&mut bytes);
+    for (path, text) in files {
+        let (mut entry, config) = archive
+            .new_file(path)
+            .compression_method(CompressionMethod::STORE)
+            .start()
+            .map_err(io::Error::other)?;
+        let mut writer = config.wrap(&mut entry);
+        writer.write_all(text.as_bytes())?;
+        let (_, descriptor) = writer.finish().map_err(io::Error::other)?;
+        entry.finish(descriptor).map_err(io::Error::other)?;
+    }
+    archive.finish().map_err(io::Error::other)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(text: &str) -> PyprojectMetadata {
+        PyprojectMetadata::parse(text).unwrap()
+    }
+
+    #[test]
+    fn the_same_project_gives_the_same_wheel() {
+        let project = metadata("[project]\nname = \"My.Net\"\nversion = \"1.2\"");
+        let wheel = EditableWheel::build(&project, "/workspace").unwrap();
+        assert_eq!(wheel.wheel.file, "my_net-1.2-py3-none-any.whl");
+        assert_eq!(wheel, EditableWheel::build(&project, "/workspace").unwrap());
+        let elsewhere = EditableWheel::build(&project, "/workspace/src").unwrap();
+        assert_ne!(wheel.wheel.sha256, elsewhere.wheel.sha256);
+    }
+
+    #[test]
+    fn what_the_backend_alone_knows_is_not_made_up() {
+        let project = metadata("[project]\nname = \"a\"\ndynamic = [\"version\"]");
+        let wheel = EditableWheel::build(&project, "/workspace").unwrap();
+        assert_eq!(wheel.wheel.version, UNKNOWN_VERSION);
+    }
+
+    #[test]
+    fn a_value_of_two_lines_is_no_further_field() {
+        let project = metadata(
+            "[project]\nname = \"a\"\nversion = \"1/../2\"\n\
+             dependencies = [\"numpy\", \"x\\nRequires-Dist: evil\"]\n\
+             [project.scripts]\nrun = \"a:main\"\n\"b = c:d\\n[console_scripts]\\nevil\" = \"e:f\"\n",
+        );
+        assert_eq!(
+            metadata_text(&project, "1"),
+            "Metadata-Version: 2.1\nName: a\nVersion: 1\nRequires-Dist: numpy\n"
+        );
+        assert_eq!(
+            entry_points_text(&project),
+            "[console_scripts]\nrun = a:main\n"
+        );
+        let wheel = EditableWheel::build(&project, "/workspace").unwrap();
+        assert_eq!(wheel.wheel.version, UNKNOWN_VERSION);
+    }
+}
