@@ -1,5 +1,7 @@
 //! From a project to an environment that is ready: its lock, made if it has none, and its trees.
 
+mod editable;
+
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -322,7 +324,7 @@ impl EnvironmentBuilder<'_> {
     }
 
     /// What fetches from the addresses that are named anywhere.
-    pub(crate) fn fetcher(&self) -> Result<Fetcher> {
+    fn fetcher(&self) -> Result<Fetcher> {
         network::build_fetcher(self.context, &self.addresses())
     }
 }

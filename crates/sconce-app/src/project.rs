@@ -154,6 +154,9 @@ pub fn source_files(file: &Path, spec: &Spec) -> Vec<PathBuf> {
     let names = python.into_iter().flatten();
     let names = names.chain(&spec.build.files).chain(of_stages);
     let paths = names.map(|name| file.with_file_name(name));
+    let projects = spec.python.editable.iter();
+    let projects = projects.map(|entry| editable_projects::split_extras(entry).0);
+    let paths = paths.chain(projects.map(|path| file.with_file_name(path).join(PYPROJECT)));
     let mut files = vec![file.to_owned()];
     // Of a folder in which images are built, not all is for the image.
     files.extend(paths.filter(|path| !path.is_dir()));

@@ -34,6 +34,7 @@ use sconce_app::build::steps::LayerStack;
 use sconce_app::command_context::CommandContext;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
+use sconce_app::editable_projects::EditableProject;
 use sconce_app::failure::Result;
 use sconce_app::inspect::{device_code, precheck, resolve_capabilities};
 use sconce_app::item_guards::with_item_guards;
@@ -117,6 +118,10 @@ pub(crate) fn build(args: &BuildArgs, context: &AppContext) -> Result<u8> {
     };
     if variant == Variant::Slim && lock != whole && !context.quiet {
         output::print_message(&without_compiler(&whole));
+    }
+    if !context.quiet {
+        let projects = opened.project.editable.iter();
+        projects.for_each(|project| output::print_message(&without_project(project)));
     }
     let options = LayerPlanOptions {
         most_layers: spec.build.layers.unwrap_or(DEFAULT_LAYERS),
@@ -277,6 +282,20 @@ pub(crate) fn build(args: &BuildArgs, context: &AppContext) -> Result<u8> {
         }
     }
     Ok(exit::OK)
+}
+
+/// What an image lacks of a project that runs read from where it lies, and what has it there.
+fn without_project(project: &EditableProject) -> String {
+    let EditableProject {
+        metadata,
+        module_root,
+        ..
+    } = project;
+    format!(
+        "{} is not in the image, which has no folder of this machine: with its files in `[build] files` and \
+         PYTHONPATH = \"{module_root}\" in [run.env] it can be imported; its commands are not there",
+        metadata.name
+    )
 }
 
 /// What is said of a slim image whose environment has a compiler.

@@ -158,26 +158,31 @@ pub(crate) fn compare(
             (ours, theirs) => tell(false, name, &format!("{ours:?}; nvidia-smi {theirs:?}")),
         }
     }
-    energy(&ours);
+    energy(&of_card(&lines, started, &(0..u64::MAX)));
     by_process(&ours);
     throttle(&ours, &theirs);
     Ok(())
 }
 
-/// Energy is a counter: over time it is the mean draw.
+/// Energy is a counter: over time it is the mean draw. It is read every ten seconds, so that all of the record
+/// is looked at, not the window alone.
 fn energy(ours: &[(u64, GpuSample)]) {
     let name = "energy over time is the mean power, W";
     let read: Vec<(u64, u64)> = ours
         .iter()
         .filter_map(|(t_us, sample)| Some((*t_us, sample.energy_mj?)))
         .collect();
-    let draws: Vec<f64> = ours
-        .iter()
-        .filter_map(|(_, sample)| sample.power_mw.map(|mw| f64::from(mw) / 1e3))
-        .collect();
     let (Some(first), Some(last)) = (read.first(), read.last()) else {
         return leave_out(name, "this card has no energy counter");
     };
+    if first.0 == last.0 {
+        return tell(false, name, "one reading in the whole record");
+    }
+    let draws: Vec<f64> = ours
+        .iter()
+        .filter(|(t_us, _)| (first.0..=last.0).contains(t_us))
+        .filter_map(|(_, sample)| sample.power_mw.map(|mw| f64::from(mw) / 1e3))
+        .collect();
     let grows = read.is_sorted_by_key(|(_, energy)| energy);
     // mJ / µs is kW.
     let watts = last.1.saturating_sub(first.1) as f64 / (last.0 - first.0).max(1) as f64 * 1e3;

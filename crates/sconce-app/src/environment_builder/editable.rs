@@ -1,0 +1,69 @@
+//! The wheels of the projects that a spec installs from where they lie.
+
+use std::io::Write as _;
+
+use sconce_image::editable_wheel::{EditableWheel, UNKNOWN_VERSION};
+use sconce_schema::Lock;
+
+use super::EnvironmentBuilder;
+use crate::failure::{AppError, Result};
+use crate::file_action::FileAction;
+
+impl EnvironmentBuilder<'_> {
+    /// A lock with the wheels of the projects that the spec installs from where they lie, which are in
+    /// the store then. An index's package of the same name gives way.
+    ///
+    /// # Errors
+    /// A wheel cannot be written to the store.
+    pub fn with_editable_projects(&self, lock: &Lock) -> Result<Lock> {
+        let mut lock = lock.clone();
+        for project in &self.project.editable {
+            let built = EditableWheel::build(&project.metadata, &project.module_root);
+            let EditableWheel { mut wheel, bytes } =
+                built.map_err(AppError::unreadable(&project.pyproject))?;
+            let python = &lock.target.python;
+            if self.store.wheel_tree(&wheel, python).is_none() {
+                let (file, url) = self.write_temporary(&bytes)?;
+                wheel.url = url;
+                let fetcher = self.fetcher()?;
+                self.store.ensure_wheels(
+                    &fetcher,
+                    std::slice::from_ref(&wheel),
+                    python,
+                    self.progress,
+                )?;
+                drop(file);
+            }
+            lock.wheels.retain(|other| other.name != wheel.name);
+            lock.wheels.push(wheel);
+        }
+        lock.wheels.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(lock)
+    }
+
+    /// A file with these bytes, which is removed with what is given back, and its address.
+    fn write_temporary(&self, bytes: &[u8]) -> Result<(tempfile::NamedTempFile, String)> {
+        let folder = &self.places.scratch;
+        let failed = |source| AppError::File {
+            action: FileAction::Write,
+            path: folder.clone(),
+            source,
+        };
+        std::fs::create_dir_all(folder).map_err(failed)?;
+        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+        file.write_all(bytes).map_err(failed)?;
+        let url = sconce_fetch::file_url(file.path());
+        Ok((file, url))
+    }
+
+    /// Says which versions are not known, as they will stand in what the projects tell of themselves.
+    pub fn note_unknown_versions(&self) {
+        let projects = self.project.editable.iter();
+        for project in projects.filter(|project| project.metadata.version.is_none()) {
+            self.progress.note(&format!(
+                "the version of {} is known to its build backend alone: inside it is {UNKNOWN_VERSION}",
+                project.metadata.name
+            ));
+        }
+    }
+}
