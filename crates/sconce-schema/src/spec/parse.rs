@@ -260,7 +260,9 @@ fn is_date(text: &str) -> bool {
         return false;
     };
     let (year, month, day) = (number(year, 4), number(month, 2), number(day, 2));
-    let leap = |year: u32| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let leap = |year: u32| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
     let (Some(year), Some(month), Some(day)) = (year, month, day) else {
         return false;
     };
