@@ -3,7 +3,7 @@
 #[path = "../../crates/sconce-fetch/src/range.rs"]
 mod range;
 #[path = "../../crates/sconce-fetch/src/url.rs"]
-#[expect(dead_code, reason = "addresses are only read here")]
+#[cfg_attr(not(test), expect(dead_code, reason = "addresses are only read here"))]
 mod url_parts;
 
 use sconce_base::text::redact_url_credentials;
