@@ -102,7 +102,10 @@ impl EditableProject {
             .filter(|p| !matches!(*p, "" | "."))
             .collect();
         let path = parts.join("/");
-        let own_folder = folder.join(&path);
+        let own_folder = match path.as_str() {
+            "" => folder.to_owned(),
+            path => folder.join(path),
+        };
         let pyproject = own_folder.join(PYPROJECT);
         let text = match input::read_text(&pyproject) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

@@ -134,8 +134,9 @@ impl Project {
 fn find_spec_above(folder: &Path) -> Option<PathBuf> {
     let start = folder.canonicalize().ok()?;
     let (owner, disk) = start.metadata().map(|m| (m.uid(), m.dev())).ok()?;
+    // Not a link either: a stranger's may lead to a spec of the owner's that is for another folder.
     let own = |file: &Path| {
-        let meta = file.metadata();
+        let meta = file.symlink_metadata();
         meta.is_ok_and(|meta| meta.is_file() && meta.uid() == owner && meta.dev() == disk)
     };
     if folder.join(FILE_NAME).symlink_metadata().is_ok() {
@@ -300,8 +301,10 @@ mod tests {
         // A folder's own spec goes first, also one that cannot be read.
         std::os::unix::fs::symlink("nowhere", deep.join(FILE_NAME)).unwrap();
         assert_eq!(find_spec_above(&deep), None);
+        std::os::unix::fs::symlink(&spec, dir.path().join("a").join(FILE_NAME)).unwrap();
+        std::fs::remove_file(deep.join(FILE_NAME)).unwrap();
+        assert_eq!(find_spec_above(&deep), Some(spec.clone()), "past a link");
         if rustix::process::geteuid().is_root() {
-            std::fs::remove_file(deep.join(FILE_NAME)).unwrap();
             std::os::unix::fs::chown(&spec, Some(12_345), None).unwrap();
             assert_eq!(find_spec_above(&deep), None);
         }

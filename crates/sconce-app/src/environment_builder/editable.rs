@@ -4,6 +4,7 @@ use std::io::Write as _;
 
 use sconce_image::editable_wheel::{EditableWheel, UNKNOWN_VERSION};
 use sconce_schema::Lock;
+use sconce_schema::lock::Wheel;
 
 use super::EnvironmentBuilder;
 use crate::failure::{AppError, Result};
@@ -19,20 +20,10 @@ impl EnvironmentBuilder<'_> {
         let mut lock = lock.clone();
         for project in &self.project.editable {
             let built = EditableWheel::build(&project.metadata, &project.module_root);
-            let EditableWheel { mut wheel, bytes } =
+            let EditableWheel { wheel, bytes } =
                 built.map_err(AppError::unreadable(&project.pyproject))?;
-            let python = &lock.target.python;
-            if self.store.wheel_tree(&wheel, python).is_none() {
-                let (file, url) = self.write_temporary(&bytes)?;
-                wheel.url = url;
-                let fetcher = self.fetcher()?;
-                self.store.ensure_wheels(
-                    &fetcher,
-                    std::slice::from_ref(&wheel),
-                    python,
-                    self.progress,
-                )?;
-                drop(file);
+            if self.store.wheel_tree(&wheel, &lock.target.python).is_none() {
+                self.install_wheel(&wheel, &bytes, &lock.target.python)?;
             }
             lock.wheels.retain(|other| other.name != wheel.name);
             lock.wheels.push(wheel);
@@ -41,8 +32,8 @@ impl EnvironmentBuilder<'_> {
         Ok(lock)
     }
 
-    /// A file with these bytes, which is removed with what is given back, and its address.
-    fn write_temporary(&self, bytes: &[u8]) -> Result<(tempfile::NamedTempFile, String)> {
+    /// Puts a wheel that was made here into the store, by way of a file.
+    fn install_wheel(&self, wheel: &Wheel, bytes: &[u8], python: &str) -> Result<()> {
         let folder = &self.places.scratch;
         let failed = |source| AppError::File {
             action: FileAction::Write,
@@ -52,8 +43,14 @@ impl EnvironmentBuilder<'_> {
         std::fs::create_dir_all(folder).map_err(failed)?;
         let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
         file.write_all(bytes).map_err(failed)?;
-        let url = sconce_fetch::file_url(file.path());
-        Ok((file, url))
+        let wheel = Wheel {
+            url: sconce_fetch::file_url(file.path()),
+            ..wheel.clone()
+        };
+        let (fetcher, progress) = (self.fetcher()?, self.progress);
+        self.store
+            .ensure_wheels(&fetcher, &[wheel], python, progress)?;
+        Ok(())
     }
 
     /// Says which versions are not known, as they will stand in what the projects tell of themselves.
