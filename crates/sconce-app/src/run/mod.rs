@@ -157,8 +157,9 @@ pub fn contained_as(
         let facts = facts::without_nvml(&host);
         precheck::report_failures(&lock, facts.as_slice(), context);
     }
-    let environment = kernel_cache::digest_text(&lock.to_text());
-    let lock = workshop.with_editable_projects(&lock)?;
+    // Kernels are kept beside what is locked: a new version of the project compiles none anew.
+    let locked = lock;
+    let lock = workshop.with_editable_projects(&locked)?;
     let mut background = Background::default();
     let (manifest, stays) = workshop.assemble_with_guards(&lock, &mut background)?;
     let executor = executor.with_image(&project.name, &opened.store, &*opened.progress, || {
@@ -177,7 +178,7 @@ pub fn contained_as(
     let keeps =
         !is_trial && executor.maps_owners() && project.spec.run.kernel_cache.unwrap_or(true);
     let owner = || KernelCacheOwner {
-        environment: environment.clone(),
+        environment: kernel_cache::digest_text(&locked.to_text()),
         folders: vec![&project.folder],
         user: options.user,
         virtual_gpus: virtual_gpus.is_some(),
