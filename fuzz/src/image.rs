@@ -44,7 +44,7 @@ pub(crate) fn libraries(data: &[u8]) {
         assert!(!name.is_empty() && !name.contains('/') && name != ".." && name != ".");
     }
     system::create_merged_usr(root).expect("folders can be made");
-    match system::configure_root(root, "3.13", "amd64") {
+    match system::configure_root(root, &crate::osv::lock()) {
         Ok(()) => {
             let cache = fs::read(root.join("etc/ld.so.cache")).expect("it was written");
             let folders = ld_cache::find_library_dirs(&cache, |name| name == "libc.so.6");

@@ -19,7 +19,7 @@ const LIMITS: DatabaseLimits = DatabaseLimits {
     depth: 4,
 };
 
-fn lock() -> Lock {
+pub(crate) fn lock() -> Lock {
     let digest = "c1fda9e7".repeat(8);
     let text = format!(
         "version = 2\ninputs = \"{digest}\"\n[target]\nrelease = \"debian/trixie\"\n\

@@ -25,9 +25,17 @@ pub(crate) fn pylock(data: &[u8]) {
             Some(&name)
         );
     }
-    let Ok(wheels) = pylock::parse(text, TARGET, Path::new("/home/me/project")) else {
+    let Ok(packages) = pylock::parse(text, TARGET, Path::new("/home/me/project")) else {
         return;
     };
+    for source in &packages.sources {
+        let url = source.origin.url();
+        assert!(!url.starts_with('-') && url.contains("://"), "{url}");
+        let folder = source.origin.subdirectory().unwrap_or("x");
+        assert!(!folder.split('/').any(|part| matches!(part, "" | "..")));
+    }
+    assert!(packages.sources.is_sorted_by(|a, b| a.name < b.name));
+    let wheels = packages.wheels;
     let _ = name_versions(&wheels, "3.13.5-2", "2.41-12");
     for wheel in &wheels {
         let schemes = ["http://", "https://", "file://"];

@@ -203,6 +203,7 @@ fn install(bytes: &[u8]) {
         url: format!("file://{}", file.display()),
         size: Some(bytes.len() as u64),
         sha256: Sha256(sha2::Sha256::digest(bytes).into()),
+        build: None,
     };
     let made = store.ensure_wheels_with(fetcher, &[wheel], "3.13", &NoProgress, OPTIONS);
     pen.assert_closed();

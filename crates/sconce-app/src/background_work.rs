@@ -53,9 +53,9 @@ pub fn work_beside_run(spec: &Path, store: &Path) -> Result<u8> {
                 }
                 // What another process is at is left to it.
                 if let Some(work) = job.try_start(store)? {
-                    let root = workshop.ensure_interpreter(&lock, Priority::Background)?;
+                    let interpreter = workshop.ensure_interpreter(&lock, Priority::Background)?;
                     let compiler = BytecodeCompiler {
-                        root: &root,
+                        interpreter: &interpreter,
                         lock: &lock,
                         store,
                         places: &opened.places,

@@ -1,7 +1,7 @@
 //! Python's bytecode for a tree of an environment, compiled in a container by the environment's own interpreter.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use sconce_image::bytecode;
@@ -22,8 +22,8 @@ pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// What compiles the trees of an environment.
 pub struct BytecodeCompiler<'a> {
-    /// The interpreter's own root ([`bytecode::interpreter`]).
-    pub root: &'a Path,
+    /// The trees of the interpreter's own root ([`bytecode::interpreter`]), lowest first.
+    pub interpreter: &'a [PathBuf],
     /// The environment's lock.
     pub lock: &'a Lock,
     /// Has its trees.
@@ -50,7 +50,7 @@ impl BytecodeCompiler<'_> {
             bind(job.source.clone(), "/source", true),
             bind(output.clone(), "/output", false),
         ];
-        let python = format!("/usr/bin/python{}", self.lock.target.python);
+        let python = self.lock.python_program();
         let command = [
             &python,
             "-I",
@@ -62,10 +62,14 @@ impl BytecodeCompiler<'_> {
             "/output",
         ];
         let root = RunRoot::Image(EnvironmentLayers {
-            layers: vec![LayerTree {
-                name: "interpreter".to_owned(),
-                path: self.root.to_owned(),
-            }],
+            layers: self
+                .interpreter
+                .iter()
+                .map(|path| LayerTree {
+                    name: "interpreter".to_owned(),
+                    path: path.clone(),
+                })
+                .collect(),
             env: BTreeMap::new(),
         });
         let request = RunRequest {
@@ -84,8 +88,8 @@ impl BytecodeCompiler<'_> {
             grace: Duration::ZERO,
         };
         // A source that is removed or made anew while it is compiled would lack files in its bytecode for good.
-        let trees = [self.root, &job.source];
-        let _stays = sconce_store::acquire_item_guards(trees.into_iter())?;
+        let trees = self.interpreter.iter().chain([&job.source]);
+        let _stays = sconce_store::acquire_item_guards(trees.map(PathBuf::as_path))?;
         let ended = internal.execute(&request, watcher)?;
         if ended.exit_code() != exit::OK {
             return Ok(ended);

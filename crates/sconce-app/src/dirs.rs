@@ -50,6 +50,8 @@ pub struct Config {
     pub security_mirror: Option<String>,
     /// Debian's archive keyring.
     pub keyring: Option<PathBuf>,
+    /// A table of standalone Pythons, a file or an address, in uv's format.
+    pub python_downloads: Option<String>,
     /// Folder of the store.
     pub store: Option<PathBuf>,
     /// The registry of references that name none.

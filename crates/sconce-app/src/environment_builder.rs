@@ -7,14 +7,16 @@ use std::time::SystemTime;
 
 use sconce_fetch::Fetcher;
 use sconce_image::bytecode::interpreter;
-use sconce_image::{AssembleError, Priority, assemble_environment, find_missing_packages};
+use sconce_image::{
+    AssembleError, MissingPackages, Priority, assemble_environment, find_missing_packages,
+};
 use sconce_resolve::debian::sources::{AptFile, MirrorOverride};
 use sconce_resolve::python::IndexSettings;
 use sconce_resolve::python::compile::Requirements;
+use sconce_resolve::python::download_table::{MIRROR_VARIABLE, TABLE_VARIABLE};
 use sconce_resolve::python::uv::UvSource;
-use sconce_resolve::{LockContext, LockInput, ResolvedLock, StoreDocuments};
-use sconce_schema::lock::Deb;
-use sconce_schema::{EnvironmentLayers, Lock, Progress};
+use sconce_resolve::{LockContext, LockInput, ResolvedLock, SourceBuilder, StoreDocuments};
+use sconce_schema::{EnvironmentLayers, Lock, NoProgress, Progress};
 use sconce_store::{ItemGuard, Store};
 use tracing::info;
 
@@ -27,6 +29,7 @@ use crate::item_guards::with_item_guards;
 use crate::network::{self, AddressError};
 use crate::outputs;
 use crate::project::Project;
+use crate::source_builds::ContainedBuilder;
 use crate::sources::PackageSources;
 
 /// What every verb that needs an environment works with.
@@ -52,7 +55,7 @@ impl EnvironmentBuilder<'_> {
         match present {
             Some(lock) if lock.inputs == self.project.inputs => {
                 info!(file = %self.project.lock_file().display(), "the lock is what the spec says");
-                Ok(lock)
+                self.with_built_wheels(&lock, false)
             }
             previous => {
                 if previous.is_some() {
@@ -97,6 +100,7 @@ impl EnvironmentBuilder<'_> {
         };
         let input = LockInput {
             release: spec.system.release.clone(),
+            is_release_open: !self.project.is_release_given,
             architecture: debian_architecture().to_owned(),
             python: spec.python.version.clone(),
             requirements: Requirements {
@@ -110,6 +114,13 @@ impl EnvironmentBuilder<'_> {
                 extras: self.project.extras(),
                 groups: spec.python.groups.clone(),
             },
+            project_folders: spec
+                .python
+                .editable
+                .iter()
+                .filter_map(|folder| folder.split('[').next())
+                .map(|folder| self.project.folder.join(folder.trim_end()))
+                .collect(),
             folder: self.project.folder.clone(),
             system_packages: spec.system.packages.clone(),
             services: spec.services.builtin_services(),
@@ -142,6 +153,11 @@ impl EnvironmentBuilder<'_> {
             .iter()
             .find_map(|name| env.find_program(name));
         let pip = python.map(|python| vec![python.into(), "-m".into(), "pip".into()]);
+        let builds = spec.python.build_sources.unwrap_or(true);
+        let builder = ContainedBuilder {
+            environment: self,
+            fetcher: &fetcher,
+        };
         let lock_env = LockContext {
             documents: &StoreDocuments {
                 fetcher: &fetcher,
@@ -165,10 +181,12 @@ impl EnvironmentBuilder<'_> {
                 pip,
                 offline: self.context.offline,
             },
+            python_downloads: config.python_downloads.clone(),
             pip_index: match crate::pip::uv_is_configured(env) {
                 true => IndexSettings::default(),
                 false => crate::pip::read_index_settings(env),
             },
+            source_builder: builds.then_some(&builder as &dyn SourceBuilder),
             now: SystemTime::now(),
         };
         Ok(sconce_resolve::resolve(&input, &lock_env, self.progress)?)
@@ -189,6 +207,7 @@ impl EnvironmentBuilder<'_> {
             &config.mirror,
             &config.security_mirror,
             &pip.index_url,
+            &config.python_downloads,
         ];
         let several = [
             &self.sources.extra_index,
@@ -197,6 +216,9 @@ impl EnvironmentBuilder<'_> {
             &pip.extra_index_urls,
         ];
         let variables = network::uv_indexes(env).into_iter().map(|(_, value)| value);
+        let pythons = [TABLE_VARIABLE, MIRROR_VARIABLE].into_iter();
+        let variables =
+            variables.chain(pythons.filter_map(|name| env.var(name)).map(str::to_owned));
         one.into_iter()
             .flatten()
             .chain(several.into_iter().flatten())
@@ -268,6 +290,24 @@ impl EnvironmentBuilder<'_> {
         )
     }
 
+    /// As [`Self::assemble_environment`], for an environment of Sconce's own: no bytecode is made for it,
+    /// and only what is fetched is told.
+    pub(crate) fn assemble_packages(
+        &self,
+        lock: &Lock,
+        fetcher: &Fetcher,
+    ) -> Result<EnvironmentLayers> {
+        let missing = find_missing_packages(lock, self.store);
+        if self.context.offline {
+            check_is_there(&missing)?;
+        }
+        let progress = match missing.is_empty() {
+            true => &NoProgress,
+            false => self.progress,
+        };
+        Ok(assemble_environment(lock, self.store, fetcher, progress)?)
+    }
+
     /// The environment that `lock` describes, fetching what the store does not have.
     pub fn assemble_environment(
         &self,
@@ -283,16 +323,8 @@ impl EnvironmentBuilder<'_> {
                 ready => return Ok(ready?),
             }
         }
-        if self.context.offline && (!missing.wheels.is_empty() || !missing.debs.is_empty()) {
-            let names = missing.wheels.iter().map(|w| w.file.clone());
-            let debs = missing
-                .debs
-                .iter()
-                .map(|d| format!("{} {}", d.name, d.version));
-            return Err(AppError::Offline {
-                missing: names.chain(debs).collect(),
-            }
-            .into());
+        if self.context.offline {
+            check_is_there(&missing)?;
         }
         let fetcher = self.fetcher()?;
         background.start(self.project, self.places);
@@ -302,30 +334,41 @@ impl EnvironmentBuilder<'_> {
     }
 
     /// What compiles for `lock`, alone ([`interpreter`](sconce_image::bytecode::interpreter)). Its packages are in the store, unless they
-    /// were pruned since the environment was made.
-    pub fn ensure_interpreter(&self, lock: &Lock, priority: Priority) -> Result<PathBuf> {
+    /// were pruned since the environment was made. Lowest first.
+    pub fn ensure_interpreter(&self, lock: &Lock, priority: Priority) -> Result<Vec<PathBuf>> {
         let (store, progress) = (self.store, self.progress);
-        let missing = interpreter::list_missing_debs(lock, store);
-        if interpreter::find_tree(lock, store).is_some() || missing.is_empty() {
-            return Ok(interpreter::ensure_tree(
+        let missing = interpreter::list_missing_files(lock, store);
+        if interpreter::find_trees(lock, store).is_some() || missing.is_empty() {
+            return Ok(interpreter::ensure_trees(
                 lock, store, None, priority, progress,
             )?);
         }
         if self.context.offline {
-            let name = |deb: &&Deb| format!("{} {}", deb.name, deb.version);
-            let missing = missing.iter().map(name).collect();
             return Err(AppError::Offline { missing }.into());
         }
         let fetcher = self.fetcher()?;
         let fetcher = Some(&fetcher);
-        Ok(interpreter::ensure_tree(
+        Ok(interpreter::ensure_trees(
             lock, store, fetcher, priority, progress,
         )?)
     }
 
     /// What fetches from the addresses that are named anywhere.
-    fn fetcher(&self) -> Result<Fetcher> {
+    pub(crate) fn fetcher(&self) -> Result<Fetcher> {
         network::build_fetcher(self.context, &self.addresses())
+    }
+}
+
+/// Whether nothing is to be fetched.
+fn check_is_there(missing: &MissingPackages<'_>) -> Result<(), AppError> {
+    let wheels = missing.wheels.iter().map(|wheel| wheel.file.clone());
+    let debs = missing.debs.iter();
+    let debs = debs.map(|deb| format!("{} {}", deb.name, deb.version));
+    let python = missing.python_archive().map(|python| python.file.clone());
+    let missing: Vec<String> = wheels.chain(debs).chain(python).collect();
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(AppError::Offline { missing }),
     }
 }
 

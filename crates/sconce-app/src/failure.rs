@@ -26,6 +26,11 @@ impl<E: Hint + Send + 'static> From<E> for Failure {
 }
 
 impl Failure {
+    /// As the failure of a build that resolving asked for.
+    pub fn into_build_failure(self) -> sconce_resolve::BuildFailure {
+        sconce_resolve::BuildFailure::new(self.0)
+    }
+
     /// The message with its causes alone.
     pub fn message(&self) -> String {
         with_causes(&*self.0)

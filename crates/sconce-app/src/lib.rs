@@ -43,6 +43,7 @@ pub mod run_options;
 pub mod run_recorder;
 pub mod run_temp_dir;
 pub mod services;
+mod source_builds;
 pub mod sources;
 pub mod virtual_gpu;
 pub mod worker;

@@ -29,6 +29,8 @@ pub struct Project {
     pub editable: Vec<EditableProject>,
     /// Digest of all that decides the lock.
     pub inputs: Sha256,
+    /// Whether the spec names the Debian release, and does not leave it to the default.
+    pub is_release_given: bool,
 }
 
 impl Project {
@@ -76,6 +78,7 @@ impl Project {
             name,
             editable,
             inputs,
+            is_release_given: Spec::names_release(&text),
         })
     }
 

@@ -6,7 +6,7 @@ use std::thread;
 
 use sconce_fetch::Fetcher;
 use sconce_schema::environment_layers::LayerTree;
-use sconce_schema::lock::{Deb, Lock, Wheel};
+use sconce_schema::lock::{Deb, Lock, StandalonePython, Wheel};
 use sconce_schema::{EnvironmentLayers, Hint, Progress, Sha256, WaitCause, exit};
 use sconce_store::deb::{self, DebError, DebLimits};
 use sconce_store::scoped_root::printable_name;
@@ -15,8 +15,10 @@ use sha2::Digest;
 use tracing::{debug, info};
 
 use crate::environment::image_variables;
+use crate::priority::Priority;
+use crate::standalone::StandaloneError;
 use crate::system::{self, SystemError};
-use crate::{bytecode, compiler};
+use crate::{bytecode, compiler, standalone};
 
 /// Kind of a system tree in the store.
 const SYSTEM: &str = "system";
@@ -37,6 +39,9 @@ pub enum AssembleError {
         /// What is wrong with it.
         source: DebError,
     },
+    /// The standalone Python cannot be had.
+    #[error(transparent)]
+    Standalone(StandaloneError),
     /// The lock gives a Debian package another name than the package has.
     #[error("the Debian package that the lock calls `{wanted}` is `{found}`")]
     OtherPackage {
@@ -61,12 +66,22 @@ pub enum AssembleError {
     },
 }
 
+impl From<StandaloneError> for AssembleError {
+    fn from(error: StandaloneError) -> Self {
+        match error {
+            StandaloneError::Gone { file } => Self::Gone { what: file },
+            error => Self::Standalone(error),
+        }
+    }
+}
+
 impl Hint for AssembleError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Store(error) => error.hint(),
             Self::System { source, .. } => source.hint(),
             Self::Deb { source, .. } => source.hint(),
+            Self::Standalone(error) => error.hint(),
             Self::Gone { .. } => Some("run the same command again".to_owned()),
             Self::OtherPackage { .. } => {
                 Some("the lock was edited; make it anew with `sconce lock`".to_owned())
@@ -78,6 +93,7 @@ impl Hint for AssembleError {
         match self {
             Self::Store(error) => error.exit_code(),
             Self::Deb { source, .. } => source.exit_code(),
+            Self::Standalone(error) => error.exit_code(),
             Self::System { .. } | Self::Gone { .. } => exit::STORE,
             Self::OtherPackage { .. } => exit::VERIFY,
         }
@@ -91,6 +107,8 @@ pub struct MissingPackages<'l> {
     pub wheels: Vec<&'l Wheel>,
     /// Debian packages to fetch.
     pub debs: Vec<&'l Deb>,
+    /// The standalone Python, of which the tree is to be made, and whether its archive is there.
+    pub python: Option<(&'l StandalonePython, bool)>,
     /// The system tree is to be made, from packages that may all be there.
     pub system: bool,
     /// The compiler's tree is, too.
@@ -101,7 +119,14 @@ impl MissingPackages<'_> {
     /// Whether the environment is ready.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        !self.system && !self.compiler && self.wheels.is_empty()
+        !self.system && !self.compiler && self.python.is_none() && self.wheels.is_empty()
+    }
+
+    /// The archive of a standalone Python, where it is to be fetched.
+    #[must_use]
+    pub fn python_archive(&self) -> Option<&'_ StandalonePython> {
+        let (python, is_there) = self.python?;
+        (!is_there).then_some(python)
     }
 
     /// Bytes to fetch, as far as the lock knows sizes.
@@ -111,12 +136,14 @@ impl MissingPackages<'_> {
             .iter()
             .filter_map(|wheel| wheel.size)
             .sum::<u64>()
+            + self.python_archive().and_then(|one| one.size).unwrap_or(0)
             + self.debs.iter().map(|deb| deb.size).sum::<u64>()
     }
 
     /// [`MissingPackages::download_bytes`] if no size is missing.
     fn bytes_if_known(&self) -> Option<u64> {
-        let known = self.wheels.iter().all(|wheel| wheel.size.is_some());
+        let known = self.wheels.iter().all(|wheel| wheel.size.is_some())
+            && self.python_archive().is_none_or(|one| one.size.is_some());
         known.then(|| self.download_bytes())
     }
 }
@@ -168,6 +195,8 @@ pub fn find_missing_packages<'l>(lock: &'l Lock, store: &Store) -> MissingPackag
         .chain(lock.compiler_debs().iter().filter(|_| compiler))
         .filter(|deb| store.find_blob(&deb.sha256).is_none());
     let python = &lock.target.python;
+    let interpreter = lock.interpreter.as_ref();
+    let interpreter = interpreter.filter(|_| standalone::find_tree(lock, store).is_none());
     MissingPackages {
         wheels: lock
             .wheels
@@ -175,6 +204,7 @@ pub fn find_missing_packages<'l>(lock: &'l Lock, store: &Store) -> MissingPackag
             .filter(|w| store.wheel_tree(w, python).is_none())
             .collect(),
         debs: debs.collect(),
+        python: interpreter.map(|one| (one, store.find_blob(&one.sha256).is_some())),
         system,
         compiler,
     }
@@ -191,6 +221,13 @@ pub fn load_environment(lock: &Lock, store: &Store) -> Result<EnvironmentLayers,
     let system = store
         .find_tree(SYSTEM, &system_key(lock))
         .ok_or_else(|| gone(&lock.target.release))?;
+    let python = match &lock.interpreter {
+        Some(python) => {
+            let tree = standalone::find_tree(lock, store);
+            Some(tree.ok_or_else(|| gone(&python.file))?)
+        }
+        None => None,
+    };
     let compiler = match compiler::tree_key(lock) {
         Some(key) => {
             let tree = store.find_tree(compiler::KIND, &key);
@@ -212,7 +249,13 @@ pub fn load_environment(lock: &Lock, store: &Store) -> Result<EnvironmentLayers,
         layers = wheels.len(),
         "the environment is ready: nothing is fetched"
     );
-    Ok(manifest(lock, store, system, wheels, compiler))
+    let trees = EnvironmentTrees {
+        system,
+        wheels,
+        python,
+        compiler,
+    };
+    Ok(manifest(lock, store, trees))
 }
 
 /// The trees of `lock` that are in the store already, its system tree first; `None` while that is
@@ -228,7 +271,13 @@ pub fn so_far(lock: &Lock, store: &Store) -> Option<EnvironmentLayers> {
         wheels,
         ..lock.clone()
     };
-    Some(manifest(&part, store, system, trees, None))
+    let trees = EnvironmentTrees {
+        system,
+        wheels: trees,
+        python: standalone::find_tree(lock, store),
+        compiler: None,
+    };
+    Some(manifest(&part, store, trees))
 }
 
 /// Makes sure that everything `lock` needs is in `store`, fetching what is missing, and says how
@@ -246,11 +295,13 @@ pub fn assemble_environment(
     let total = missing.bytes_if_known();
     let (wheels, debs) = (missing.wheels.len(), missing.debs.len());
     let (system, compiler) = (missing.system, missing.compiler);
+    let python = missing.python.map(|(one, _)| one.file.as_str());
     info!(
         wheels,
         debs,
         system,
         compiler,
+        python,
         bytes = missing.download_bytes(),
         "the store lacks"
     );
@@ -263,44 +314,64 @@ pub fn assemble_environment(
         left: AtomicU64::new(total.unwrap_or(0)),
     };
     // Wheels are bound by inflating and writing, debs by xz: together they fill the cores.
-    let (system, compiler, wheels) = thread::scope(|scope| {
+    let (system, compiler, python, wheels) = thread::scope(|scope| {
         let system = scope.spawn(|| system_tree(lock, store, fetcher, progress));
         let compiler = scope.spawn(|| compiler_tree(lock, store, fetcher, progress));
+        let python = scope.spawn(|| {
+            standalone::ensure_tree(lock, store, Some(fetcher), Priority::Foreground, progress)
+        });
         let wheels = store.ensure_wheels(fetcher, &lock.wheels, &lock.target.python, progress);
-        (system.join(), compiler.join(), wheels)
+        (system.join(), compiler.join(), python.join(), wheels)
     });
     let system = system.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     let compiler = compiler.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-    Ok(manifest(lock, store, system, wheels?, compiler))
+    let python = python.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    let trees = EnvironmentTrees {
+        system,
+        wheels: wheels?,
+        python,
+        compiler,
+    };
+    Ok(manifest(lock, store, trees))
+}
+
+/// Where the trees of an environment lie.
+struct EnvironmentTrees {
+    system: PathBuf,
+    /// As the lock's wheels.
+    wheels: Vec<PathBuf>,
+    /// A standalone Python's.
+    python: Option<PathBuf>,
+    compiler: Option<PathBuf>,
 }
 
 /// The trees of an environment, lowest first, and its variables.
-fn manifest(
-    lock: &Lock,
-    store: &Store,
-    system: PathBuf,
-    wheels: Vec<PathBuf>,
-    compiler: Option<PathBuf>,
-) -> EnvironmentLayers {
+fn manifest(lock: &Lock, store: &Store, trees: EnvironmentTrees) -> EnvironmentLayers {
     let mut layers = vec![LayerTree {
         name: lock.target.release.clone(),
-        path: system,
+        path: trees.system,
     }];
     layers.extend(
         lock.wheels
             .iter()
-            .zip(wheels)
+            .zip(trees.wheels)
             .map(|(wheel, path)| LayerTree {
                 name: format!("{} {}", wheel.name, wheel.version),
                 path,
             }),
     );
+    // Others find the wheels' trees by their place behind the system's.
+    let python = lock.interpreter.as_ref().zip(trees.python);
+    layers.extend(python.map(|(python, path)| LayerTree {
+        name: standalone::layer_name(python),
+        path,
+    }));
     let mut manifest = EnvironmentLayers {
         layers,
         env: image_variables(lock),
     };
     bytecode::add_layers(&mut manifest, lock, store);
-    manifest.layers.extend(compiler.map(|path| LayerTree {
+    manifest.layers.extend(trees.compiler.map(|path| LayerTree {
         name: compiler::LAYER.to_owned(),
         path,
     }));
@@ -319,6 +390,9 @@ fn system_key(lock: &Lock) -> String {
     ));
     for deb in &lock.debs {
         hasher.update(deb.sha256.0);
+    }
+    if lock.interpreter.is_some() {
+        hasher.update(lock.python_prefix());
     }
     Sha256(hasher.finalize().into()).to_string()
 }
@@ -368,17 +442,16 @@ fn system_tree(
         return Ok(path);
     }
     let debs: Vec<&Deb> = lock.debs.iter().collect();
-    let (target, packages) = (&lock.target, fetch_debs(&debs, store, fetcher, progress)?);
+    let packages = fetch_debs(&debs, store, fetcher, progress)?;
     let tree = DebTree {
         kind: SYSTEM,
         key: &key,
-        name: &target.release,
+        name: &lock.target.release,
         lock,
         packages: &packages,
     };
     tree.build_if_missing(store, Priority::Foreground, progress, |root| {
-        system::configure_root(root, &target.python, &target.architecture)
-            .map_err(system_error(lock))
+        system::configure_root(root, lock).map_err(system_error(lock))
     })
 }
 
@@ -413,15 +486,6 @@ fn compiler_tree(
         })
     });
     built.map(Some)
-}
-
-/// Whether somebody waits for a tree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Priority {
-    /// Somebody does: others who need it wait for this process.
-    Foreground,
-    /// Nobody does, and this process may be stopped for long: it holds nobody up while it unpacks.
-    Background,
 }
 
 /// A tree that Debian packages are unpacked into, over each other.

@@ -117,6 +117,8 @@ struct Trees<'a> {
     /// Bytecode: of the system, and as the lock's wheels. Empty for a tree without sources.
     system_bytecode: Option<PathBuf>,
     bytecode: Vec<Option<PathBuf>>,
+    /// A standalone Python, and its bytecode.
+    python: Option<(&'a Path, Option<PathBuf>)>,
     compiler: Option<PathBuf>,
 }
 
@@ -125,16 +127,21 @@ impl<'a> Trees<'a> {
     fn of(lock: &Lock, environment: &'a EnvironmentLayers, store: &Store) -> Option<Self> {
         let mut layers = environment.layers.iter().map(|layer| layer.path.as_path());
         let system = layers.next()?;
-        let wheels: Vec<&Path> = layers.take(lock.wheels.len()).collect();
+        let wheels: Vec<&Path> = layers.by_ref().take(lock.wheels.len()).collect();
         if wheels.len() != lock.wheels.len() {
             return None;
         }
         let of = |tree: &Path| bytecode::of_tree(tree, lock, store);
+        let python = match lock.interpreter {
+            Some(_) => Some(layers.next()?),
+            None => None,
+        };
         Some(Self {
             system,
             system_bytecode: of(system),
             bytecode: wheels.iter().map(|tree| of(tree)).collect(),
             wheels,
+            python: python.map(|tree| (tree, of(tree))),
             compiler: compiler::find_tree(lock, store),
         })
     }
@@ -222,6 +229,12 @@ fn job<'a>(
                 let made = &trees.system_bytecode;
                 parts.push(bytecode(made, trees.system, &planned.name)?);
             }
+            if let Some((sources, made)) = &trees.python {
+                parts.push(tree(sources, None, None, slim));
+                if *wanted {
+                    parts.push(bytecode(made, sources, &planned.name)?);
+                }
+            }
             parts
         }
         LayerContent::Wheels(wheels) => sources(wheels),
@@ -261,6 +274,7 @@ pub fn list_removed_files(
     let trees = Trees::of(lock, environment, store).ok_or_else(gone)?;
     let packages = std::iter::once((trees.system, &trees.system_bytecode));
     let packages = packages.chain(trees.wheels.iter().copied().zip(&trees.bytecode));
+    let packages = packages.chain(trees.python.iter().map(|(tree, made)| (*tree, made)));
     let mut taken = Vec::new();
     for (sources, bytecode) in packages {
         for (root, is_bytecode) in [(Some(sources), false), (bytecode.as_deref(), true)] {
@@ -523,7 +537,8 @@ fn annotations(lock: &Lock, digest: Digest, options: &ImageOptions) -> BTreeMap<
 
 /// A point in time as RFC 3339 writes it, in UTC. Civil dates from days by the usual arithmetic
 /// of 400-year eras.
-pub(crate) fn format_rfc3339(seconds: i64) -> String {
+#[must_use]
+pub fn format_rfc3339(seconds: i64) -> String {
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     // Days since 0000-03-01, so that a leap day ends a year.
     let shifted = days + 719_468;

@@ -69,6 +69,7 @@ impl EditableWheel {
                 url: String::new(),
                 size: Some(bytes.len() as u64),
                 sha256: Sha256(sha2::Sha256::digest(&bytes).into()),
+                build: None,
             },
             bytes,
         })

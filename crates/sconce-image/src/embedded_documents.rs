@@ -34,14 +34,15 @@ pub fn read_wheel_metadata(
         &sconce_schema::lock::Wheel,
         &sconce_schema::environment_layers::LayerTree,
     )| {
-        let text = metadata(&tree.path.join(&site))?;
+        let text = read_metadata_text(&tree.path.join(&site))?;
         Some((wheel.sha256, parse(&text)))
     };
     lock.wheels.iter().zip(trees).filter_map(one).collect()
 }
 
-/// The `METADATA` file in a wheel's tree. Trees of wheels have no links.
-fn metadata(site: &Path) -> Option<String> {
+/// The `METADATA` file in a wheel's tree, of its folder `site-packages`. Trees of wheels have no links.
+#[must_use]
+pub fn read_metadata_text(site: &Path) -> Option<String> {
     let entries = fs::read_dir(site).ok()?.flatten();
     let info = entries
         .map(|entry| entry.path())

@@ -247,9 +247,16 @@ fn system(lock: &Lock) -> PlannedLayer {
 
 fn interpreter(lock: &Lock, bytecode: bool) -> PlannedLayer {
     let name = format!("python {}", lock.versions.python);
-    of_debs(lock, name, LayerContent::Interpreter { bytecode }, |deb| {
-        is_interpreter(&deb.name)
-    })
+    let content = LayerContent::Interpreter { bytecode };
+    let mut layer = of_debs(lock, name, content, |deb| is_interpreter(&deb.name));
+    if let Some(python) = &lock.interpreter {
+        layer
+            .packages
+            .push(("python".to_owned(), python.version.clone()));
+        let bytes = layer.download_bytes.zip(python.size);
+        layer.download_bytes = bytes.map(|(debs, python)| debs + python);
+    }
+    layer
 }
 
 fn of_compiler(lock: &Lock) -> Option<PlannedLayer> {
@@ -318,6 +325,7 @@ mod tests {
             url: "file:///x".to_owned(),
             size: Some(*size),
             sha256: Sha256([0; 32]),
+            build: None,
         };
         let deb = |name: &str| Deb {
             name: name.to_owned(),
@@ -346,6 +354,8 @@ mod tests {
                 .map(deb)
                 .to_vec(),
             stages: Vec::new(),
+            interpreter: None,
+            projects: Vec::new(),
         }
     }
 

@@ -20,16 +20,20 @@ pub mod layout;
 pub mod local_image;
 pub mod open;
 pub mod package_diff;
+mod priority;
 pub mod project;
 pub mod provenance;
 pub mod publish;
 pub mod sbom;
 pub mod slim;
 pub mod squashfs;
+mod standalone;
 pub mod system;
 pub mod unpack;
 
 pub use assemble::{
-    AssembleError, MissingPackages, Priority, assemble_environment, find_missing_packages,
-    load_environment, so_far,
+    AssembleError, MissingPackages, assemble_environment, find_missing_packages, load_environment,
+    so_far,
 };
+pub use priority::Priority;
+pub use standalone::StandaloneError;

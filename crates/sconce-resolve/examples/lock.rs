@@ -79,6 +79,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect();
     let input = LockInput {
         release: release.clone(),
+        is_release_open: false,
         architecture: architecture.unwrap_or_else(|| "amd64".to_owned()),
         python,
         requirements: sconce_resolve::python::compile::Requirements {
@@ -87,6 +88,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             pyprojects: pyproject.into_iter().collect(),
             ..Default::default()
         },
+        project_folders: Vec::new(),
         folder: std::env::current_dir()?,
         system_packages: system,
         services: Vec::new(),
@@ -121,8 +123,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             offline: false,
         },
         path_folders,
+        python_downloads: None,
         environment: std::env::vars_os().collect(),
         pip_index: IndexSettings::default(),
+        source_builder: None,
         now: SystemTime::now(),
     };
     let progress = Stderr(Instant::now());

@@ -46,10 +46,11 @@ const UNNEEDED: [&str; 25] = [
     "zlib1g-dev",
 ];
 
-/// The Debian packages to ask for, for an interpreter `3.13`.
-pub(crate) fn package_requests(python: &str) -> Vec<String> {
+/// The Debian packages to ask for, for an interpreter `3.13` of the release; a standalone one has its
+/// headers in itself.
+pub(crate) fn package_requests(python: Option<&str>) -> Vec<String> {
     let mut requests = COMPILERS.map(str::to_owned).to_vec();
-    requests.push(format!("libpython{python}-dev"));
+    requests.extend(python.map(|python| format!("libpython{python}-dev")));
     requests
 }
 
@@ -162,6 +163,7 @@ mod tests {
             url: "file:///x".to_owned(),
             size: None,
             sha256: Sha256([0; 32]),
+            build: None,
         }
     }
 

@@ -10,7 +10,9 @@ use crate::debian::openpgp::SignatureError;
 use crate::debian::solve::SolveError;
 use crate::debian::sources::NoMirrorError;
 use crate::python::compile::CompileError;
+use crate::python::download_table::DownloadTableError;
 use crate::python::uv::UvError;
+use crate::source_builds::BuildFailure;
 
 /// Why a spec cannot be locked.
 #[derive(Debug, thiserror::Error)]
@@ -27,8 +29,11 @@ pub enum ResolveError {
         /// What was asked for.
         architecture: String,
     },
-    /// The release does not have this Python.
-    #[error("{release} has no Python {wanted}; it has {}", has.join(" and "))]
+    /// Nobody has this Python.
+    #[error(
+        "{release} has no Python {wanted}, but {}, and no standalone one is known but {}",
+        has.join(" and "), standalone.join(", ")
+    )]
     Python {
         /// The release.
         release: String,
@@ -36,7 +41,39 @@ pub enum ResolveError {
         wanted: String,
         /// The versions that it has.
         has: Vec<String>,
+        /// The versions that there are for any release.
+        standalone: Vec<String>,
     },
+    /// A Python from before all that environments are made with.
+    #[error(
+        "Python {wanted} is too old: 3.8 is the oldest that there are standalone builds of, with a digest \
+         to check them by"
+    )]
+    OldPython {
+        /// The version that was asked for.
+        wanted: String,
+    },
+    /// A project wants a Python that environments are not made with.
+    #[error("{said}, and environments have Python 3.8 to 3.15")]
+    PythonBound {
+        /// The first file.
+        file: String,
+        /// What the files ask for.
+        said: String,
+    },
+    /// Packages resolve for no Python.
+    #[error("the Python packages cannot be locked for Python {tried}; for {best}")]
+    NoPython {
+        /// What was tried, `3.13, 3.12 or 3.11`.
+        tried: String,
+        /// The one that the source is of.
+        best: String,
+        /// Why not for that.
+        source: Box<CompileError>,
+    },
+    /// There is no table of standalone Pythons.
+    #[error("no Python can be taken that Debian does not have")]
+    Downloads(#[from] DownloadTableError),
     /// The release lacks a package that every environment needs.
     #[error("{release} has no usable package `{package}`")]
     Incomplete {
@@ -110,6 +147,28 @@ pub enum ResolveError {
     /// Python packages do not resolve.
     #[error("the Python packages cannot be locked")]
     Compile(#[from] CompileError),
+    /// A package that has no wheel was not built.
+    #[error("cannot build {package}")]
+    Build {
+        /// Name and version.
+        package: String,
+        /// Why.
+        source: BuildFailure,
+    },
+    /// What is built needs other packages each time.
+    #[error("{} never come to rest: whenever they are built, others are needed", packages.join(", "))]
+    BuildCircle {
+        /// Their names.
+        packages: Vec<String>,
+    },
+    /// A package of others wants a file of this machine.
+    #[error("{package} needs `{requirement}`, which is a file of this machine, or no address")]
+    LocalRequirement {
+        /// Name and version.
+        package: String,
+        /// What it says.
+        requirement: String,
+    },
 }
 
 impl Hint for ResolveError {
@@ -124,6 +183,15 @@ impl Hint for ResolveError {
             }
             Self::Architecture { .. } => "amd64 and arm64 are supported",
             Self::Python { .. } => "change `[python] version`, or `[system] release`",
+            Self::OldPython { .. } => {
+                "take `[python] version = \"3.8\"` or newer, and versions of the packages that have wheels \
+                 for it; what needs an older one runs in an image of others: `sconce run NAME:TAG`"
+            }
+            Self::PythonBound { .. } => {
+                "change what it asks for, or name a Python with `[python] version`"
+            }
+            Self::NoPython { source, .. } => return source.hint(),
+            Self::Downloads(e) => return e.hint(),
             Self::NoKeyring | Self::Keyring { .. } => {
                 "install the package debian-archive-keyring (Debian and Ubuntu have it), or copy its \
                  /usr/share/keyrings/debian-archive-keyring.gpg from a machine that has it"
@@ -143,6 +211,11 @@ impl Hint for ResolveError {
             Self::Solve(e) => return e.hint(),
             Self::Uv(e) => return e.hint(),
             Self::Compile(e) => return e.hint(),
+            Self::Build { source, .. } => return source.hint(),
+            Self::BuildCircle { .. } => "name their versions in `[python] packages`",
+            Self::LocalRequirement { .. } => {
+                "take another version of it; what is really meant can be named in `[python] packages`"
+            }
         };
         Some(text.to_owned())
     }
@@ -152,8 +225,12 @@ impl Hint for ResolveError {
             Self::Release { .. }
             | Self::Architecture { .. }
             | Self::NoKeyring
+            | Self::OldPython { .. }
             | Self::Keyring { .. } => exit::BAD_INPUT,
-            Self::Python { .. }
+            Self::NoPython { source, .. } => source.exit_code(),
+            Self::Downloads(e) => e.exit_code(),
+            Self::PythonBound { .. }
+            | Self::Python { .. }
             | Self::Incomplete { .. }
             | Self::Stage { .. }
             | Self::Compiler { .. } => exit::NO_SOLUTION,
@@ -164,6 +241,9 @@ impl Hint for ResolveError {
             Self::Solve(e) => e.exit_code(),
             Self::Uv(e) => e.exit_code(),
             Self::Compile(e) => e.exit_code(),
+            Self::Build { source, .. } => source.exit_code(),
+            Self::BuildCircle { .. } => exit::NO_SOLUTION,
+            Self::LocalRequirement { .. } => exit::VERIFY,
         }
     }
 }

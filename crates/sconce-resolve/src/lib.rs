@@ -15,9 +15,14 @@ mod lock;
 mod lock_testing;
 pub mod outdated;
 pub mod python;
+mod python_search;
 mod services;
+mod source_builds;
 mod stages;
 
 pub use documents::{DocumentSource, LatestDocument, StoreDocuments};
 pub use error::ResolveError;
 pub use lock::{LockContext, LockInput, ResolvedLock, resolve, resolve_lock};
+pub use source_builds::{
+    BuildFailure, BuildSetting, BuiltWheel, ResolveRequirements, SourceBuilder,
+};

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
 use std::time::SystemTime;
 
 use sconce_base::input;
 use sconce_fetch::redact_url;
 use sconce_schema::lock::{
-    Deb, FORMAT, FORMAT_WITHOUT_STAGES, Lock, LockTarget, LockedStage, Wheel,
+    BUILD, Deb, Lock, LockTarget, LockedStage, LockedVersions, StandalonePython, Wheel,
 };
 use sconce_schema::spec::{BuiltinService, StageRequirements};
 use sconce_schema::{Bytes, Progress, Sha256};
@@ -22,10 +22,16 @@ use crate::debian::sources::{self, AptFile, MirrorOverride, MirrorPair, SignedBy
 use crate::debian::{ArchiveReader, Suite, base_packages, pythons, solve, version};
 use crate::python::IndexSettings;
 use crate::python::compile::{Requirements, UvCompile};
+use crate::python::download_table::{DownloadTable, MIRROR_VARIABLE};
+use crate::python::downloads::LOWEST_MINOR;
+use crate::python::pylock::LockedPackages;
+use crate::python::python_bounds::read_bounds;
 use crate::python::uv::{self, UvSource};
 use crate::python::versions::name_versions;
+use crate::python_search::{self, CandidatePython, PythonSearch};
+use crate::source_builds::{SourceBuilder, SourceBuilds, SourceNames};
 use crate::{DocumentSource, ResolveError, compiler, services, stages};
-use sconce_formats::tags::{CpuArchitecture, WheelTarget};
+use sconce_formats::tags::CpuArchitecture;
 
 /// Where the package debian-archive-keyring puts its keyring, newest name first.
 const KEYRINGS: [&str; 2] = [
@@ -42,12 +48,17 @@ const PACKAGES: &str = "Python packages";
 pub struct LockInput {
     /// `debian/trixie`.
     pub release: String,
+    /// Whether that was only the default: a Python of another release may change it.
+    pub is_release_open: bool,
     /// Debian's name of the architecture: `amd64`, `arm64`.
     pub architecture: String,
-    /// Python's major and minor version; absent: the release's own.
+    /// Python's major and minor version; absent: the release's own, or the next lower one that all
+    /// packages have wheels for.
     pub python: Option<String>,
     /// Python packages.
     pub requirements: Requirements,
+    /// Folders of projects whose bounds on Python count, besides those of `requirements`.
+    pub project_folders: Vec<PathBuf>,
     /// The spec's folder: relative paths in requirements are below it.
     pub folder: PathBuf,
     /// Debian packages besides the base set, as `apt-get install` takes them.
@@ -90,9 +101,13 @@ pub struct LockContext<'a> {
     pub environment: BTreeMap<OsString, OsString>,
     /// Where uv comes from.
     pub uv: UvSource,
+    /// A table of standalone Pythons that the configuration names: a file, or an address.
+    pub python_downloads: Option<String>,
     /// The indexes that the machine's pip uses; they count when neither the spec nor uv's own
     /// variables name any. Leave them empty when uv has a configuration file of its own.
     pub pip_index: IndexSettings,
+    /// What builds packages that have sources alone; absent: none is built.
+    pub source_builder: Option<&'a dyn SourceBuilder>,
     /// The time.
     pub now: SystemTime,
 }
@@ -101,8 +116,10 @@ pub struct LockContext<'a> {
 struct Interpreter {
     /// `3.13`
     version: String,
-    /// `3.13.5-2+deb13u5`
+    /// `3.13.5-2+deb13u5`, `3.10.13`
     full: String,
+    /// Where it is none of the release's.
+    standalone: Option<StandalonePython>,
     /// `2.41-12+deb13u1`
     glibc: String,
 }
@@ -138,18 +155,28 @@ pub fn resolve(
     env: &LockContext<'_>,
     progress: &dyn Progress,
 ) -> Result<ResolvedLock, ResolveError> {
-    let input = &services::with_service_packages(input);
-    let codename = codename(&input.release)?;
+    let input = &with_release_of_python(services::with_service_packages(input))?;
     let machine = CpuArchitecture::from_debian(&input.architecture).ok_or_else(|| {
         ResolveError::Architecture {
             architecture: input.architecture.clone(),
         }
     })?;
-    let previous = input.previous.as_ref().filter(|previous| {
-        let same = previous.target.release == input.release
-            && previous.target.architecture == input.architecture;
-        same && !input.upgrade
-    });
+    let before = input
+        .previous
+        .as_ref()
+        .filter(|previous| !input.upgrade && previous.target.architecture == input.architecture);
+    let table = DownloadTable {
+        keep: before.and_then(|previous| previous.interpreter.as_ref()),
+        named: env.python_downloads.as_deref(),
+        machine,
+        documents: env.documents,
+        store: env.store,
+        source: &env.uv,
+        environment: &env.environment,
+        progress,
+        table: OnceLock::new(),
+    };
+    let table = &table;
     match input
         .index
         .effective_settings(&env.pip_index, &env.environment)
@@ -163,79 +190,140 @@ pub fn resolve(
     if input.requirements.is_empty() {
         progress.stage("resolve", None);
     }
+    let may_build = env.source_builder.is_some();
+    let cache = env.store.root().join("cache").join("uv");
     std::thread::scope(|scope| {
         // The interpreter is known as soon as the indexes are read. Until then this thread sees
         // to uv, afterwards Debian's packages are resolved beside it.
-        let (send, receive) = mpsc::channel::<(String, WheelTarget)>();
-        let wheels = scope.spawn(move || -> Result<Wheels, ResolveError> {
+        let (send, receive) = mpsc::channel::<CandidatePython>();
+        let cache = &cache;
+        let packages = scope.spawn(move || -> Result<Option<PythonPackages>, ResolveError> {
             let stages = input
                 .more
                 .iter()
                 .any(|more| more.devel || !more.python.is_empty());
             if input.requirements.is_empty() && !stages {
-                return Ok(Wheels::default());
+                return Ok(None);
             }
             let uv = uv::find_or_fetch(&env.uv, env.store, &env.environment, progress)?;
             progress.stage("resolve", None);
             progress.advance(LISTS, 0);
             let received = receive.recv();
             progress.done(LISTS);
-            let Ok((python, target)) = received else {
+            let Ok(first) = received else {
                 // The other thread failed and says why.
-                return Ok(Wheels::default());
+                return Ok(None);
             };
-            let compile = UvCompile {
-                uv: &uv,
-                folder: &input.folder,
-                cache: &env.store.root().join("cache").join("uv"),
-                environment: &env.environment,
-                index: &input.index,
-                pip_index: &env.pip_index,
-                python: &python,
-                target,
-                keep: previous.map_or(&[], |lock| &lock.wheels),
-                as_of: input.as_of.as_deref(),
+            let search = PythonSearch {
+                is_open: input.python.is_none(),
+                is_release_open: input.is_release_open,
+                bounds: read_bounds(&input.requirements.pyprojects, &input.project_folders),
+                table,
             };
             progress.advance(PACKAGES, 0);
-            let mut wheels = compile.resolve_wheels(&input.requirements)?;
-            add_sizes(&mut wheels, env.documents);
-            let mut of_stages = Vec::new();
-            for more in &input.more {
-                let requirements = &input.requirements;
-                let mut further = stages::further_wheels(
-                    more,
-                    requirements,
-                    &wheels,
-                    previous,
-                    &compile,
-                    progress,
-                )?;
-                add_sizes(&mut further, env.documents);
-                of_stages.push(further);
-            }
+            let names = SourceNames::default();
+            let (python, packages) = search.find(&first, progress, |python| {
+                let compile = uv_compile(input, env, (&uv, cache), python, machine);
+                names.resolve_packages(&compile, &input.requirements, may_build)
+            })?;
             progress.done(PACKAGES);
-            Ok(Wheels {
-                environment: wheels,
-                of_stages,
-            })
+            Ok(Some(PythonPackages {
+                packages,
+                names,
+                uv,
+                is_other: python != first,
+                python,
+            }))
         });
-        let debian = resolve_debian(input, env, codename, machine, previous, progress, send);
-        let wheels = wheels
+        let debian = resolve_debian(input, env, machine, table, progress, send);
+        let packages = packages
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let debian = debian?;
+        let packages = packages?;
+        let other = packages.as_ref().filter(|packages| packages.is_other);
+        let (input, debian) = match other {
+            None => (input.clone(), debian),
+            Some(PythonPackages { python, .. }) => {
+                let input = LockInput {
+                    python: Some(format!("3.{}", python.minor)),
+                    release: python.release.clone(),
+                    ..input.clone()
+                };
+                let (send, _) = mpsc::channel();
+                let debian = resolve_debian(&input, env, machine, table, progress, send)?;
+                (input, debian)
+            }
+        };
+        let input = &input;
+        let previous = previous_lock(input, &input.release);
         let Debian {
             debs,
             of_stages,
             compiler,
             python,
+            interpreter,
             security,
-        } = debian?;
-        let Wheels {
-            environment: wheels,
-            of_stages: further,
-        } = wheels?;
-        let further = further.into_iter().chain(std::iter::repeat(Vec::new()));
-        let stages = input.more.iter().zip(of_stages).zip(further);
+        } = debian;
+        let mut base = Lock {
+            version: 0,
+            inputs: input.inputs,
+            target: LockTarget {
+                release: input.release.clone(),
+                architecture: input.architecture.clone(),
+                python,
+            },
+            versions: LockedVersions::default(),
+            wheels: Vec::new(),
+            debs,
+            stages: Vec::new(),
+            interpreter,
+            projects: Vec::new(),
+        };
+        let mut of_python = vec![Vec::new(); input.more.len()];
+        let mut wheels = Vec::new();
+        if let Some(packages) = packages {
+            let compile = uv_compile(input, env, (&packages.uv, cache), &packages.python, machine);
+            let builds = env.source_builder.map(|builder| SourceBuilds {
+                builder,
+                names: &packages.names,
+                compile: &compile,
+                requirements: &input.requirements,
+                previous,
+                progress,
+            });
+            wheels = match builds {
+                Some(builds) if !packages.packages.sources.is_empty() => {
+                    if builds.need_tools(&packages.packages.sources, &base)? {
+                        let debs = resolve_build_packages(input, env, machine, table, progress)?;
+                        base.stages.extend(debs);
+                    }
+                    builds.build_all(packages.packages, &base)?
+                }
+                _ => packages.packages.wheels,
+            };
+            add_sizes(&mut wheels, env.documents);
+            let sources = packages.names.metadata();
+            let compile = UvCompile {
+                sources: &sources,
+                ..compile
+            };
+            let of_index = wheels.iter().filter(|wheel| wheel.build.is_none());
+            let of_index: Vec<Wheel> = of_index.cloned().collect();
+            for (more, further) in input.more.iter().zip(&mut of_python) {
+                let requirements = &input.requirements;
+                *further = stages::further_wheels(
+                    more,
+                    requirements,
+                    &of_index,
+                    previous,
+                    &compile,
+                    progress,
+                )?;
+                add_sizes(further, env.documents);
+            }
+        }
+        let stages = input.more.iter().zip(of_stages).zip(of_python);
         let compiler = compiler::select_compiler(compiler, input.compiler, &wheels, progress)?;
         let mut stages: Vec<LockedStage> = stages
             .map(|((more, debs), wheels)| LockedStage {
@@ -245,35 +333,37 @@ pub fn resolve(
             })
             .filter(|stage| !stage.wheels.is_empty() || !stage.debs.is_empty())
             .chain(compiler)
+            .chain(std::mem::take(&mut base.stages))
             .collect();
         stages.sort_by(|a, b| a.name.cmp(&b.name));
-        let deb = |name: String| {
-            debs.iter()
-                .find(|deb| deb.name == name)
-                .map(|deb| deb.version.clone())
-                .unwrap_or_default()
+        let deb = |name: &str| {
+            let mut debs = base.debs.iter();
+            let found = debs.find(|deb| deb.name == name);
+            found.map(|deb| deb.version.clone()).unwrap_or_default()
         };
-        let versions = name_versions(
-            &wheels,
-            &deb(format!("python{python}")),
-            &deb("libc6".to_owned()),
-        );
-        let lock = Lock {
-            version: match stages.is_empty() {
-                true => FORMAT_WITHOUT_STAGES,
-                false => FORMAT,
-            },
-            inputs: input.inputs,
-            target: LockTarget {
-                release: input.release.clone(),
-                architecture: input.architecture.clone(),
-                python,
-            },
+        let full = match &base.interpreter {
+            Some(standalone) => standalone.version.clone(),
+            None => deb(&format!("python{}", base.target.python)),
+        };
+        let versions = name_versions(&wheels, &full, &deb("libc6"));
+        let mut lock = Lock {
             versions,
             wheels,
-            debs,
             stages,
+            ..base
         };
+        if let Some(python) = &mut lock.interpreter {
+            python.size = python.size.or_else(|| env.documents.size(&python.url));
+            if python.size.is_none() {
+                progress.note(&format!(
+                    "Python {} is locked, but its address does not answer from here: {} \
+                     ({MIRROR_VARIABLE} names a mirror when it is locked)",
+                    python.version,
+                    redact_url(&python.url)
+                ));
+            }
+        }
+        lock.version = lock.oldest_format();
         let (wheels, debs, stages) = (lock.wheels.len(), lock.debs.len(), lock.stages.len());
         info!(wheels, debs, stages, "resolved");
         Ok(ResolvedLock { lock, security })
@@ -281,11 +371,66 @@ pub fn resolve(
 }
 
 /// What resolving Python's packages gives.
-#[derive(Default)]
-struct Wheels {
-    environment: Vec<Wheel>,
-    /// What each of [`LockInput::more`] has beside it; empty where none needs any.
-    of_stages: Vec<Vec<Wheel>>,
+struct PythonPackages {
+    packages: LockedPackages,
+    /// Those that have sources alone.
+    names: SourceNames,
+    uv: PathBuf,
+    /// What they are for.
+    python: CandidatePython,
+    /// Whether that is another one than was tried first.
+    is_other: bool,
+}
+
+/// uv's call for a Python; uv with its cache.
+fn uv_compile<'a>(
+    input: &'a LockInput,
+    env: &'a LockContext<'_>,
+    (uv, cache): (&'a Path, &'a Path),
+    python: &'a CandidatePython,
+    machine: CpuArchitecture,
+) -> UvCompile<'a> {
+    UvCompile {
+        uv,
+        folder: &input.folder,
+        cache,
+        environment: &env.environment,
+        index: &input.index,
+        pip_index: &env.pip_index,
+        python: &python.full,
+        target: python.wheel_target(machine),
+        keep: previous_lock(input, &python.release).map_or(&[], |lock| &lock.wheels),
+        as_of: input.as_of.as_deref(),
+        sources: &[],
+    }
+}
+
+/// What compiles source packages, beside the environment's Debian packages.
+fn resolve_build_packages(
+    input: &LockInput,
+    env: &LockContext<'_>,
+    machine: CpuArchitecture,
+    table: &DownloadTable<'_>,
+    progress: &dyn Progress,
+) -> Result<Option<LockedStage>, ResolveError> {
+    let input = LockInput {
+        more: vec![StageRequirements {
+            name: BUILD.to_owned(),
+            devel: true,
+            system: vec!["git".to_owned()],
+            python: Vec::new(),
+        }],
+        compiler: Some(false),
+        ..input.clone()
+    };
+    let (send, _) = mpsc::channel();
+    let debian = resolve_debian(&input, env, machine, table, progress, send)?;
+    let debs = debian.of_stages.into_iter().next().unwrap_or_default();
+    Ok((!debs.is_empty()).then(|| LockedStage {
+        name: BUILD.to_owned(),
+        wheels: Vec::new(),
+        debs,
+    }))
 }
 
 /// What resolving Debian's packages gives.
@@ -297,6 +442,8 @@ struct Debian {
     compiler: Option<Result<Vec<Deb>, ResolveError>>,
     /// `3.13`
     python: String,
+    /// Where that is none of the release's.
+    interpreter: Option<StandalonePython>,
     /// As [`ResolvedLock::security`].
     security: Option<BTreeMap<String, String>>,
 }
@@ -333,15 +480,46 @@ fn codename(release: &str) -> Result<&str, ResolveError> {
         })
 }
 
+/// The lock that is there, where its versions are to be kept: of Debian packages in the same release.
+fn previous_lock<'l>(input: &'l LockInput, release: &str) -> Option<&'l Lock> {
+    input.previous.as_ref().filter(|previous| {
+        let target = &previous.target;
+        let same = target.release == release && target.architecture == input.architecture;
+        same && !input.upgrade
+    })
+}
+
+/// What is to be locked, with the release that has the Python that is asked for, where no release is.
+fn with_release_of_python(mut input: LockInput) -> Result<LockInput, ResolveError> {
+    if let Some(wanted) = &input.python {
+        let minor = wanted
+            .strip_prefix("3.")
+            .and_then(|minor| minor.parse().ok());
+        if minor.is_some_and(|minor: u32| minor < LOWEST_MINOR) {
+            return Err(ResolveError::OldPython {
+                wanted: wanted.clone(),
+            });
+        }
+        let release = minor.and_then(python_search::release_with);
+        if let Some(release) = release.filter(|_| input.is_release_open) {
+            release.clone_into(&mut input.release);
+        }
+    }
+    Ok(input)
+}
+
 fn resolve_debian(
     input: &LockInput,
     env: &LockContext<'_>,
-    codename: &str,
     machine: CpuArchitecture,
-    previous: Option<&Lock>,
+    table: &DownloadTable<'_>,
     progress: &dyn Progress,
-    send: mpsc::Sender<(String, WheelTarget)>,
+    send: mpsc::Sender<CandidatePython>,
 ) -> Result<Debian, ResolveError> {
+    let (codename, previous) = (
+        codename(&input.release)?,
+        previous_lock(input, &input.release),
+    );
     let mirrors = sources::select_mirrors(&env.apt_files, &input.mirror)?;
     let (main, security) = (
         redact_url(&mirrors.main),
@@ -359,30 +537,34 @@ fn resolve_debian(
     };
     let suites = archive.fetch_suites(&mirrors, codename, &input.architecture)?;
     let index = read_index(&suites, &input.architecture)?;
-    let interpreter = interpreter(&index, input)?;
-    let target = WheelTarget {
-        python_minor: minor(&interpreter.version, &input.release, "python3")?,
+    let interpreter = interpreter(&index, input, table)?;
+    let candidate = CandidatePython {
+        minor: minor(&interpreter.version, &input.release, "python3")?,
+        full: version::upstream_version(&interpreter.full).to_owned(),
+        release: input.release.clone(),
         glibc_minor: minor(
             version::upstream_version(&interpreter.glibc),
             &input.release,
             "libc6",
         )?,
-        machine,
+        standalone: interpreter.standalone.clone(),
     };
     debug!(
-        ?target,
+        target = ?candidate.wheel_target(machine),
         python = interpreter.full,
         glibc = interpreter.glibc,
         "the interpreter"
     );
     // Nobody receives when no Python packages are wanted, or when uv could not be had.
-    let _ = send.send((
-        version::upstream_version(&interpreter.full).to_owned(),
-        target,
-    ));
+    let _ = send.send(candidate);
+    // A standalone one needs no packages of its own.
+    let of_release = match interpreter.standalone {
+        None => Some(interpreter.version.as_str()),
+        Some(_) => None,
+    };
     let mut requests = input.system_packages.clone();
     requests.extend(
-        base_packages(&interpreter.version)
+        base_packages(of_release)
             .into_iter()
             .map(|package| package.name),
     );
@@ -395,7 +577,7 @@ fn resolve_debian(
     let debs = debs(&index, &suites, &requests, &keep, &input.release)?;
     let mut of_stages = Vec::new();
     for more in &input.more {
-        let asked = stages::system_requests(more, &interpreter.version);
+        let asked = stages::system_requests(more, of_release);
         let mut further = Vec::new();
         if !asked.is_empty() {
             let keep = stages::versions_to_keep(&debs, &more.name, previous);
@@ -411,11 +593,7 @@ fn resolve_debian(
     };
     let compiler = may_compile.then(|| {
         let keep = compiler::versions_to_keep(&debs, previous);
-        let requests = [
-            &requests[..],
-            &compiler::package_requests(&interpreter.version),
-        ]
-        .concat();
+        let requests = [&requests[..], &compiler::package_requests(of_release)].concat();
         let all = self::debs(&index, &suites, &requests, &keep, &input.release)?;
         compiler::additional_packages(&debs, all)
     });
@@ -428,6 +606,7 @@ fn resolve_debian(
         of_stages,
         compiler,
         python: interpreter.version,
+        interpreter: interpreter.standalone,
         security,
     })
 }
@@ -506,7 +685,11 @@ fn read_index<'a>(
     Ok(index)
 }
 
-fn interpreter(index: &DebianIndex<'_>, input: &LockInput) -> Result<Interpreter, ResolveError> {
+fn interpreter(
+    index: &DebianIndex<'_>,
+    input: &LockInput,
+    table: &DownloadTable<'_>,
+) -> Result<Interpreter, ResolveError> {
     let missing = |package| ResolveError::Incomplete {
         release: input.release.clone(),
         package,
@@ -522,15 +705,24 @@ fn interpreter(index: &DebianIndex<'_>, input: &LockInput) -> Result<Interpreter
             .find_newest(name)
             .map(|number| index.package(number).version.to_owned())
     };
-    let full = newest(&format!("python{version}")).ok_or_else(|| ResolveError::Python {
-        release: input.release.clone(),
-        wanted: version.clone(),
-        has: pythons::list_python_versions(index),
-    })?;
+    let (full, standalone) = match newest(&format!("python{version}")) {
+        Some(full) => (full, None),
+        None => {
+            let standalone = table.newest(minor(&version, &input.release, "python3")?)?;
+            let standalone = standalone.ok_or_else(|| ResolveError::Python {
+                release: input.release.clone(),
+                wanted: version.clone(),
+                has: pythons::list_python_versions(index),
+                standalone: table.list_versions().unwrap_or_default(),
+            })?;
+            (standalone.version.clone(), Some(standalone))
+        }
+    };
     let glibc = newest("libc6").ok_or_else(|| missing("libc6"))?;
     Ok(Interpreter {
         version,
         full,
+        standalone,
         glibc,
     })
 }

@@ -12,6 +12,7 @@ pub(super) fn wheel(name: &str, version: &str) -> Wheel {
         file,
         size: Some(1),
         sha256: digest(name, version),
+        build: None,
     }
 }
 
@@ -41,6 +42,8 @@ pub(super) fn lock(wheels: &[Wheel], debs: &[Deb]) -> Lock {
         wheels: wheels.to_vec(),
         debs: debs.to_vec(),
         stages: Vec::new(),
+        interpreter: None,
+        projects: Vec::new(),
     }
 }
 

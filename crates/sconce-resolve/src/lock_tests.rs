@@ -1,5 +1,6 @@
 use super::*;
 use crate::documents::memory::{MAIN, MemoryDocuments};
+use sconce_schema::lock::{FORMAT_WITH_STAGES, FORMAT_WITHOUT_STAGES};
 use sconce_schema::{Hint, NoProgress, exit};
 use std::error::Error as _;
 use std::time::Duration;
@@ -9,9 +10,11 @@ const KEYRING: &[u8] = include_bytes!("../tests/data/archive/keyring.gpg");
 fn input() -> LockInput {
     LockInput {
         release: "debian/trixie".into(),
+        is_release_open: false,
         architecture: "amd64".into(),
         python: None,
         requirements: Requirements::default(),
+        project_folders: Vec::new(),
         folder: "/".into(),
         system_packages: vec!["git".into()],
         services: Vec::new(),
@@ -51,7 +54,9 @@ fn resolve_with(
         path_folders: ["/usr/bin", "/bin"].map(PathBuf::from).to_vec(),
         environment: BTreeMap::new(),
         uv: UvSource::default(),
+        python_downloads: None,
         pip_index: IndexSettings::default(),
+        source_builder: None,
         now: SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_040_263),
     };
     change(&mut env);
@@ -112,7 +117,7 @@ fn what_a_stage_has_more_is_locked_beside() {
         ..input()
     };
     let lock = lock_with(&staged, |_| {}).unwrap();
-    assert_eq!(lock.version, FORMAT);
+    assert_eq!(lock.version, FORMAT_WITH_STAGES);
     assert_eq!((&lock.debs, lock.stages.len()), (&plain.debs, 1));
     let stage = &lock.stages[0];
     assert_eq!(stage.name, "with-1");
@@ -226,12 +231,9 @@ fn what_cannot_be_locked_says_why() {
         change(&mut input);
         lock_with(&input, |_| {}).unwrap_err()
     };
-    let error = fails(|i| i.python = Some("3.12".into()));
-    assert_eq!(
-        error.to_string(),
-        "debian/trixie has no Python 3.12; it has 3.13"
-    );
-    assert_eq!(error.exit_code(), exit::NO_SOLUTION);
+    let error = fails(|i| i.python = Some("3.7".into()));
+    assert!(error.to_string().starts_with("Python 3.7 is too old: 3.8"));
+    assert_eq!(error.exit_code(), exit::BAD_INPUT);
     let error = fails(|i| i.release = "debian/sid".into());
     assert_eq!(
         (
@@ -264,6 +266,65 @@ fn nothing_is_trusted_without_its_keyring() {
     assert_eq!(error.exit_code(), exit::VERIFY);
     let error = lock_with(&input(), |env| env.path_folders.clear()).unwrap_err();
     assert!(error.hint().unwrap().contains("gpgv"), "{error}");
+}
+
+/// A Python that Debian does not have is looked for in a table.
+#[test]
+fn a_python_that_nobody_has_says_which_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = folder.path().join("pythons.json");
+    let entry = |minor: u32| {
+        serde_json::json!({
+            "name": "cpython", "arch": "x86_64", "os": "linux", "libc": "gnu", "major": 3,
+            "minor": minor, "patch": 1, "sha256": "0".repeat(64),
+            "url": "https://host.example/cpython-3.9.1+20260101-install_only.tar.gz",
+        })
+    };
+    let text = serde_json::json!({"a": entry(8), "b": entry(9)}).to_string();
+    std::fs::write(&table, text).unwrap();
+    let mut input = input();
+    input.python = Some("3.12".into());
+    let fails = |named: Option<&Path>| {
+        let named = named.map(|path| path.to_str().unwrap().to_owned());
+        lock_with(&input, |env| env.python_downloads = named).unwrap_err()
+    };
+    let error = fails(Some(&table));
+    assert_eq!(
+        error.to_string(),
+        "debian/trixie has no Python 3.12, but 3.13, and no standalone one is known but 3.8, 3.9"
+    );
+    assert_eq!(error.exit_code(), exit::NO_SOLUTION);
+    let error = fails(Some(&folder.path().join("none.json")));
+    assert_eq!(error.exit_code(), exit::BAD_INPUT);
+    assert!(error.hint().unwrap().contains("python-downloads"));
+    std::fs::write(&table, "<html>").unwrap();
+    let error = fails(Some(&table));
+    assert!(
+        error
+            .source()
+            .unwrap()
+            .to_string()
+            .contains("is not a table")
+    );
+    // Without a table the machine's pip would bring one.
+    let error = fails(None);
+    assert!(error.hint().unwrap().contains("3.13"), "{error}");
+}
+
+#[test]
+fn a_release_that_is_not_named_follows_the_python() {
+    let release = |python: Option<&str>, is_release_open| {
+        let input = LockInput {
+            python: python.map(str::to_owned),
+            is_release_open,
+            ..input()
+        };
+        with_release_of_python(input).unwrap().release
+    };
+    assert_eq!(release(Some("3.11"), true), "debian/bookworm");
+    for (python, is_open) in [(Some("3.11"), false), (Some("3.10"), true), (None, true)] {
+        assert_eq!(release(python, is_open), "debian/trixie");
+    }
 }
 
 /// A uv of a few lines: it says its version and writes the lock that it was asked for.

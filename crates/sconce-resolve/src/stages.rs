@@ -18,13 +18,14 @@ const TOOLKIT: &str = "cuda-toolkit";
 /// The headers that torch's own headers for CUDA include. They have versions of their own.
 const TEMPLATES: &str = "nvidia-cuda-cccl";
 
-/// The Debian packages of a stage, for an interpreter `3.13`.
-pub(crate) fn system_requests(more: &StageRequirements, python: &str) -> Vec<String> {
+/// The Debian packages of a stage, for an interpreter `3.13` of the release; a standalone one has its headers in itself.
+pub(crate) fn system_requests(more: &StageRequirements, python: Option<&str>) -> Vec<String> {
     let mut requests = more.system.clone();
     if more.devel {
         // `build-essential` would bring Perl and the tools that make Debian packages, too.
         requests.extend(COMPILERS.map(str::to_owned));
-        requests.extend(["make".to_owned(), format!("python{python}-dev")]);
+        requests.push("make".to_owned());
+        requests.extend(python.map(|python| format!("python{python}-dev")));
     }
     requests
 }
@@ -132,6 +133,7 @@ mod tests {
             url: "file:///x".to_owned(),
             size: None,
             sha256: crate::documents::compute_sha256(format!("{name} {version}").as_bytes()),
+            build: None,
         }
     }
 
@@ -191,8 +193,8 @@ mod tests {
             system: vec!["git".to_owned()],
             python: Vec::new(),
         };
-        assert_eq!(system_requests(&more(false), "3.13"), ["git"]);
-        let requests = system_requests(&more(true), "3.13");
+        assert_eq!(system_requests(&more(false), Some("3.13")), ["git"]);
+        let requests = system_requests(&more(true), Some("3.13"));
         assert!(
             requests.contains(&"python3.13-dev".to_owned()) && requests.contains(&"g++".to_owned())
         );

@@ -9,8 +9,10 @@ use crate::units::{CudaVersion, DriverVersion, Sha256};
 
 /// The newest format that this program reads. Since 2 a Debian package names its source package
 /// where that is another one; what has format 1 is read too, and does not tell it. Since 3 there
-/// are [`Lock::stages`].
-pub const FORMAT: u32 = 3;
+/// are [`Lock::stages`], since 4 [`Lock::interpreter`], [`Lock::projects`] and [`Wheel::build`].
+pub const FORMAT: u32 = 4;
+/// The format of a lock that has stages and nothing of [`FORMAT`].
+pub const FORMAT_WITH_STAGES: u32 = 3;
 /// The format of a lock without stages: what an older program can read stays readable for it.
 pub const FORMAT_WITHOUT_STAGES: u32 = 2;
 
@@ -18,7 +20,7 @@ pub const FORMAT_WITHOUT_STAGES: u32 = 2;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Lock {
-    /// [`FORMAT`], or [`FORMAT_WITHOUT_STAGES`], when it was written.
+    /// The oldest format that has all that is in it, when it was written ([`Lock::oldest_format`]).
     pub version: u32,
     /// Digest of what decides the lock: the spec's `[python]` and `[system]` tables in a fixed
     /// form, and the requirement files that they name. A changed command keeps the lock.
@@ -27,6 +29,9 @@ pub struct Lock {
     pub target: LockTarget,
     /// The versions that decide whether it runs on a given card and driver.
     pub versions: LockedVersions,
+    /// The interpreter, where it is none of Debian's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interpreter: Option<StandalonePython>,
     /// Python packages, sorted by name.
     #[serde(default, rename = "wheel", skip_serializing_if = "Vec::is_empty")]
     pub wheels: Vec<Wheel>,
@@ -36,7 +41,68 @@ pub struct Lock {
     /// What stages of the build, or an image with compilers, have beside these; sorted by name.
     #[serde(default, rename = "stage", skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<LockedStage>,
+    /// Projects that are installed from where they lie; sorted by path.
+    #[serde(default, rename = "project", skip_serializing_if = "Vec::is_empty")]
+    pub projects: Vec<LockedProject>,
 }
+
+/// A Python of python-build-standalone: one archive that is unpacked under a prefix of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct StandalonePython {
+    /// Its full version, `3.10.13`.
+    pub version: String,
+    /// The release of python-build-standalone that it is of, `20240107`.
+    pub release: String,
+    /// The archive's file name.
+    pub file: String,
+    /// Where it was found: an http(s) URL without credentials, or a `file:` URL.
+    pub url: String,
+    /// Size in bytes, where its table told it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// Of the whole file.
+    pub sha256: Sha256,
+}
+
+/// Where standalone Pythons lie in an environment, each in a folder by its version.
+pub const STANDALONE_PYTHONS: &str = "/opt/python";
+
+/// A project whose files are read from where they lie.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct LockedProject {
+    /// Its folder, relative to the spec's; `.` for that one.
+    pub path: String,
+    /// Normalised project name.
+    pub name: String,
+    /// What its build backend needs to tell its metadata; empty where its pyproject.toml tells all
+    /// of it. Sorted by name.
+    #[serde(default, rename = "requires", skip_serializing_if = "Vec::is_empty")]
+    pub build_requires: Vec<Wheel>,
+}
+
+/// How a wheel that no index has was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct WheelBuild {
+    /// Digest of the archive that [`Wheel::url`] names; absent for a repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<Sha256>,
+    /// The commit of the repository that [`Wheel::url`] names; absent for an archive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// The project's folder in it, where that is not its root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subdirectory: Option<String>,
+    /// What its build backend was run with, sorted by name.
+    #[serde(default, rename = "requires", skip_serializing_if = "Vec::is_empty")]
+    pub build_requires: Vec<Wheel>,
+}
+
+/// The name under which a lock keeps the Debian packages that source packages are built with, as a
+/// stage keeps what it has more. No stage of a spec can have this name.
+pub const BUILD: &str = "@build";
 
 /// The name under which a lock keeps the compiler of the environment, as a stage keeps what it has
 /// more: a program that does not know it reads the lock, and runs without. No stage of a spec can
@@ -47,7 +113,7 @@ pub const COMPILER: &str = "@compiler";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct LockedStage {
-    /// Its name in the spec, [`crate::spec::IMAGE`] or [`COMPILER`].
+    /// Its name in the spec, [`crate::spec::IMAGE`], [`COMPILER`] or [`BUILD`].
     pub name: String,
     /// Further Python packages, sorted by name.
     #[serde(default, rename = "wheel", skip_serializing_if = "Vec::is_empty")]
@@ -107,13 +173,17 @@ pub struct Wheel {
     pub version: String,
     /// The wheel's file name, which carries its tags.
     pub file: String,
-    /// Where it was found: an http(s) URL without credentials, or a `file:` URL.
+    /// Where it was found: an http(s) URL without credentials, or a `file:` URL. Of one that was
+    /// built: where its sources are.
     pub url: String,
     /// Size in bytes, where the index told it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// Of the whole file.
+    /// Of the whole file. A build elsewhere may give other bytes.
     pub sha256: Sha256,
+    /// How it was built, where no index has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<Box<WheelBuild>>,
 }
 
 /// One Debian package.
@@ -192,6 +262,38 @@ impl Lock {
     pub fn compiler_debs(&self) -> &[Deb] {
         let stage = self.stages.iter().find(|stage| stage.name == COMPILER);
         stage.map_or(&[], |stage| &stage.debs)
+    }
+
+    /// The oldest format that has all that is in it.
+    #[must_use]
+    pub fn oldest_format(&self) -> u32 {
+        let stages = self.stages.iter().map(|stage| &stage.wheels);
+        let mut wheels = stages.chain([&self.wheels]).flatten();
+        if self.interpreter.is_some()
+            || !self.projects.is_empty()
+            || wheels.any(|wheel| wheel.build.is_some())
+        {
+            FORMAT
+        } else if self.stages.is_empty() {
+            FORMAT_WITHOUT_STAGES
+        } else {
+            FORMAT_WITH_STAGES
+        }
+    }
+
+    /// The prefix of its interpreter in the environment: `/usr`, or `/opt/python/3.10`.
+    #[must_use]
+    pub fn python_prefix(&self) -> String {
+        match &self.interpreter {
+            None => "/usr".to_owned(),
+            Some(_) => format!("{STANDALONE_PYTHONS}/{}", self.target.python),
+        }
+    }
+
+    /// Its interpreter in the environment: `/usr/bin/python3.13`, or `/opt/python/3.10/bin/python3.10`.
+    #[must_use]
+    pub fn python_program(&self) -> String {
+        format!("{}/bin/python{}", self.python_prefix(), self.target.python)
     }
 
     /// The environment without its compiler.

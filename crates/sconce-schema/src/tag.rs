@@ -115,6 +115,8 @@ mod tests {
             wheels: Vec::new(),
             debs: Vec::new(),
             stages: Vec::new(),
+            interpreter: None,
+            projects: Vec::new(),
         }
     }
 

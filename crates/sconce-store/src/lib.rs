@@ -2,6 +2,7 @@
 //!
 //! Nothing that this crate hands out was trusted before its SHA-256 was found to be the lock's.
 //! [`Fetcher`](sconce_fetch::Fetcher) brings bytes, [`Store`] keeps them, [`deb`] unpacks Debian packages,
+//! [`standalone_python`] Pythons,
 //! [`scoped_root`] keeps what is unpacked inside its folder.
 #![forbid(unsafe_code)]
 
@@ -17,7 +18,9 @@ mod lock;
 mod partial_work;
 mod prune;
 pub mod scoped_root;
+pub mod standalone_python;
 mod store;
+mod tar_stream;
 pub mod wheel;
 
 pub use error::{StoreError, TreeBuildError};

@@ -72,9 +72,9 @@ fn compile(
         return Ok(bytecode::clear_leftovers(environment, lock, store)?);
     }
     workshop.progress.stage("compile", None);
-    let root = workshop.ensure_interpreter(lock, Priority::Foreground)?;
+    let interpreter = workshop.ensure_interpreter(lock, Priority::Foreground)?;
     let compiler = BytecodeCompiler {
-        root: &root,
+        interpreter: &interpreter,
         lock,
         store,
         places: workshop.places,

@@ -335,6 +335,8 @@ mod tests {
                 sha256,
             }],
             stages: Vec::new(),
+            interpreter: None,
+            projects: Vec::new(),
         }
     }
 

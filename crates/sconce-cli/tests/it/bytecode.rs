@@ -94,6 +94,7 @@ impl Bench {
                     url: url(path),
                     size: Some(bytes.len() as u64),
                     sha256,
+                    build: None,
                 });
             } else if taken(&file(path)) {
                 lock.debs.retain(|deb| deb.name != *package);

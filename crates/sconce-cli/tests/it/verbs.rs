@@ -441,7 +441,7 @@ fn a_configuration_file_is_strict() {
       |
     1 | mirrors = "http://mirror.example.org"
       | ^^^^^^^
-    unknown field `mirrors`, expected one of `index`, `extra-index`, `mirror`, `security-mirror`, `keyring`, `store`, `registry`, `insecure-registries`, `kernel-cache`, `registry-mirrors`
+    unknown field `mirrors`, expected one of `index`, `extra-index`, `mirror`, `security-mirror`, `keyring`, `python-downloads`, `store`, `registry`, `insecure-registries`, `kernel-cache`, `registry-mirrors`
     "#);
 }
 

@@ -14,8 +14,9 @@ use sconce_schema::{Progress, Sha256};
 use sconce_store::Store;
 use sha2::Digest as _;
 
-use crate::assemble::{self, AssembleError, DebTree, Priority};
-use crate::system;
+use crate::assemble::{self, AssembleError, DebTree};
+use crate::priority::Priority;
+use crate::{standalone, system};
 
 /// Kind of these trees in the store.
 const KIND: &str = "interpreter";
@@ -28,16 +29,23 @@ const FORMAT: u32 = 1;
 ///
 /// Where a lock has not all of them, every package of it: it is made in some other way, and more
 /// packages make less to share, never something wrong.
+///
+/// A standalone Python has all of that in itself but the C library, and lies over it as its own tree.
 fn packages(lock: &Lock) -> Vec<&Deb> {
     let python = &lock.target.python;
-    let names = [
-        format!("python{python}-minimal"),
-        format!("libpython{python}-minimal"),
-        format!("libpython{python}-stdlib"),
-        "libc6".to_owned(),
-        "libexpat1".to_owned(),
-        "zlib1g".to_owned(),
-    ];
+    let names = match lock.interpreter {
+        None => vec![
+            format!("python{python}-minimal"),
+            format!("libpython{python}-minimal"),
+            format!("libpython{python}-stdlib"),
+            "libc6".to_owned(),
+            "libexpat1".to_owned(),
+            "zlib1g".to_owned(),
+        ],
+        Some(_) => ["libc6", "libcrypt1", "libgcc-s1"]
+            .map(str::to_owned)
+            .to_vec(),
+    };
     let mut debs: Vec<&Deb> = lock.debs.iter().collect();
     let is_there = |name: &String| debs.iter().any(|deb| deb.name == *name);
     if names.iter().all(is_there) {
@@ -60,37 +68,53 @@ pub(crate) fn tree_key(lock: &Lock) -> String {
     for deb in packages(lock) {
         hash.update(deb.sha256.0);
     }
+    if let Some(key) = standalone::tree_key(lock) {
+        hash.update(key);
+    }
     Sha256(hash.finalize().into()).to_string()
 }
 
-/// The tree, if it is in the store.
+/// The trees, lowest first, if they are in the store: one, and a standalone Python's.
 #[must_use]
-pub fn find_tree(lock: &Lock, store: &Store) -> Option<PathBuf> {
-    store.find_tree(KIND, &tree_key(lock))
+pub fn find_trees(lock: &Lock, store: &Store) -> Option<Vec<PathBuf>> {
+    let mut trees = vec![store.find_tree(KIND, &tree_key(lock))?];
+    if lock.interpreter.is_some() {
+        trees.push(standalone::find_tree(lock, store)?);
+    }
+    Some(trees)
 }
 
-/// The packages of the tree that the store does not have.
+/// What is to be fetched for the trees, by name: packages, and a standalone Python's archive.
 #[must_use]
-pub fn list_missing_debs<'l>(lock: &'l Lock, store: &Store) -> Vec<&'l Deb> {
+pub fn list_missing_files(lock: &Lock, store: &Store) -> Vec<String> {
     let mut debs = packages(lock);
     debs.retain(|deb| store.find_blob(&deb.sha256).is_none());
-    debs
+    let debs = debs.into_iter();
+    let names = debs.map(|deb| format!("{} {}", deb.name, deb.version));
+    let python = lock.interpreter.iter().filter(|python| {
+        standalone::find_tree(lock, store).is_none() && store.find_blob(&python.sha256).is_none()
+    });
+    names
+        .chain(python.map(|python| python.file.clone()))
+        .collect()
 }
 
-/// The tree, made if it is not in the store. Without a fetcher, what is [`list_missing_debs`] is an error.
+/// The trees, made where they are not in the store. Without a fetcher, what is [`list_missing_files`] is an
+/// error.
 ///
 /// # Errors
 /// [`AssembleError`].
-pub fn ensure_tree(
+pub fn ensure_trees(
     lock: &Lock,
     store: &Store,
     fetcher: Option<&Fetcher>,
     priority: Priority,
     progress: &dyn Progress,
-) -> Result<PathBuf, AssembleError> {
-    if let Some(path) = find_tree(lock, store) {
-        return Ok(path);
+) -> Result<Vec<PathBuf>, AssembleError> {
+    if let Some(trees) = find_trees(lock, store) {
+        return Ok(trees);
     }
+    let python = standalone::ensure_tree(lock, store, fetcher, priority, progress)?;
     let debs = packages(lock);
     let packages = match fetcher {
         Some(fetcher) => assemble::fetch_debs(&debs, store, fetcher, progress)?,
@@ -111,7 +135,8 @@ pub fn ensure_tree(
         lock,
         packages: &packages,
     };
-    tree.build_if_missing(store, priority, progress, |root| {
+    let base = tree.build_if_missing(store, priority, progress, |root| {
         system::mount_points(root).map_err(assemble::system_error(lock))
-    })
+    })?;
+    Ok([base].into_iter().chain(python).collect())
 }

@@ -56,7 +56,7 @@ pub struct BytecodeJob {
 /// Used for every environment ([`crate::load_environment`]).
 pub fn add_layers(manifest: &mut EnvironmentLayers, lock: &Lock, store: &Store) {
     // As long as an environment is in use, so is what compiles for it: prune leaves it.
-    let _ = interpreter::find_tree(lock, store);
+    let _ = interpreter::find_trees(lock, store);
     let compiler = Compiler::of(lock);
     let found: Vec<LayerTree> = manifest
         .layers

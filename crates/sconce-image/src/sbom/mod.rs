@@ -70,7 +70,7 @@ struct Component<'a> {
 }
 
 impl SbomSubject<'_> {
-    /// Wheels, then Debian packages, each in the lock's order; what stands there twice is once here.
+    /// Wheels, then Debian packages, each in the lock's order, then a standalone Python; what stands there twice is once here.
     fn components(&self) -> Vec<Component<'_>> {
         let wheels = self.lock.wheels.iter().map(|wheel| Component {
             id: identifier("wheel", &wheel.name, &wheel.sha256),
@@ -95,8 +95,19 @@ impl SbomSubject<'_> {
             supplier: Some(Cow::Borrowed("Debian")),
             license: None,
         });
+        let python = self.lock.interpreter.iter().map(|python| Component {
+            id: identifier("python", purl::PYTHON, &python.sha256),
+            name: purl::PYTHON,
+            version: &python.version,
+            file: Some(&python.file),
+            purl: purl::for_python(python),
+            sha256: python.sha256,
+            size_bytes: python.size,
+            supplier: None,
+            license: None,
+        });
         let mut seen = std::collections::BTreeSet::new();
-        let mut all: Vec<_> = wheels.chain(debs).collect();
+        let mut all: Vec<_> = wheels.chain(debs).chain(python).collect();
         all.retain(|component| seen.insert(component.id.clone()));
         for component in &mut all {
             let Some(facts) = self.facts.get(&component.sha256) else {

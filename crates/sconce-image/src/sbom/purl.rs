@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sconce_schema::lock::{Deb, LockTarget, Wheel};
+use sconce_schema::lock::{Deb, LockTarget, StandalonePython, Wheel};
 
 use sconce_oci::Digest;
 
@@ -50,6 +50,14 @@ pub(crate) fn for_deb(deb: &Deb, target: &LockTarget) -> String {
     }
     purl
 }
+
+/// A standalone Python's, as scanners name an interpreter that no package manager brought.
+pub(crate) fn for_python(python: &StandalonePython) -> String {
+    format!("pkg:generic/{PYTHON}@{}", encoded(&python.version))
+}
+
+/// The name of a standalone Python among packages.
+pub(crate) const PYTHON: &str = "python";
 
 /// An image's.
 pub(crate) fn for_image(name: &str, manifest: &Digest) -> String {
@@ -135,6 +143,7 @@ mod tests {
             url: String::new(),
             size: None,
             sha256: Sha256([0; 32]),
+            build: None,
         }
     }
 

@@ -165,7 +165,14 @@ pub fn packages_of_lock(lock: &Lock) -> Vec<SbomPackage> {
         size_bytes: Some(deb.size),
         sha256: Some(deb.sha256),
     });
-    sorted(wheels.chain(debs))
+    let python = lock.interpreter.iter().map(|python| SbomPackage {
+        kind: PurlType::Other("generic".to_owned()),
+        name: purl::PYTHON.to_owned(),
+        version: Some(python.version.clone()),
+        size_bytes: python.size,
+        sha256: Some(python.sha256),
+    });
+    sorted(wheels.chain(debs).chain(python))
 }
 
 fn sorted(packages: impl Iterator<Item = SbomPackage>) -> Vec<SbomPackage> {

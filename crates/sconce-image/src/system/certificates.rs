@@ -33,6 +33,11 @@ pub(super) fn write_bundle(tree: &mut SystemTree) -> Result<(), SystemError> {
     tree.symlink_if_missing("/etc/ssl/certs/ca-certificates.crt", "usr/lib/ssl/cert.pem")
 }
 
+/// The link by which a standalone Python finds the bundle: its OpenSSL is built for `/etc/ssl`.
+pub(super) fn link_standalone(tree: &mut SystemTree) -> Result<(), SystemError> {
+    tree.symlink_if_missing("certs/ca-certificates.crt", "etc/ssl/cert.pem")
+}
+
 /// The certificates below a folder; links are passed over.
 fn collect(
     tree: &SystemTree,

@@ -9,7 +9,7 @@ mod ldcache;
 use std::path::Path;
 
 use sconce_schema::environment_layers::VENV;
-use sconce_schema::{Hint, exit};
+use sconce_schema::{Hint, Lock, exit};
 use sconce_store::scoped_root::{ScopedRootError, printable_name};
 
 use accounts::MASTER_PASSWD;
@@ -108,22 +108,20 @@ fn is_package_name(name: &str) -> bool {
 }
 
 /// What the maintainer scripts would have done, and the frame of the virtual environment.
-/// `python` is `3.13`, `architecture` Debian's name of it.
-pub(crate) fn configure_root(
-    root: &Path,
-    python: &str,
-    architecture: &str,
-) -> Result<(), SystemError> {
+pub(crate) fn configure_root(root: &Path, lock: &Lock) -> Result<(), SystemError> {
     let tree = &mut SystemTree::new(root);
     accounts::write_accounts(tree)?;
     defaults(tree)?;
     certificates::write_bundle(tree)?;
-    virtual_environment(tree, python)?;
+    if lock.interpreter.is_some() {
+        certificates::link_standalone(tree)?;
+    }
+    virtual_environment(tree, lock)?;
     for (path, mode) in [("tmp", 0o1777), ("var/tmp", 0o1777), ("root", 0o700)] {
         tree.make_dir_with(path, mode)?;
     }
     folders(tree)?;
-    ldcache::write_cache(tree, multiarch_triplet(architecture))
+    ldcache::write_cache(tree, multiarch_triplet(&lock.target.architecture))
 }
 
 /// The folders that runs mount something on.
@@ -176,19 +174,28 @@ fn placeholders(tree: &mut SystemTree) -> Result<(), SystemError> {
 }
 
 /// `/opt/venv` with no package in it: every wheel brings its own files as a layer above.
-fn virtual_environment(tree: &mut SystemTree, python: &str) -> Result<(), SystemError> {
+fn virtual_environment(tree: &mut SystemTree, lock: &Lock) -> Result<(), SystemError> {
     let venv = VENV.trim_start_matches('/');
-    let interpreter = format!("/usr/bin/python{python}");
+    let (python, prefix) = (&lock.target.python, lock.python_prefix());
+    let interpreter = lock.python_program();
     tree.write_text(
         &format!("{venv}/pyvenv.cfg"),
         &format!(
-            "home = /usr/bin\ninclude-system-site-packages = false\nversion = {python}\n\
+            "home = {prefix}/bin\ninclude-system-site-packages = false\nversion = {python}\n\
              executable = {interpreter}\n"
         ),
         0o644,
     )?;
     for name in ["python", "python3", &format!("python{python}")] {
         tree.symlink_if_missing(&interpreter, &format!("{venv}/bin/{name}"))?;
+    }
+    if lock.interpreter.is_some() {
+        // Debian's lies on PATH, in a package of its own. This one takes the prefix from the path that
+        // it is called by, so a link would not do.
+        let script = format!("#!/bin/sh\nexec {interpreter}-config \"$@\"\n");
+        for name in ["python3-config", &format!("python{python}-config")] {
+            tree.write_text(&format!("{venv}/bin/{name}"), &script, 0o755)?;
+        }
     }
     tree.make_dir(&format!("{venv}/lib/python{python}/site-packages"))?;
     tree.symlink_if_missing("lib", &format!("{venv}/lib64"))
@@ -259,6 +266,7 @@ mod tests {
     /// neither writes nor reads outside.
     #[test]
     fn links_of_packages_lead_nowhere_outside() {
+        let lock = Lock::parse(include_str!("../sbom/testdata/lock.toml")).unwrap();
         for (link, target) in [
             ("etc", ""),
             ("etc", "/../../../.."),
@@ -288,7 +296,7 @@ mod tests {
             // What cannot be done inside may fail; nothing may happen outside.
             let _ = create_merged_usr(&tree)
                 .and_then(|()| note_package(&tree, "bash", "Package: bash\n"))
-                .and_then(|()| configure_root(&tree, "3.13", "amd64"));
+                .and_then(|()| configure_root(&tree, &lock));
             made.is_untouched();
             let bundle = fs::read_to_string(tree.join("etc/ssl/certs/ca-certificates.crt"));
             assert!(

@@ -10,9 +10,9 @@ pub struct BasePackage {
 }
 
 /// What every environment needs, besides what these packages need themselves. `python` is the
-/// interpreter's major and minor version, `3.13`.
+/// major and minor version of the interpreter, `3.13`, where that is the release's own.
 #[must_use]
-pub fn base_packages(python: &str) -> Vec<BasePackage> {
+pub fn base_packages(python: Option<&str>) -> Vec<BasePackage> {
     let fixed = [
         (
             "base-files",
@@ -61,13 +61,26 @@ pub fn base_packages(python: &str) -> Vec<BasePackage> {
         ("sed", "people and scripts expect it"),
         ("tar", "unpacks data sets"),
     ];
+    let standalone = [
+        (
+            "libcrypt1",
+            "standalone Pythons before 2023 are linked to it",
+        ),
+        ("media-types", "/etc/mime.types, for mimetypes"),
+        ("tzdata", "zoneinfo"),
+    ];
+    let more = match python {
+        Some(_) => &[][..],
+        None => &standalone,
+    };
+    let fixed = fixed.iter().chain(more);
     let fixed = fixed.map(|(name, reason)| BasePackage {
-        name: name.to_owned(),
+        name: (*name).to_owned(),
         reason,
     });
-    let python = BasePackage {
+    let python = python.map(|python| BasePackage {
         name: format!("python{python}"),
         reason: "the interpreter, with ssl, sqlite3, ctypes, zlib, bz2, lzma, readline and curses",
-    };
-    fixed.into_iter().chain([python]).collect()
+    });
+    fixed.chain(python).collect()
 }

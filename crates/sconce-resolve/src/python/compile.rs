@@ -10,9 +10,11 @@ use sconce_schema::lock::Wheel;
 use sconce_schema::{Hint, exit};
 use tracing::{debug, info};
 
+use super::downloads::{HIGHEST_MINOR, LOWEST_MINOR};
 use super::index_settings::IndexSettings;
-use super::pylock::{self, PylockError};
-use super::says_disk_full;
+use super::pylock::{self, LockedPackages, PylockError};
+use super::source_package::SourceMetadata;
+use super::{obstacle, says_disk_full, uv_settings};
 use sconce_base::text::redact_url_credentials;
 use sconce_formats::tags::WheelTarget;
 
@@ -153,7 +155,8 @@ impl Hint for CompileError {
                     "ask for another version of the package, or of Python with `[python] version`"
                 }
                 NoSolution::SourcesOnly => {
-                    "only wheels are locked: build one with `pip wheel` and name it as `name @ file:///…`, or ask for a version that has wheels"
+                    "ask for a version that has wheels for this Python; a package that has none for any is built from \
+                     its sources where `[python] build-sources` is not false"
                 }
                 NoSolution::Conflict => "loosen the versions that are named above",
             },
@@ -217,6 +220,9 @@ pub struct UvCompile<'a> {
     pub keep: &'a [Wheel],
     /// The last day whose uploads count, `2021-03-25`; absent: all count.
     pub as_of: Option<&'a str>,
+    /// The packages that are taken as sources, and of no other uv looks at sources. It runs nothing of
+    /// them: it goes by what stands here.
+    pub sources: &'a [SourceMetadata],
 }
 
 /// uv's own variable for the folder of its cache.
@@ -226,10 +232,19 @@ const CACHE: &str = "UV_CACHE_DIR";
 const PLATFORMS: [u32; 12] = [17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40];
 
 impl UvCompile<'_> {
-    /// Resolves to one wheel for each package, sorted by name.
+    /// As [`Self::resolve_packages`], the wheels alone.
     pub fn resolve_wheels(&self, requirements: &Requirements) -> Result<Vec<Wheel>, CompileError> {
+        let packages = self.resolve_packages(requirements)?;
+        Ok(packages.wheels)
+    }
+
+    /// Resolves to one wheel for each package, or the sources of one of [`UvCompile::sources`].
+    pub fn resolve_packages(
+        &self,
+        requirements: &Requirements,
+    ) -> Result<LockedPackages, CompileError> {
         if requirements.is_empty() {
-            return Ok(Vec::new());
+            return Ok(LockedPackages::default());
         }
         check_packages(&requirements.packages)?;
         let failed = |source| CompileError::Run {
@@ -254,7 +269,11 @@ impl UvCompile<'_> {
             platform = self.platform(),
             "uv resolves Python packages"
         );
-        let output = self.call(requirements, &lock).map_err(failed)?;
+        if !self.sources.is_empty() {
+            let settings = uv_settings::settings_with(self.folder, self.sources);
+            std::fs::write(scratch.path().join("uv.toml"), settings).map_err(in_scratch)?;
+        }
+        let output = self.call(requirements, &lock, &[]).map_err(failed)?;
         debug!(status = %output.status, "uv ended");
         if !output.status.success() {
             let stderr = redact_url_credentials(String::from_utf8_lossy(&output.stderr).trim_end());
@@ -268,7 +287,36 @@ impl UvCompile<'_> {
         Ok(pylock::parse(&text, self.target, scratch.path())?)
     }
 
-    fn call(&self, requirements: &Requirements, lock: &Path) -> std::io::Result<Output> {
+    /// Whether some version that a requirement allows has wheels for some Python. Where that cannot be
+    /// known, there are none.
+    pub(crate) fn has_wheels(&self, requirement: &str) -> bool {
+        let requirements = Requirements {
+            packages: vec![requirement.to_owned()],
+            ..Requirements::default()
+        };
+        let Ok(scratch) = tempfile::tempdir() else {
+            return false;
+        };
+        // uv takes no other file's name.
+        let lock = scratch.path().join("pylock.toml");
+        (LOWEST_MINOR..=HIGHEST_MINOR).rev().any(|minor| {
+            let compile = UvCompile {
+                python: &format!("3.{minor}"),
+                sources: &[],
+                keep: &[],
+                ..*self
+            };
+            let called = compile.call(&requirements, &lock, &["--no-deps"]);
+            called.is_ok_and(|output| output.status.success())
+        })
+    }
+
+    fn call(
+        &self,
+        requirements: &Requirements,
+        lock: &Path,
+        further: &[&str],
+    ) -> std::io::Result<Output> {
         let mut command = Command::new(self.uv);
         command
             .args([
@@ -287,12 +335,16 @@ impl UvCompile<'_> {
                 "--generate-hashes",
             ])
             .args(["--only-binary", ":all:", "--no-python-downloads"])
+            .args(further)
             .args(["--python-version", self.python])
             .args(["--python-platform", &self.platform()])
             .arg("--output-file")
             .arg(lock)
             .args(self.index.uv_args())
-            .current_dir(self.folder)
+            .current_dir(match (self.sources, lock.parent()) {
+                ([_, ..], Some(scratch)) => scratch,
+                _ => self.folder,
+            })
             .env_clear()
             .envs(self.environment)
             .env(CACHE, self.cache_folder())
@@ -314,6 +366,13 @@ impl UvCompile<'_> {
                 Some(path) => [path.as_os_str(), OsStr::new(group)].join(OsStr::new(":")),
                 None => group.into(),
             });
+        }
+        for source in self.sources {
+            command.args(["--no-binary", &source.name]);
+        }
+        if !self.sources.is_empty() {
+            // A commit is asked of git, which knows the user's logins and other addresses.
+            command.env("UV_NO_GITHUB_FAST_PATH", "1");
         }
         if let Some(day) = self.as_of {
             // Without a time, uv takes the day of the machine's time zone.
@@ -346,6 +405,42 @@ impl UvCompile<'_> {
         let minor = known.unwrap_or(PLATFORMS[0]);
         format!("{}-manylinux_2_{minor}", self.target.machine.name())
     }
+}
+
+impl CompileError {
+    /// What would have to be built, as far as uv's text names it: `gym==0.23.1`, `clip`.
+    pub(crate) fn unbuilt_package(&self) -> Option<UnbuiltPackage> {
+        match self {
+            Self::NoSolution {
+                kind: NoSolution::SourcesOnly | NoSolution::OtherPlatforms,
+                stderr,
+            } => {
+                let pin = obstacle::pin_before(stderr, "has no usable wheels")
+                    .or_else(|| obstacle::pin_before(stderr, "has no wheels with a matching"))
+                    .or_else(|| obstacle::quoted_after(stderr, "Wheels are required for `"))?;
+                Some(UnbuiltPackage {
+                    name: obstacle::project_of(&pin)?,
+                    pin: Some(pin),
+                })
+            }
+            Self::NeedsBuild { stderr } => {
+                let phrase = "Building source distributions for `";
+                let name = obstacle::quoted_after(stderr, phrase)?;
+                let name = obstacle::project_of(&name)?;
+                Some(UnbuiltPackage { name, pin: None })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A package that uv found no wheel of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct UnbuiltPackage {
+    /// Normalised project name.
+    pub(crate) name: String,
+    /// What was asked for, `gym==0.23.1`; absent where an address was, which has nothing but sources.
+    pub(crate) pin: Option<String>,
 }
 
 /// A requirement must not be an option of a requirements file, nor several of them.
@@ -417,7 +512,10 @@ fn classify(stderr: String) -> CompileError {
         };
         return CompileError::NoSolution { kind, stderr };
     }
-    if says(&["Building source distributions is disabled"]) {
+    if says(&[
+        "Building source distributions is disabled",
+        "Building source distributions for `",
+    ]) {
         CompileError::NeedsBuild { stderr }
     } else if says(&[
         "No interpreter found",
@@ -502,6 +600,10 @@ mod tests {
                 exit::NO_SOLUTION,
             ),
             (
+                "error: Failed to download and build `x @ git+https://example.org/x`\n  cause: Building source distributions for `x` is disabled",
+                exit::NO_SOLUTION,
+            ),
+            (
                 "error: Request failed after 3 retries in 6.4s\n  cause: Failed to fetch: http://127.0.0.1:1/simple/pyspark/",
                 exit::FETCH,
             ),
@@ -564,6 +666,7 @@ mod tests {
             url: String::new(),
             size: None,
             sha256: sconce_schema::Sha256([0; 32]),
+            build: None,
         };
         let text = preferences(&[wheel("torch", "2.8.0+cu126"), wheel("evil", "1\"\n[x]")]);
         let table: toml::Table = toml::from_str(&text).unwrap();

@@ -1,9 +1,15 @@
 //! Python packages: resolved by uv, locked as one wheel each.
 
 pub mod compile;
+pub mod download_table;
+pub mod downloads;
 mod index_settings;
+pub(crate) mod obstacle;
 pub mod pylock;
+pub(crate) mod python_bounds;
+pub mod source_package;
 pub mod uv;
+mod uv_settings;
 pub mod versions;
 
 pub use index_settings::IndexSettings;

@@ -1,5 +1,5 @@
 //! `pylock.toml` (PEP 751), as uv writes it for one platform: which wheel of each package the
-//! target takes.
+//! target takes, and where the sources of those are that have none.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -7,6 +7,7 @@ use sconce_schema::lock::Wheel;
 use sconce_schema::{Hint, Sha256, exit};
 use serde::Deserialize;
 
+use super::source_package::{SourceOrigin, SourcePackage};
 use sconce_base::text::without_credentials;
 use sconce_fetch::file_url;
 use sconce_formats::normalize_project_name;
@@ -107,9 +108,19 @@ struct Package {
     version: Option<String>,
     #[serde(default)]
     wheels: Vec<File>,
+    sdist: Option<File>,
     archive: Option<File>,
-    vcs: Option<toml::Table>,
+    vcs: Option<Repository>,
     directory: Option<toml::Table>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Repository {
+    r#type: String,
+    url: Option<String>,
+    commit_id: Option<String>,
+    subdirectory: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -118,6 +129,9 @@ struct File {
     url: Option<String>,
     path: Option<String>,
     size: Option<u64>,
+    #[serde(rename = "upload-time")]
+    upload_time: Option<toml::value::Datetime>,
+    subdirectory: Option<String>,
     #[serde(default)]
     hashes: Hashes,
 }
@@ -127,27 +141,152 @@ struct Hashes {
     sha256: Option<String>,
 }
 
+/// The packages of a lock.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LockedPackages {
+    /// Those that have wheels, sorted by name.
+    pub wheels: Vec<Wheel>,
+    /// Those that have sources alone, sorted by name.
+    pub sources: Vec<SourcePackage>,
+}
+
 /// Reads the lock and takes for each package the wheel that suits `target` best. Relative paths
-/// in it are below `folder`. The result is sorted by name.
-pub fn parse(text: &str, target: WheelTarget, folder: &Path) -> Result<Vec<Wheel>, PylockError> {
+/// in it are below `folder`.
+pub fn parse(
+    text: &str,
+    target: WheelTarget,
+    folder: &Path,
+) -> Result<LockedPackages, PylockError> {
     let lock: Pylock = toml::from_str(text)?;
     if lock.lock_version.split('.').next() != Some("1") {
         return Err(PylockError::Version {
             found: lock.lock_version,
         });
     }
-    let mut wheels = lock
-        .packages
-        .iter()
-        .map(|package| choose(package, target, folder))
-        .collect::<Result<Vec<_>, _>>()?;
+    let mut packages = LockedPackages::default();
+    for package in &lock.packages {
+        match find_sources(package, folder)? {
+            Some(source) => packages.sources.push(source),
+            None => packages.wheels.push(choose(package, target, folder)?),
+        }
+    }
+    let LockedPackages { wheels, sources } = &mut packages;
     wheels.sort_by(|a, b| a.name.cmp(&b.name));
-    if let Some(pair) = wheels.windows(2).find(|pair| pair[0].name == pair[1].name) {
+    sources.sort_by(|a, b| a.name.cmp(&b.name));
+    let names = wheels.iter().map(|wheel| &wheel.name);
+    let mut names: Vec<&String> = names.chain(sources.iter().map(|one| &one.name)).collect();
+    names.sort();
+    if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(PylockError::Twice {
-            package: pair[0].name.clone(),
+            package: pair[0].clone(),
         });
     }
-    Ok(wheels)
+    Ok(packages)
+}
+
+/// Where the sources of a package are that has no wheel; `None` for one that has some, or neither.
+fn find_sources(package: &Package, folder: &Path) -> Result<Option<SourcePackage>, PylockError> {
+    check_name(package)?;
+    let is_wheel = |file: &&File| {
+        file_name(package, file).is_ok_and(|name| {
+            Path::new(&name)
+                .extension()
+                .is_some_and(|end| end.eq_ignore_ascii_case("whl"))
+        })
+    };
+    let origin = match (&package.vcs, &package.archive, &package.sdist) {
+        (Some(repository), ..) => git_origin(package, repository)?,
+        (None, Some(file), _) if !is_wheel(&file) => archive_origin(package, file, folder)?,
+        (None, None, Some(file)) if package.wheels.is_empty() => {
+            archive_origin(package, file, folder)?
+        }
+        _ => return Ok(None),
+    };
+    if let Some(version) = &package.version {
+        check_version(package, version)?;
+    }
+    Ok(Some(SourcePackage {
+        name: package.name.clone(),
+        version: package.version.clone(),
+        origin,
+    }))
+}
+
+fn git_origin(package: &Package, repository: &Repository) -> Result<SourceOrigin, PylockError> {
+    if repository.r#type != "git" {
+        return Err(unsound(package, "not a git repository", &repository.r#type));
+    }
+    let url = repository.url.clone().unwrap_or_default();
+    let known = ["https://", "http://", "ssh://", "git://", "file://"];
+    let is_known = known.iter().any(|scheme| url.starts_with(scheme));
+    if !is_known || url.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        let url = without_credentials(&url);
+        return Err(unsound(package, "not an address that git takes", &url));
+    }
+    let commit = repository.commit_id.clone().unwrap_or_default();
+    if commit.len() != 40 || !commit.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Err(unsound(package, "not a commit", &commit));
+    }
+    // The user of an ssh address is no secret, and part of it.
+    let url = match url.starts_with("ssh://") {
+        true => url,
+        false => without_credentials(&url),
+    };
+    Ok(SourceOrigin::Git {
+        url,
+        commit: commit.to_ascii_lowercase(),
+        subdirectory: subdirectory(package, repository.subdirectory.as_deref())?,
+    })
+}
+
+fn archive_origin(
+    package: &Package,
+    file: &File,
+    folder: &Path,
+) -> Result<SourceOrigin, PylockError> {
+    let name = file_name(package, file)?;
+    let no_digest = || PylockError::NoDigest { file: name.clone() };
+    let digest = file.hashes.sha256.as_ref().ok_or_else(no_digest)?;
+    Ok(SourceOrigin::Archive {
+        url: address(package, file, folder)?,
+        sha256: digest
+            .parse()
+            .map_err(|_| unsound(package, "not a SHA-256", digest))?,
+        subdirectory: subdirectory(package, file.subdirectory.as_deref())?,
+        uploaded: (file.upload_time.as_ref())
+            .and_then(|time| time.date)
+            .map(|date| date.to_string()),
+    })
+}
+
+fn subdirectory(package: &Package, path: Option<&str>) -> Result<Option<String>, PylockError> {
+    let Some(path) = path.filter(|path| !matches!(*path, "" | ".")) else {
+        return Ok(None);
+    };
+    let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
+    match Path::new(path).components().all(is_plain) && !path.contains(['\0', '\n']) {
+        true => Ok(Some(path.to_owned())),
+        false => Err(unsound(package, "not a folder inside", path)),
+    }
+}
+
+fn check_name(package: &Package) -> Result<(), PylockError> {
+    match normalize_project_name(&package.name).as_deref() == Some(&package.name) {
+        true => Ok(()),
+        false => Err(unsound(
+            package,
+            "not a normalised project name",
+            &package.name,
+        )),
+    }
+}
+
+fn check_version(package: &Package, version: &str) -> Result<(), PylockError> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b".+!-_".contains(&b);
+    match !version.is_empty() && version.bytes().all(plain) {
+        true => Ok(()),
+        false => Err(unsound(package, "not a version", version)),
+    }
 }
 
 fn choose(package: &Package, target: WheelTarget, folder: &Path) -> Result<Wheel, PylockError> {
@@ -155,20 +294,10 @@ fn choose(package: &Package, target: WheelTarget, folder: &Path) -> Result<Wheel
         Some(version) => format!("{} {version}", package.name),
         None => package.name.clone(),
     };
-    if normalize_project_name(&package.name).as_deref() != Some(&package.name) {
-        return Err(unsound(
-            package,
-            "not a normalised project name",
-            &package.name,
-        ));
-    }
     let not_a_wheel = |kind| PylockError::NotAWheel {
         package: label.clone(),
         kind,
     };
-    if package.vcs.is_some() {
-        return Err(not_a_wheel("a version control checkout"));
-    }
     if package.directory.is_some() {
         return Err(not_a_wheel("a folder of sources"));
     }
@@ -211,13 +340,7 @@ fn choose(package: &Package, target: WheelTarget, folder: &Path) -> Result<Wheel
         .version
         .clone()
         .unwrap_or_else(|| name.version.replace('_', "-"));
-    if version.is_empty()
-        || !version
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b".+!-_".contains(&b))
-    {
-        return Err(unsound(package, "not a version", &version));
-    }
+    check_version(package, &version)?;
     Ok(Wheel {
         name: package.name.clone(),
         version,
@@ -225,6 +348,7 @@ fn choose(package: &Package, target: WheelTarget, folder: &Path) -> Result<Wheel
         url: address(package, entry, folder)?,
         size: entry.size,
         sha256,
+        build: None,
     })
 }
 
@@ -321,7 +445,13 @@ mod tests {
     };
 
     fn read(text: &str) -> Result<Vec<Wheel>, PylockError> {
-        parse(text, TARGET, Path::new("/project/folder"))
+        parse(text, TARGET, Path::new("/project/folder")).map(|packages| packages.wheels)
+    }
+
+    fn read_source(entry: &str) -> Result<SourcePackage, PylockError> {
+        let packages = parse(&one(entry), TARGET, Path::new("/project/folder"))?;
+        assert_eq!((packages.wheels.len(), packages.sources.len()), (0, 1));
+        Ok(packages.sources[0].clone())
     }
 
     fn one(entry: &str) -> String {
@@ -413,17 +543,66 @@ mod tests {
             "a 1 has no wheel for the target; it has cp313-cp313-win_amd64"
         );
         assert_eq!(error.exit_code(), exit::NO_SOLUTION);
-        for entry in [
-            "",
-            "vcs = { type = \"git\", url = \"https://example.org/a.git\" }",
-            "directory = { path = \".\" }",
-            "sdist = { url = \"https://example.org/a-1.tar.gz\" }",
-            "archive = { url = \"https://example.org/a-1.tar.gz\", hashes = {} }",
-        ] {
+        for entry in ["", "directory = { path = \".\" }"] {
             assert!(
                 matches!(read(&one(entry)), Err(PylockError::NotAWheel { .. })),
                 "{entry}"
             );
+        }
+    }
+
+    #[test]
+    fn sources_are_named_by_their_bytes() {
+        let source = read_source(&format!(
+            "sdist = {{ url = \"https://me:pw@example.org/a-1.tar.gz\", \
+             upload-time = 2019-12-18T07:31:43Z, hashes = {{ sha256 = \"{DIGEST}\" }} }}"
+        ));
+        let SourceOrigin::Archive { url, uploaded, .. } = source.unwrap().origin else {
+            panic!("an archive");
+        };
+        assert_eq!(url, "https://example.org/a-1.tar.gz");
+        assert_eq!(uploaded.as_deref(), Some("2019-12-18"));
+        let commit = "cd9f1ca6e18641b99f6a18d77a4f65d28a09602b";
+        let git = |url: &str, commit: &str, folder: &str| {
+            read_source(&format!(
+                "vcs = {{ type = \"git\", url = \"{url}\", commit-id = \"{commit}\", \
+                 subdirectory = \"{folder}\" }}"
+            ))
+        };
+        for (url, kept) in [
+            (
+                "https://me:pw@example.org/a.git",
+                "https://example.org/a.git",
+            ),
+            ("ssh://git@example.org/a.git", "ssh://git@example.org/a.git"),
+        ] {
+            let origin = git(url, commit, "python").unwrap().origin;
+            assert_eq!(
+                (origin.url(), origin.subdirectory()),
+                (kept, Some("python"))
+            );
+            assert_eq!(origin.fingerprint(), commit);
+        }
+        for (url, commit, folder) in [
+            ("ext::sh -c x", commit, "."),
+            ("--upload-pack=x", commit, "."),
+            ("https://example.org/a.git", "main", "."),
+            ("https://example.org/a.git", "--all", "."),
+            ("https://example.org/a.git", commit, "../x"),
+            ("https://example.org/a.git", commit, "/x"),
+        ] {
+            let error = git(url, commit, folder).unwrap_err();
+            assert!(
+                matches!(error, PylockError::Unsound { .. }),
+                "{url} {commit} {folder}"
+            );
+        }
+        for entry in [
+            "vcs = { type = \"hg\", url = \"https://example.org/a\" }",
+            "sdist = { url = \"https://example.org/a-1.tar.gz\" }",
+            "archive = { url = \"https://example.org/a-1.tar.gz\", hashes = {} }",
+        ] {
+            assert!(read_source(entry).is_err(), "{entry}");
         }
     }
 

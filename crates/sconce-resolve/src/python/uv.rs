@@ -233,7 +233,13 @@ fn bring(
     let at = |name: &str| scratch.path().join(name);
     let requirement = format!("uv=={PINNED_VERSION} --hash=sha256:{wanted}\n");
     fs::write(at("uv.txt"), requirement).map_err(disk("write", &at("uv.txt")))?;
-    let run = |arguments: &[OsString]| run_pip(pip, arguments, environment, scratch.path());
+    let run = |arguments: &[OsString]| {
+        let ended = run_pip(pip, arguments, environment, scratch.path());
+        ended.map_err(|source| UvError::Run {
+            program: pip[0].to_string_lossy().into_owned(),
+            source,
+        })
+    };
 
     let platform = format!("manylinux_2_17_{}", machine.name());
     let output = run(&[
@@ -285,18 +291,19 @@ fn disk(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> UvErr
     move |source| UvError::Store(StoreError::Disk { what, path, source })
 }
 
-fn only_file(folder: &Path) -> Option<PathBuf> {
+pub(super) fn only_file(folder: &Path) -> Option<PathBuf> {
     let mut entries = fs::read_dir(folder).ok()?;
     let first = entries.next()?.ok()?;
     entries.next().is_none().then(|| first.path())
 }
 
-fn run_pip(
+/// Runs pip with `TMPDIR` in `scratch`.
+pub(super) fn run_pip(
     pip: &[OsString],
     arguments: &[OsString],
     environment: &BTreeMap<OsString, OsString>,
     scratch: &Path,
-) -> Result<Output, UvError> {
+) -> std::io::Result<Output> {
     Command::new(&pip[0])
         .args(&pip[1..])
         .args(arguments)
@@ -305,10 +312,6 @@ fn run_pip(
         .env("TMPDIR", scratch)
         .stdin(Stdio::null())
         .output()
-        .map_err(|source| UvError::Run {
-            program: pip[0].to_string_lossy().into_owned(),
-            source,
-        })
 }
 
 /// `folder` is on the disk that pip was told to work on.

@@ -80,6 +80,7 @@ mod tests {
                 url: String::new(),
                 size: None,
                 sha256: Sha256([0; 32]),
+                build: None,
             })
             .collect();
         name_versions(&wheels, "3.13.5-2", "2.41-12")

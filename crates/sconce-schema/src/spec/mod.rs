@@ -68,7 +68,8 @@ pub struct Spec {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Python {
-    /// `3.13`; the release's newest where it is absent.
+    /// `3.13`; where it is absent the release's own, or the next lower one that all packages have
+    /// wheels for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Requirements as in PEP 508, beside those of `requirements` or `pyproject`.
@@ -93,6 +94,10 @@ pub struct Python {
     /// What indexes published after this day (`2021-03-25`, in UTC, the day included) does not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub as_of: Option<String>,
+    /// Whether packages that exist as sources alone may be built, which runs their code in a
+    /// container without network; they may where it is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub build_sources: Option<bool>,
     /// The index to use instead of the machine's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<String>,

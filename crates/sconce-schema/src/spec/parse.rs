@@ -171,6 +171,15 @@ impl Spec {
         )
     }
 
+    /// Whether a spec's text names the Debian release, which is not to be told from the default
+    /// afterwards. Where it does not, the release may follow the Python.
+    #[must_use]
+    pub fn names_release(text: &str) -> bool {
+        let table: Option<toml::Table> = text.parse().ok();
+        let system = table.as_ref().and_then(|table| table.get("system"));
+        system.is_some_and(|system| system.get("release").is_some())
+    }
+
     /// What decides the lock, in a fixed form: the `[python]` and `[system]` tables, without the
     /// addresses that packages come from, what stages need beside them, and which services bring
     /// packages.
@@ -385,6 +394,8 @@ OMP_NUM_THREADS = "2"
     #[test]
     fn an_empty_spec_is_trixie() {
         assert_eq!(Spec::parse("").unwrap().system.release, "debian/trixie");
+        assert!(!Spec::names_release("[system]\npackages = [\"git\"]"));
+        assert!(Spec::names_release("system.release = \"debian/trixie\""));
     }
 
     /// Each wrong text, its message and its hint.

@@ -8,7 +8,7 @@ use super::Spec;
 use crate::units::Bytes;
 
 /// The keys in the order of the documentation; a key that is not here comes after these.
-const ORDER: [&str; 36] = [
+const ORDER: [&str; 37] = [
     "version",
     "name",
     "release",
@@ -20,6 +20,7 @@ const ORDER: [&str; 36] = [
     "extras",
     "groups",
     "as-of",
+    "build-sources",
     "index",
     "extra-index",
     "mirror",

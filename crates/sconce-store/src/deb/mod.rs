@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use sconce_schema::{Hint, exit};
 
-use crate::scoped_root::{ScopedRootError, printable_name};
+use crate::tar_stream::TarError;
 
 /// Why a Debian package could not be unpacked. The target folder is then incomplete.
 #[derive(Debug, thiserror::Error)]
@@ -69,23 +69,22 @@ pub enum DebError {
     },
 }
 
-impl From<ScopedRootError> for DebError {
-    fn from(error: ScopedRootError) -> Self {
+impl From<TarError> for DebError {
+    fn from(error: TarError) -> Self {
         match error {
-            ScopedRootError::Name { name, why } => Self::Entry { name, why },
-            ScopedRootError::Disk { path, source, .. } => Self::Write { path, source },
+            TarError::Read { archive, source } => Self::Read {
+                member: archive,
+                source,
+            },
+            TarError::Format(why) => Self::format(why),
+            TarError::Entry { name, why } => Self::Entry { name, why },
+            TarError::TooLarge { limit, unit } => Self::TooLarge { limit, unit },
+            TarError::Write { path, source } => Self::Write { path, source },
         }
     }
 }
 
 impl DebError {
-    fn entry(name: &[u8], why: &'static str) -> Self {
-        Self::Entry {
-            name: printable_name(name),
-            why,
-        }
-    }
-
     fn format(why: impl Into<String>) -> Self {
         Self::Format { why: why.into() }
     }

@@ -1,21 +1,16 @@
 //! From a package's bytes to its tree.
 
-use std::cell::Cell;
-use std::fs::{File, Permissions};
-use std::io::{self, BufReader, Read, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 use liblzma::read::XzDecoder;
 use liblzma::stream::{CONCATENATED, Stream};
-use tar::{Archive, EntryType};
 
 use super::{DebControl, DebError, ar, control};
-use crate::scoped_root::{OnConflict, ScopedRoot, set_modified};
-
-/// Nobody's name, link or control file is longer, bytes.
-const MAX_TEXT_BYTES: u64 = 1 << 20;
+use crate::scoped_root::{OnConflict, ScopedRoot};
+use crate::tar_stream::{Budget, MAX_TEXT_BYTES, unpack_entry, walk_entries};
 
 /// Memory that an xz dictionary may take, bytes; `xz -9` takes 65 MiB.
 const MAX_XZ_MEMORY_BYTES: u64 = 256 << 20;
@@ -62,7 +57,7 @@ pub fn unpack(
     dest: &Path,
     limits: DebLimits,
 ) -> Result<DebControl, DebError> {
-    let budget = Budget::new(limits);
+    let budget = Budget::new(limits.bytes, limits.entries);
     let mut magic = [0; ar::MAGIC.len()];
     reader
         .read_exact(&mut magic)
@@ -83,7 +78,8 @@ pub fn unpack(
 
     let mut member = Member::next(&mut reader, "control.tar")?;
     let (mut text, mut conffiles) = (String::new(), String::new());
-    walk(&mut member, &budget, |entry, data| {
+    let name = member.name.clone();
+    walk_entries(member.decoded()?, &name, &budget, |entry, data| {
         let into = match entry.name.strip_prefix(b"./").unwrap_or(&entry.name) {
             b"control" => &mut text,
             b"conffiles" => &mut conffiles,
@@ -100,141 +96,12 @@ pub fn unpack(
 
     let mut member = Member::next(&mut reader, "data.tar")?;
     let mut inside = ScopedRoot::new(dest, OnConflict::Stay);
-    walk(&mut member, &budget, |entry, data| {
-        let name = &entry.name;
-        relative(name)?;
-        match entry.kind {
-            EntryType::Regular | EntryType::Continuous => {
-                write_file(&inside.prepare_new_path(name)?, entry, data, &budget)
-            }
-            EntryType::Directory => inside
-                .ensure_dir(name, entry.mode)
-                .map(drop)
-                .map_err(Into::into),
-            EntryType::Symlink => inside
-                .create_symlink(name, &entry.link)
-                .map(drop)
-                .map_err(Into::into),
-            EntryType::Link => {
-                relative(&entry.link)?;
-                Ok(inside.hard_link(name, &entry.link)?)
-            }
-            EntryType::Char | EntryType::Block => Err(DebError::entry(name, "is a device")),
-            EntryType::Fifo => Err(DebError::entry(name, "is a pipe")),
-            _ => Err(DebError::entry(
-                name,
-                "is of a kind that packages do not have",
-            )),
-        }
+    let name = member.name.clone();
+    walk_entries(member.decoded()?, &name, &budget, |entry, data| {
+        unpack_entry(entry, data, &mut inside, &name, &budget)
     })?;
     member.finish()?;
     Ok(control)
-}
-
-/// Packages name everything from `./` on (deb(5)).
-fn relative(name: &[u8]) -> Result<(), DebError> {
-    match name.starts_with(b"/") {
-        true => Err(DebError::entry(name, "has an absolute name")),
-        false => Ok(()),
-    }
-}
-
-/// Writes a file at a path where nothing is.
-fn write_file(
-    path: &Path,
-    entry: &Entry,
-    data: &mut dyn Read,
-    budget: &Budget,
-) -> Result<(), DebError> {
-    let write = |source| DebError::Write {
-        path: path.to_owned(),
-        source,
-    };
-    let mut file = File::create_new(path).map_err(write)?;
-    let mut chunk = vec![0; 64 << 10];
-    loop {
-        let n = data
-            .read(&mut chunk)
-            .map_err(|source| budget.error("data.tar", source))?;
-        if n == 0 {
-            break;
-        }
-        file.write_all(&chunk[..n]).map_err(write)?;
-    }
-    file.set_permissions(Permissions::from_mode(entry.mode & 0o777))
-        .map_err(write)?;
-    if let Ok(seconds) = i64::try_from(entry.mtime) {
-        set_modified(path, seconds)?;
-    }
-    Ok(())
-}
-
-/// What may still come out of the package.
-struct Budget {
-    limits: DebLimits,
-    bytes: Cell<u64>,
-    entries: Cell<u64>,
-    /// Set when the bytes ran out, so that the reader's error is known for what it is.
-    over: Cell<bool>,
-}
-
-impl Budget {
-    fn new(limits: DebLimits) -> Self {
-        Self {
-            limits,
-            bytes: Cell::new(limits.bytes),
-            entries: Cell::new(limits.entries),
-            over: Cell::new(false),
-        }
-    }
-
-    fn error(&self, member: &str, source: io::Error) -> DebError {
-        if self.over.get() {
-            return DebError::TooLarge {
-                limit: self.limits.bytes,
-                unit: "bytes",
-            };
-        }
-        DebError::Read {
-            member: member.to_owned(),
-            source,
-        }
-    }
-
-    fn count_entry(&self) -> Result<(), DebError> {
-        match self.entries.get().checked_sub(1) {
-            Some(left) => {
-                self.entries.set(left);
-                Ok(())
-            }
-            None => Err(DebError::TooLarge {
-                limit: self.limits.entries,
-                unit: "entries",
-            }),
-        }
-    }
-}
-
-/// A reader within the budget.
-struct Within<'a, R> {
-    inner: R,
-    budget: &'a Budget,
-}
-
-impl<R: Read> Read for Within<'_, R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let n = self.inner.read(buffer)?;
-        match self.budget.bytes.get().checked_sub(n as u64) {
-            Some(left) => {
-                self.budget.bytes.set(left);
-                Ok(n)
-            }
-            None => {
-                self.budget.over.set(true);
-                Err(io::ErrorKind::FileTooLarge.into())
-            }
-        }
-    }
 }
 
 /// A member of the package.
@@ -336,87 +203,4 @@ impl<'r, R: Read> Member<'r, R> {
             }
         })
     }
-}
-
-/// A tar entry without its data.
-struct Entry {
-    name: Vec<u8>,
-    link: Vec<u8>,
-    kind: EntryType,
-    mode: u32,
-    mtime: u64,
-}
-
-/// Hands every entry of a tar archive to `each`, with long names put together.
-fn walk<R: Read>(
-    member: &mut Member<'_, R>,
-    budget: &Budget,
-    mut each: impl FnMut(&Entry, &mut dyn Read) -> Result<(), DebError>,
-) -> Result<(), DebError> {
-    let name = member.name.clone();
-    let error = |source| budget.error(&name, source);
-    let mut archive = Archive::new(Within {
-        inner: member.decoded()?,
-        budget,
-    });
-    let (mut long_name, mut long_link) = (None, None);
-    // Raw, because the crate itself would take a long name of any length into memory.
-    for entry in archive.entries().map_err(error)?.raw(true) {
-        let mut entry = entry.map_err(error)?;
-        budget.count_entry()?;
-        let kind = entry.header().entry_type();
-        let mut text = || -> Result<Vec<u8>, DebError> {
-            let mut text = Vec::new();
-            entry
-                .by_ref()
-                .take(MAX_TEXT_BYTES)
-                .read_to_end(&mut text)
-                .map_err(error)?;
-            Ok(text)
-        };
-        match kind {
-            EntryType::GNULongName => long_name = Some(until_zero(text()?)),
-            EntryType::GNULongLink => long_link = Some(until_zero(text()?)),
-            EntryType::XHeader => {
-                let text = text()?;
-                for pair in tar::PaxExtensions::new(&text) {
-                    let pair = pair.map_err(error)?;
-                    match pair.key_bytes() {
-                        b"path" => long_name = Some(pair.value_bytes().to_vec()),
-                        b"linkpath" => long_link = Some(pair.value_bytes().to_vec()),
-                        b"size" => {
-                            return Err(DebError::format("a file's size stands in a pax header"));
-                        }
-                        _ => {}
-                    }
-                }
-            }
-            EntryType::XGlobalHeader => {}
-            _ => {
-                let header = entry.header();
-                let item = Entry {
-                    name: long_name
-                        .take()
-                        .unwrap_or_else(|| header.path_bytes().into_owned()),
-                    link: long_link
-                        .take()
-                        .or_else(|| header.link_name_bytes().map(|link| link.into_owned()))
-                        .unwrap_or_default(),
-                    kind,
-                    mode: header.mode().map_err(error)?,
-                    mtime: header.mtime().map_err(error)?,
-                };
-                each(&item, &mut entry)?;
-            }
-        }
-    }
-    // To the end, where the decompressor's own checksum stands.
-    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(error)?;
-    Ok(())
-}
-
-fn until_zero(mut text: Vec<u8>) -> Vec<u8> {
-    let end = text.iter().position(|&b| b == 0).unwrap_or(text.len());
-    text.truncate(end);
-    text
 }

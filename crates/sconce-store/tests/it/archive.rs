@@ -165,5 +165,6 @@ pub(crate) fn locked(url: &str, bytes: &[u8]) -> Wheel {
         url: url.to_owned(),
         size: Some(bytes.len() as u64),
         sha256: sha256(bytes),
+        build: None,
     }
 }

@@ -1,6 +1,9 @@
 //! `sconce.lock`.
 
-use sconce_schema::lock::{Deb, FORMAT, Lock, LockTarget, LockedStage, LockedVersions, Wheel};
+use sconce_schema::lock::{
+    Deb, FORMAT, FORMAT_WITH_STAGES, Lock, LockTarget, LockedProject, LockedStage, LockedVersions,
+    StandalonePython, Wheel, WheelBuild,
+};
 use sconce_schema::{CudaVersion, DriverVersion, Sha256};
 
 use super::goldens;
@@ -13,6 +16,7 @@ fn wheel(name: &str) -> Wheel {
         url: format!("https://packages.example/{name}-2.15.0.whl"),
         size: Some(915_000_000),
         sha256: Sha256([0x1a; 32]),
+        build: None,
     }
 }
 
@@ -29,10 +33,10 @@ fn deb(name: &str) -> Deb {
     }
 }
 
-#[test]
-fn full_lock_is_written_as_before_and_read_back() {
-    let lock = Lock {
-        version: FORMAT,
+/// A lock with all that format 3 has.
+fn full_lock() -> Lock {
+    Lock {
+        version: FORMAT_WITH_STAGES,
         inputs: Sha256([0x0f; 32]),
         target: LockTarget {
             release: "debian/trixie".into(),
@@ -60,8 +64,45 @@ fn full_lock_is_written_as_before_and_read_back() {
             wheels: vec![wheel("setuptools")],
             debs: vec![deb("g++")],
         }],
-    };
+        interpreter: None,
+        projects: Vec::new(),
+    }
+}
+
+#[test]
+fn full_lock_is_written_as_before_and_read_back() {
+    let lock = full_lock();
+    assert_eq!(lock.oldest_format(), lock.version);
     let text = lock.to_text();
     goldens().assert_same("lock.toml", &text);
+    assert_eq!(Lock::parse(&text).unwrap(), lock);
+}
+
+#[test]
+fn what_is_built_and_where_the_python_is_from_is_written_and_read_back() {
+    let mut lock = full_lock();
+    lock.version = FORMAT;
+    lock.interpreter = Some(StandalonePython {
+        version: "3.10.13".into(),
+        release: "20240107".into(),
+        file: "cpython-3.10.13+20240107-x86_64-unknown-linux-gnu-install_only.tar.gz".into(),
+        url: "https://pythons.example/cpython-3.10.13.tar.gz".into(),
+        size: Some(29_000_000),
+        sha256: Sha256([0x3c; 32]),
+    });
+    lock.projects = vec![LockedProject {
+        path: ".".into(),
+        name: "mine".into(),
+        build_requires: vec![wheel("setuptools")],
+    }];
+    lock.wheels[1].build = Some(Box::new(WheelBuild {
+        sha256: None,
+        commit: Some("8c9f1e2d3b4a5968778695a4b3c2d1e0f1a2b3c4".into()),
+        subdirectory: Some("python".into()),
+        build_requires: vec![wheel("setuptools"), wheel("wheel")],
+    }));
+    assert_eq!(lock.oldest_format(), FORMAT);
+    let text = lock.to_text();
+    goldens().assert_same("lock-with-builds.toml", &text);
     assert_eq!(Lock::parse(&text).unwrap(), lock);
 }

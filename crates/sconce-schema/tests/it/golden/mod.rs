@@ -34,6 +34,7 @@ const SPEC: HeldBy = HeldBy::Golden("sconce.toml");
 const PYTHON: HeldBy = HeldBy::Golden("python.toml");
 const LOCK_INPUTS: HeldBy = HeldBy::Golden("lock-inputs.toml");
 const LOCK: HeldBy = HeldBy::Golden("lock.toml");
+const LOCK_WITH_BUILDS: HeldBy = HeldBy::Golden("lock-with-builds.toml");
 const FACTS: HeldBy = HeldBy::Golden("facts.json");
 const RECORD: HeldBy = HeldBy::Golden("record.jsonl");
 const REQUEST: HeldBy = HeldBy::Golden("run-request.json");
@@ -95,11 +96,14 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("finding::Fix", FINDINGS),
     ("finding::Severity", VALUES),
     ("lock::Deb", LOCK),
-    ("lock::Lock", LOCK),
+    ("lock::Lock", LOCK_WITH_BUILDS),
+    ("lock::LockedProject", LOCK_WITH_BUILDS),
     ("lock::LockedStage", LOCK),
     ("lock::LockTarget", LOCK),
     ("lock::LockedVersions", LOCK),
-    ("lock::Wheel", LOCK),
+    ("lock::StandalonePython", LOCK_WITH_BUILDS),
+    ("lock::Wheel", LOCK_WITH_BUILDS),
+    ("lock::WheelBuild", LOCK_WITH_BUILDS),
     ("environment_layers::EnvironmentLayers", REQUEST),
     ("environment_layers::LayerTree", REQUEST),
     ("request::ContainerEdits", REQUEST),

@@ -34,6 +34,7 @@ fn full_spec() -> Spec {
             extras: strings(&["train"]),
             groups: strings(&["dev"]),
             as_of: Some("2026-03-25".into()),
+            build_sources: Some(false),
             index: Some("https://packages.example/simple".into()),
             extra_index: strings(&["https://more.example/simple"]),
         },

@@ -1,0 +1,159 @@
+"""Look at sources, or build a wheel of them, for Sconce.
+
+Runs inside a container that has no network, as a plain user, with the interpreter of the environment:
+
+    python -I -B build_source.py inspect SOURCE OUTPUT FOLDER
+    python -B build_source.py build SOURCE OUTPUT FOLDER
+
+SOURCE is an archive or a checkout that nobody may write to, OUTPUT an empty folder, FOLDER the project's
+folder in SOURCE. OUTPUT/facts.json tells what `inspect` found. `build` reads its plan from the variable
+SCONCE_BUILD and leaves a wheel in OUTPUT/wheel, or says in OUTPUT/result.json what was missing; what it
+prints, and all that it starts, is in OUTPUT/log.
+"""
+
+import glob
+import importlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tarfile
+import time
+import traceback
+import zipfile
+
+WORK = "/tmp/sources"
+MAX_TEXT = 1 << 20
+# Endings of files that a compiler reads; `.pyx` needs one behind Cython.
+NATIVE = (
+    ".c", ".cc", ".cpp", ".cxx", ".cu", ".pyx", ".f", ".f90", ".rs",
+    "meson.build", "CMakeLists.txt",
+)
+# Folders whose compiled files are not of the package.
+ASIDE = {"docs", "doc", "tests", "test", "examples", "example", "benchmarks", ".git", "node_modules"}
+
+
+def unpack(source):
+    """Sources as files of their own, below WORK."""
+    os.makedirs(WORK)
+    if os.path.isdir(source):
+        shutil.copytree(source, WORK, symlinks=True, dirs_exist_ok=True)
+        return WORK
+    if zipfile.is_zipfile(source):
+        with zipfile.ZipFile(source) as archive:
+            archive.extractall(WORK)
+    else:
+        with tarfile.open(source) as archive:
+            if hasattr(tarfile, "data_filter"):
+                archive.extractall(WORK, filter="data")
+            else:
+                archive.extractall(WORK)
+    names = os.listdir(WORK)
+    if len(names) == 1 and os.path.isdir(os.path.join(WORK, names[0])):
+        return os.path.join(WORK, names[0])
+    return WORK
+
+
+def project_folder(source, folder):
+    root = os.path.realpath(unpack(source))
+    inside = os.path.realpath(os.path.join(root, folder))
+    if inside != root and not inside.startswith(root + "/"):
+        raise ValueError("%s is not inside of the sources" % folder)
+    return inside
+
+
+def read_text(name):
+    if not os.path.isfile(name):
+        return None
+    with open(name, "rb") as file:
+        return file.read(MAX_TEXT).decode("utf-8", "replace")
+
+
+def inspect(source, output, folder):
+    os.chdir(project_folder(source, folder))
+    native = cython = False
+    newest = 0
+    for place, folders, names in os.walk("."):
+        folders[:] = [name for name in folders if name not in ASIDE]
+        native = native or any(name.endswith(NATIVE) for name in names)
+        made = {name.rpartition(".")[0] for name in names if name.endswith((".c", ".cpp"))}
+        cython = cython or any(name.endswith(".pyx") and name[:-4] not in made for name in names)
+        for name in names:
+            newest = max(newest, int(os.lstat(os.path.join(place, name)).st_mtime))
+    facts = {
+        "native": native,
+        "cython": cython,
+        "newest": newest,
+        "files": {
+            name: read_text(name)
+            for name in ("pyproject.toml", "setup.py", "setup.cfg", "PKG-INFO")
+        },
+    }
+    with open(os.path.join(output, "facts.json"), "w") as file:
+        json.dump(facts, file)
+
+
+def load_backend(plan):
+    sys.path[:0] = [os.path.abspath(path) for path in plan["backend_path"]]
+    module, _, attributes = plan["backend"].partition(":")
+    backend = importlib.import_module(module)
+    for name in filter(None, attributes.split(".")):
+        backend = getattr(backend, name)
+    return backend
+
+
+def build(source, output, folder, plan):
+    """What the backend does (PEP 517), or what it wants first."""
+    os.chdir(project_folder(source, folder))
+    backend = load_backend(plan)
+    if hasattr(backend, "get_requires_for_build_wheel"):
+        wanted = list(backend.get_requires_for_build_wheel(None))
+        missing = [one for one in wanted if one not in plan["requires"]]
+        if missing:
+            return {"requires": missing}
+    wheels = os.path.join(output, "wheel")
+    os.mkdir(wheels)
+    backend.build_wheel(wheels)
+    return {"wheel": [os.path.basename(path) for path in glob.glob(wheels + "/*.whl")]}
+
+
+def build_in_child(source, output, folder, plan):
+    log = os.open(os.path.join(output, "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    os.setsid()
+    try:
+        result = build(source, output, folder, plan)
+    except ModuleNotFoundError as error:
+        traceback.print_exc()
+        result = {"module": error.name}
+    except BaseException:
+        traceback.print_exc()
+        result = {"failed": True}
+    with open(os.path.join(output, "result.json"), "w") as file:
+        json.dump(result, file)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def main():
+    what, source, output, folder = sys.argv[1:5]
+    if what == "inspect":
+        inspect(source, output, folder)
+        return 0
+    plan = json.loads(os.environ.pop("SCONCE_BUILD"))
+    deadline = time.monotonic() + plan["seconds"]
+    child = os.fork()
+    if child == 0:
+        build_in_child(source, output, folder, plan)
+    while time.monotonic() < deadline:
+        ended, _ = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return 0
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    return 124
+
+
+sys.exit(main())

@@ -1,0 +1,479 @@
+//! Wheels of packages that have sources alone. Their code runs in containers without network, as a
+//! plain user, over an environment of locked build requirements; what it leaves is one wheel.
+//!
+//! A wheel is known by all that it is made from, and made once: what was built stays in the store.
+
+mod build_container;
+mod build_plan;
+mod source_fetcher;
+
+use std::path::{Path, PathBuf};
+
+use sconce_fetch::Fetcher;
+use sconce_formats::normalize_project_name;
+use sconce_formats::tags::WheelName;
+use sconce_resolve::python::source_package::{SourceMetadata, SourceOrigin, SourcePackage};
+use sconce_resolve::{BuildFailure, BuildSetting, BuiltWheel, SourceBuilder};
+use sconce_schema::lock::{BUILD, Lock, Wheel, WheelBuild};
+use sconce_schema::{Hint, NoProgress, Sha256, exit};
+use sconce_store::TreeBuildError;
+use sha2::Digest as _;
+
+use self::build_container::{BuildContainer, BuildOutcome};
+use self::build_plan::{BuildPlan, SourceFacts};
+use crate::environment_builder::EnvironmentBuilder;
+use crate::failure::{AppError, Failure, Result};
+use crate::file_action::FileAction;
+
+/// The kind of the store's items that hold built wheels.
+const KIND: &str = "built";
+/// Rounds in which a build asks for something more.
+const MAX_ROUNDS: usize = 6;
+
+/// Why sources gave no wheel.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SourceBuildError {
+    /// git could not fetch a commit.
+    #[error("git cannot fetch {commit} of {url}; it says:\n{said}")]
+    Git {
+        /// The repository.
+        url: String,
+        /// The commit.
+        commit: String,
+        /// git's own text.
+        said: String,
+    },
+    /// There is no git.
+    #[error("there is no git on this machine, and {url} is a git repository")]
+    NoGit {
+        /// The repository.
+        url: String,
+    },
+    /// The archive is not what was locked.
+    #[error("{url} has the SHA-256 {found}, and {expected} is expected")]
+    OtherBytes {
+        /// The archive.
+        url: String,
+        /// Its digest.
+        found: Sha256,
+        /// The index's, or the lock's.
+        expected: Sha256,
+    },
+    /// Sources that cannot be read: no archive, or without the folder that is named.
+    #[error("its sources cannot be read")]
+    Unreadable,
+    /// The build backend failed.
+    #[error("its build failed; the whole log is in {}:\n{excerpt}", log.display())]
+    Failed {
+        /// Where all of it is.
+        log: PathBuf,
+        /// What matters of it.
+        excerpt: String,
+    },
+    /// It takes too long.
+    #[error("its build took longer than {minutes} minutes; its log is in {}", log.display())]
+    TooLong {
+        /// The limit.
+        minutes: u64,
+        /// Where its output is.
+        log: PathBuf,
+    },
+    /// The build left no wheel, or several.
+    #[error("its build made {count} wheels")]
+    NotOneWheel {
+        /// So many.
+        count: usize,
+    },
+    /// The wheel is another package's.
+    #[error("its build made {file}, which is another package or version")]
+    OtherPackage {
+        /// The wheel.
+        file: String,
+    },
+    /// A built wheel has other bytes than the lock says, and may not.
+    #[error(
+        "{file} was built anew, and is not the one that was locked: {found} instead of {expected}"
+    )]
+    OtherWheel {
+        /// The wheel.
+        file: String,
+        /// What came out.
+        found: Sha256,
+        /// What the lock says.
+        expected: Sha256,
+    },
+}
+
+impl Hint for SourceBuildError {
+    fn hint(&self) -> Option<String> {
+        let text = match self {
+            Self::Git { .. } => {
+                "check the address, the network and this user's login: git runs as it does in a terminal"
+            }
+            Self::NoGit { .. } => "install git",
+            Self::OtherBytes { .. } => "lock again where the new sources are meant: `sconce lock`",
+            Self::Unreadable => "take another version of it",
+            Self::Failed { .. } | Self::TooLong { .. } => {
+                "take a version of it that has a wheel, or an older Python with `[python] version`; system \
+                 libraries that it is built with go into `[system] packages`"
+            }
+            Self::NotOneWheel { .. } | Self::OtherPackage { .. } => "take another version of it",
+            Self::OtherWheel { .. } => "without `--locked` it is accepted, and said",
+        };
+        Some(text.to_owned())
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Git { .. } => exit::FETCH,
+            Self::NoGit { .. } => exit::BAD_INPUT,
+            Self::OtherBytes { .. } | Self::OtherPackage { .. } | Self::OtherWheel { .. } => {
+                exit::VERIFY
+            }
+            Self::Unreadable
+            | Self::Failed { .. }
+            | Self::TooLong { .. }
+            | Self::NotOneWheel { .. } => exit::NO_SOLUTION,
+        }
+    }
+}
+
+/// Builds in containers.
+pub(crate) struct ContainedBuilder<'a> {
+    pub(crate) environment: &'a EnvironmentBuilder<'a>,
+    pub(crate) fetcher: &'a Fetcher,
+}
+
+impl SourceBuilder for ContainedBuilder<'_> {
+    fn needs_build_tools(
+        &self,
+        package: &SourcePackage,
+        base: &Lock,
+    ) -> Result<bool, BuildFailure> {
+        let facts = self.inspect_sources(package, base);
+        let native = facts.map_err(Failure::into_build_failure)?.native;
+        Ok(native || self.asks_git(package).map_err(Failure::into_build_failure)?)
+    }
+
+    fn build_wheel(
+        &self,
+        package: &SourcePackage,
+        setting: &BuildSetting<'_>,
+    ) -> Result<BuiltWheel, BuildFailure> {
+        self.build_anew(package, setting)
+            .map_err(Failure::into_build_failure)
+    }
+}
+
+impl ContainedBuilder<'_> {
+    fn inspect_sources(&self, package: &SourcePackage, base: &Lock) -> Result<SourceFacts> {
+        let source = self.fetch_source(&package.origin)?;
+        let base = Lock {
+            stages: Vec::new(),
+            ..base.clone()
+        };
+        let container = BuildContainer::prepare(self, &base)?;
+        container.inspect(&source, package.origin.subdirectory().unwrap_or("."))
+    }
+
+    /// Builds with what the project asks for, as of the day of its sources, else of now; a module that
+    /// its setup lacks is added.
+    fn build_anew(
+        &self,
+        package: &SourcePackage,
+        setting: &BuildSetting<'_>,
+    ) -> Result<BuiltWheel> {
+        let facts = self.inspect_sources(package, setting.base)?;
+        let plan = BuildPlan::read(&facts);
+        if let Some(build) = setting.previous.and_then(|wheel| wheel.build.as_deref())
+            && origin_of(setting.previous, build).is_some_and(|o| o.is_same(&package.origin))
+            && let Ok(built) =
+                self.build_with(package, setting.base, &plan, &build.build_requires)?
+        {
+            return Ok(built);
+        }
+        let minor = setting.base.target.python.strip_prefix("3.");
+        let minor = minor.and_then(|minor| minor.parse().ok());
+        let day = build_plan::day_of_tools(&package.origin, facts.newest, minor.unwrap_or(0));
+        let mut failed = None;
+        for as_of in [day.as_deref(), None] {
+            let mut requires = plan.requires.clone();
+            for _ in 0..MAX_ROUNDS {
+                let wheels = match (setting.resolve)(&requires, as_of) {
+                    Ok(wheels) => wheels,
+                    // What there was on that day has no wheels for this Python.
+                    Err(_) if as_of.is_some() => break,
+                    Err(error) => return Err(error.into()),
+                };
+                let wanted =
+                    match self.build_with(package, setting.base, &plan.with(&requires), &wheels)? {
+                        Ok(built) => return Ok(built),
+                        Err(Unbuilt::Lacks(wanted)) => wanted,
+                        Err(Unbuilt::Module(name, error)) => {
+                            let found = build_plan::requirement_of_module(&name, setting.installed);
+                            failed = Some(error);
+                            Vec::from_iter(found)
+                        }
+                        Err(Unbuilt::Failed(error)) => {
+                            failed = Some(error);
+                            break;
+                        }
+                    };
+                let before = requires.len();
+                requires.extend(
+                    wanted
+                        .into_iter()
+                        .filter(|one| !plan.requires.contains(one)),
+                );
+                requires.dedup();
+                if requires.len() == before {
+                    break;
+                }
+            }
+        }
+        Err(failed.unwrap_or(SourceBuildError::Unreadable).into())
+    }
+
+    /// Builds with these wheels, or says what is missing.
+    fn build_with(
+        &self,
+        package: &SourcePackage,
+        base: &Lock,
+        plan: &BuildPlan,
+        requires: &[Wheel],
+    ) -> Result<Result<BuiltWheel, Unbuilt>> {
+        let lock = Lock {
+            wheels: requires.to_vec(),
+            ..base.clone()
+        }
+        .for_stage(BUILD);
+        let key = build_key(&package.origin, &lock);
+        let store = self.environment.store;
+        let file = match store.find_tree(KIND, &key) {
+            Some(tree) => single_file(&tree),
+            None => None,
+        };
+        let file = match file {
+            Some(file) => file,
+            None => {
+                let source = self.fetch_source(&package.origin)?;
+                let container = BuildContainer::prepare(self, &lock)?;
+                let label = match (&package.origin, &package.version) {
+                    (SourceOrigin::Archive { .. }, Some(version)) => {
+                        format!("{}-{version}", package.name)
+                    }
+                    (SourceOrigin::Git { commit, .. }, _) => {
+                        format!("{}-{commit:.12}", package.name)
+                    }
+                    (SourceOrigin::Archive { .. }, None) => package.name.clone(),
+                };
+                let folder = package.origin.subdirectory().unwrap_or(".");
+                match container.build(&source, folder, plan, &label)? {
+                    BuildOutcome::Wheel(file) => self.keep_wheel(&key, file.path())?,
+                    BuildOutcome::Lacks(wanted) => return Ok(Err(Unbuilt::Lacks(wanted))),
+                    BuildOutcome::Module(name, error) => {
+                        return Ok(Err(Unbuilt::Module(name, error)));
+                    }
+                    BuildOutcome::Failed(error) => return Ok(Err(Unbuilt::Failed(error))),
+                }
+            }
+        };
+        self.install_built(package, &file, base, requires).map(Ok)
+    }
+
+    fn keep_wheel(&self, key: &str, wheel: &Path) -> Result<PathBuf> {
+        let name = wheel.file_name().unwrap_or_default();
+        let built = self.environment.store.build_tree(KIND, key, |folder| {
+            std::fs::copy(wheel, folder.join(name)).map(|_| ())
+        });
+        let tree = built.map_err(|error| match error {
+            TreeBuildError::Store(error) => Failure::from(error),
+            TreeBuildError::Build(source) => AppError::File {
+                action: FileAction::Write,
+                path: wheel.to_owned(),
+                source,
+            }
+            .into(),
+        })?;
+        Ok(tree.join(name))
+    }
+
+    /// Puts a built wheel into the store, as one of an index.
+    fn install_built(
+        &self,
+        package: &SourcePackage,
+        file: &Path,
+        base: &Lock,
+        requires: &[Wheel],
+    ) -> Result<BuiltWheel> {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let other = || SourceBuildError::OtherPackage {
+            file: name.clone().into_owned(),
+        };
+        let parsed = WheelName::parse(&name).ok_or_else(other)?;
+        if normalize_project_name(parsed.project).as_deref() != Some(&package.name) {
+            return Err(other().into());
+        }
+        let bytes = std::fs::read(file).map_err(AppError::unreadable(file))?;
+        let python = &base.target.python;
+        let mut wheel = Wheel {
+            name: package.name.clone(),
+            version: parsed.version.replace('_', "-"),
+            file: name.clone().into_owned(),
+            url: sconce_fetch::file_url(file),
+            size: Some(bytes.len() as u64),
+            sha256: Sha256(sha2::Sha256::digest(&bytes).into()),
+            build: None,
+        };
+        let one = std::slice::from_ref(&wheel);
+        let store = self.environment.store;
+        let trees = store.ensure_wheels(self.fetcher, one, python, &NoProgress)?;
+        let site = trees[0].join(format!("opt/venv/lib/python{python}/site-packages"));
+        let text = sconce_image::embedded_documents::read_metadata_text(&site).ok_or_else(other)?;
+        let metadata = SourceMetadata::parse(&text);
+        if metadata.name != package.name {
+            return Err(other().into());
+        }
+        wheel.version = metadata.version.clone().unwrap_or(wheel.version);
+        wheel.url = package.origin.url().to_owned();
+        wheel.build = Some(Box::new(build_of(&package.origin, requires)));
+        Ok(BuiltWheel { wheel, metadata })
+    }
+}
+
+/// What a build did not do.
+enum Unbuilt {
+    /// It wants these requirements.
+    Lacks(Vec<String>),
+    /// Its setup imports a module that is not there.
+    Module(String, SourceBuildError),
+    /// It failed.
+    Failed(SourceBuildError),
+}
+
+/// How a wheel of these sources was built.
+fn build_of(origin: &SourceOrigin, requires: &[Wheel]) -> WheelBuild {
+    let (sha256, commit) = match origin {
+        SourceOrigin::Archive { sha256, .. } => (Some(*sha256), None),
+        SourceOrigin::Git { commit, .. } => (None, Some(commit.clone())),
+    };
+    WheelBuild {
+        sha256,
+        commit,
+        subdirectory: origin.subdirectory().map(str::to_owned),
+        build_requires: requires.to_vec(),
+    }
+}
+
+/// Where the sources of a locked wheel are.
+fn origin_of(wheel: Option<&Wheel>, build: &WheelBuild) -> Option<SourceOrigin> {
+    let url = wheel?.url.clone();
+    let subdirectory = build.subdirectory.clone();
+    match (&build.sha256, &build.commit) {
+        (Some(sha256), _) => Some(SourceOrigin::Archive {
+            url,
+            sha256: *sha256,
+            subdirectory,
+            uploaded: None,
+        }),
+        (None, Some(commit)) => Some(SourceOrigin::Git {
+            url,
+            commit: commit.clone(),
+            subdirectory,
+        }),
+        (None, None) => None,
+    }
+}
+
+/// All that a built wheel depends on.
+fn build_key(origin: &SourceOrigin, lock: &Lock) -> String {
+    let mut lines = vec![
+        "1".to_owned(),
+        origin.fingerprint(),
+        origin.subdirectory().unwrap_or_default().to_owned(),
+        lock.target.python.clone(),
+        lock.target.architecture.clone(),
+    ];
+    lines.extend(
+        lock.interpreter
+            .iter()
+            .map(|python| python.sha256.to_string()),
+    );
+    lines.extend(lock.wheels.iter().map(|wheel| wheel.sha256.to_string()));
+    lines.extend(lock.debs.iter().map(|deb| deb.sha256.to_string()));
+    Sha256(sha2::Sha256::digest(lines.join("\n")).into()).to_string()
+}
+
+/// The one file in a folder.
+fn single_file(folder: &Path) -> Option<PathBuf> {
+    let mut entries = std::fs::read_dir(folder).ok()?.flatten();
+    let first = entries.next()?.path();
+    entries.next().is_none().then_some(first)
+}
+
+impl EnvironmentBuilder<'_> {
+    /// A lock whose wheels that were built from sources are in the store: they are built as it says where
+    /// they are not. A build may give other bytes elsewhere, which is said, and then stands in what this
+    /// gives.
+    ///
+    /// # Errors
+    /// A build fails; or gives other bytes, and `exact`.
+    pub(crate) fn with_built_wheels(&self, lock: &Lock, exact: bool) -> Result<Lock> {
+        let python = &lock.target.python;
+        let is_missing =
+            |wheel: &Wheel| wheel.build.is_some() && self.store.wheel_tree(wheel, python).is_none();
+        if !lock.wheels.iter().any(is_missing) {
+            return Ok(lock.clone());
+        }
+        let fetcher = self.fetcher()?;
+        let builder = ContainedBuilder {
+            environment: self,
+            fetcher: &fetcher,
+        };
+        let mut with_built = lock.clone();
+        let base = Lock {
+            wheels: Vec::new(),
+            ..lock.clone()
+        };
+        for wheel in &mut with_built.wheels {
+            let Some(build) = wheel.build.clone().filter(|_| is_missing(wheel)) else {
+                continue;
+            };
+            let origin = origin_of(Some(wheel), &build).ok_or(SourceBuildError::Unreadable)?;
+            let package = SourcePackage {
+                name: wheel.name.clone(),
+                version: Some(wheel.version.clone()),
+                origin,
+            };
+            self.progress.note(&format!(
+                "{} {} is built from its sources, as the lock says, in a container without network",
+                wheel.name, wheel.version
+            ));
+            let facts = builder.inspect_sources(&package, &base)?;
+            let plan = BuildPlan::read(&facts);
+            let requires = &build.build_requires;
+            let built = match builder.build_with(&package, &base, &plan, requires)? {
+                Ok(built) => built,
+                Err(Unbuilt::Module(_, error) | Unbuilt::Failed(error)) => return Err(error.into()),
+                Err(Unbuilt::Lacks(_)) => return Err(SourceBuildError::Unreadable.into()),
+            };
+            if built.wheel.sha256 != wheel.sha256 {
+                let file = built.wheel.file.clone();
+                if exact {
+                    let (found, expected) = (built.wheel.sha256, wheel.sha256);
+                    return Err(SourceBuildError::OtherWheel {
+                        file,
+                        found,
+                        expected,
+                    }
+                    .into());
+                }
+                self.progress.note(&format!(
+                    "{file} has other bytes than where it was locked: it was built anew, from the same sources"
+                ));
+            }
+            *wheel = built.wheel;
+        }
+        Ok(with_built)
+    }
+}

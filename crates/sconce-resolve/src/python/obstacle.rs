@@ -1,0 +1,175 @@
+//! What of uv's text says that another Python may do.
+
+use super::compile::{CompileError, NoSolution};
+
+/// Why packages do not resolve for one Python, where they may for another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PythonObstacle {
+    /// A package has no wheels for it.
+    NoWheels {
+        /// What is asked for, `torch==1.13.1`.
+        pin: String,
+        /// The minor versions of Python that a pinned version has wheels for, lowest first; empty where
+        /// that is not said.
+        minors: Vec<u32>,
+    },
+    /// A package wants a newer one.
+    TooOld {
+        /// The package, `ipython==8.30.0`.
+        pin: String,
+    },
+    /// A package wants an older one.
+    TooNew {
+        /// The package.
+        pin: String,
+    },
+}
+
+impl PythonObstacle {
+    /// What an error says; `None` where it has nothing to do with Python's version.
+    pub(crate) fn of_error(error: &CompileError) -> Option<Self> {
+        match error {
+            CompileError::NoSolution { kind, stderr } => Self::of_text(*kind, stderr),
+            _ => None,
+        }
+    }
+
+    fn of_text(kind: NoSolution, text: &str) -> Option<Self> {
+        // `does not satisfy Python>=3.10 and ipython==8.30.0 depends on Python>=3.10`
+        if let Some((_, rest)) = text.split_once("does not satisfy Python")
+            && kind == NoSolution::Conflict
+        {
+            let bound = rest.split_whitespace().next().unwrap_or_default();
+            let pin = rest.split_whitespace().nth(2).unwrap_or("a package");
+            let pin = pin.trim_end_matches(',').to_owned();
+            let is_upper = !bound.starts_with(">=") && !bound.starts_with('>');
+            return Some(match is_upper {
+                true => Self::TooNew { pin },
+                false => Self::TooOld { pin },
+            });
+        }
+        if !matches!(kind, NoSolution::OtherPythons | NoSolution::SourcesOnly) {
+            return None;
+        }
+        let pin = pin_before(text, "has no usable wheels")
+            .or_else(|| pin_before(text, "has no wheels with a matching Python"))
+            .or_else(|| quoted_after(text, "only found wheels for `"))
+            .or_else(|| quoted_after(text, "Wheels are required for `"));
+        let pin = pin.unwrap_or_else(|| "a package".to_owned());
+        // Of a range other versions may have other tags.
+        let minors = match pin.contains("==") && kind == NoSolution::OtherPythons {
+            true => minors_of_tags(text),
+            false => Vec::new(),
+        };
+        Some(Self::NoWheels { pin, minors })
+    }
+
+    /// The package that it is about.
+    pub(crate) fn pin(&self) -> &str {
+        match self {
+            Self::NoWheels { pin, .. } | Self::TooOld { pin } | Self::TooNew { pin } => pin,
+        }
+    }
+}
+
+/// The word before a phrase, if it may be a requirement: `torch==1.13.1`.
+pub(super) fn pin_before(text: &str, phrase: &str) -> Option<String> {
+    let (before, _) = text.split_once(phrase)?;
+    let word = before.split_whitespace().next_back()?;
+    let good = |b: u8| b.is_ascii_alphanumeric() || b"-_.=<>!~,+[]*".contains(&b);
+    let begins = word.starts_with(|c: char| c.is_ascii_alphabetic());
+    (begins && word.len() <= 120 && word.bytes().all(good)).then(|| word.to_owned())
+}
+
+pub(super) fn quoted_after(text: &str, phrase: &str) -> Option<String> {
+    let (_, rest) = text.split_once(phrase)?;
+    let (name, _) = rest.split_once('`')?;
+    (!name.is_empty() && name.len() <= 120).then(|| name.to_owned())
+}
+
+/// The normalised name of the project that a requirement is of.
+pub(super) fn project_of(requirement: &str) -> Option<String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let end = requirement.find(|c: char| !plain(c));
+    sconce_formats::normalize_project_name(&requirement[..end.unwrap_or(requirement.len())])
+}
+
+/// `… with the following Python ABI tags: `cp37m`, `cp38`, `cp311``
+fn minors_of_tags(text: &str) -> Vec<u32> {
+    let Some((_, rest)) = text.split_once("with the following Python ABI tag") else {
+        return Vec::new();
+    };
+    let line = rest.lines().next().unwrap_or_default();
+    let quoted = line.split('`').skip(1).step_by(2);
+    let minor = |tag: &str| {
+        let minor = tag.strip_prefix("cp3")?.trim_end_matches('m');
+        minor.parse().ok()
+    };
+    let mut minors: Vec<u32> = quoted.filter_map(minor).collect();
+    minors.sort_unstable();
+    minors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What uv 0.13.8 wrote, and what is read of it.
+    #[test]
+    fn texts_of_uv_say_which_python_may_do() {
+        let wheels = |pin: &str, minors: &[u32]| {
+            Some(PythonObstacle::NoWheels {
+                pin: pin.to_owned(),
+                minors: minors.to_vec(),
+            })
+        };
+        for (kind, text, expected) in [
+            (
+                NoSolution::OtherPythons,
+                "error: No solution found when resolving dependencies\n  cause: Because torch==1.13.1 has no wheels with a matching Python ABI tag (e.g., `cp313`) and you require torch==1.13.1, we can conclude that your requirements are unsatisfiable.\n\nhint: You require CPython 3.13 (`cp313`), but we only found wheels for `torch` (v1.13.1) with the following Python ABI tags: `cp37m`, `cp38`, `cp39`, `cp310`, `cp311`",
+                wheels("torch==1.13.1", &[7, 8, 9, 10, 11]),
+            ),
+            (
+                NoSolution::OtherPythons,
+                "  cause: Because torch>=1.9.0,<=1.9.1 has no wheels with a matching Python ABI tag (e.g., `cp313`) and only the following versions of torch are available:\n\nhint: You require CPython 3.13 (`cp313`), but we only found wheels for `torch` (v1.9.1) with the following Python ABI tags: `cp36m`, `cp39`",
+                wheels("torch>=1.9.0,<=1.9.1", &[]),
+            ),
+            (
+                NoSolution::SourcesOnly,
+                "  cause: Because numpy==1.21.0 has no usable wheels and you require numpy==1.21.0, we can conclude that your requirements are unsatisfiable.\n\nhint: Wheels are required for `numpy` because building",
+                wheels("numpy==1.21.0", &[]),
+            ),
+            (
+                NoSolution::SourcesOnly,
+                "  cause: Because all of:\n             numpy<=1.9.3\n          have no usable wheels and only\n\nhint: Wheels are required for `numpy` because building",
+                wheels("numpy", &[]),
+            ),
+            (
+                NoSolution::Conflict,
+                "  cause: Because the requested Python version (>=3.8.18) does not satisfy Python>=3.10 and ipython==8.30.0 depends on Python>=3.10, we can conclude that ipython==8.30.0 cannot be used.",
+                Some(PythonObstacle::TooOld {
+                    pin: "ipython==8.30.0".to_owned(),
+                }),
+            ),
+            (
+                NoSolution::Conflict,
+                "  cause: Because the requested Python version (>=3.13.5) does not satisfy Python<3.12 and a==1 depends on Python<3.12, we can",
+                Some(PythonObstacle::TooNew {
+                    pin: "a==1".to_owned(),
+                }),
+            ),
+            (
+                NoSolution::Conflict,
+                "  cause: Because there is no version of tensorrt==10.0.0 and you require",
+                None,
+            ),
+            (
+                NoSolution::NoSuchProject,
+                "  cause: Because x was not found in the package registry",
+                None,
+            ),
+        ] {
+            assert_eq!(PythonObstacle::of_text(kind, text), expected, "{text}");
+        }
+    }
+}

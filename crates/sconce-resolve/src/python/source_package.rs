@@ -1,0 +1,170 @@
+//! Packages that come as sources: where those are, and what is known of them before and after they are
+//! built.
+
+use sconce_schema::Sha256;
+
+/// A package that has no wheel, as uv resolved it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourcePackage {
+    /// Normalised project name.
+    pub name: String,
+    /// As uv has it; what the project itself says may be another one where [`SourceOrigin::Git`] was
+    /// never built.
+    pub version: Option<String>,
+    /// Where its sources are.
+    pub origin: SourceOrigin,
+}
+
+/// Where sources are, and which ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SourceOrigin {
+    /// An archive.
+    Archive {
+        /// An http(s) URL without credentials, or a `file:` URL.
+        url: String,
+        /// Of the whole file.
+        sha256: Sha256,
+        /// The project's folder in it, where that is not its root.
+        subdirectory: Option<String>,
+        /// The day it was uploaded on, `2019-12-18`, where the index tells it.
+        uploaded: Option<String>,
+    },
+    /// A commit of a git repository.
+    Git {
+        /// As git takes it, without credentials.
+        url: String,
+        /// 40 hexadecimal digits.
+        commit: String,
+        /// As above.
+        subdirectory: Option<String>,
+    },
+}
+
+impl SourceOrigin {
+    /// Its address.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        match self {
+            Self::Archive { url, .. } | Self::Git { url, .. } => url,
+        }
+    }
+
+    /// The project's folder in it, where that is not its root.
+    #[must_use]
+    pub fn subdirectory(&self) -> Option<&str> {
+        match self {
+            Self::Archive { subdirectory, .. } | Self::Git { subdirectory, .. } => {
+                subdirectory.as_deref()
+            }
+        }
+    }
+
+    /// What names the bytes: a digest, or a commit.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        match self {
+            Self::Archive { sha256, .. } => sha256.to_string(),
+            Self::Git { commit, .. } => commit.clone(),
+        }
+    }
+
+    /// Whether it is the same sources, whatever else is known of them.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.url(), self.subdirectory(), self.fingerprint())
+            == (other.url(), other.subdirectory(), other.fingerprint())
+    }
+}
+
+/// What a source package says of itself, as far as uv resolves by it: uv asks no build backend then.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SourceMetadata {
+    /// Normalised project name.
+    pub name: String,
+    /// The version that this is said of; absent: all.
+    pub version: Option<String>,
+    /// What it needs (PEP 508).
+    pub requires_dist: Vec<String>,
+    /// The Pythons that it runs on (PEP 440).
+    pub requires_python: Option<String>,
+    /// Its extras.
+    pub provides_extra: Vec<String>,
+}
+
+impl SourceMetadata {
+    /// The core metadata of a wheel.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let mut metadata = Self::default();
+        let headers = text.lines().take_while(|line| !line.is_empty());
+        for (key, value) in headers.filter_map(|line| line.split_once(':')) {
+            let value = value.trim().to_owned();
+            match key {
+                "Name" => {
+                    metadata.name =
+                        sconce_formats::normalize_project_name(&value).unwrap_or_default();
+                }
+                "Version" => metadata.version = Some(value),
+                "Requires-Dist" => metadata.requires_dist.push(value),
+                "Requires-Python" => metadata.requires_python = Some(value),
+                "Provides-Extra" => metadata.provides_extra.push(value),
+                _ => {}
+            }
+        }
+        metadata
+    }
+
+    /// As `[[dependency-metadata]]` of uv has it.
+    pub(crate) fn to_table(&self) -> toml::Table {
+        let texts = |list: &[String]| {
+            let values = list.iter().cloned().map(toml::Value::String);
+            toml::Value::Array(values.collect())
+        };
+        let mut table = toml::Table::new();
+        table.insert("name".into(), self.name.clone().into());
+        if let Some(version) = &self.version {
+            table.insert("version".into(), version.clone().into());
+        }
+        table.insert("requires-dist".into(), texts(&self.requires_dist));
+        if let Some(python) = &self.requires_python {
+            table.insert("requires-python".into(), python.clone().into());
+        }
+        if !self.provides_extra.is_empty() {
+            table.insert("provides-extra".into(), texts(&self.provides_extra));
+        }
+        table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_says_what_is_needed() {
+        let text = "Metadata-Version: 2.1\nName: My_Pkg\nVersion: 1.2\nRequires-Python: >=3.6\n\
+            Requires-Dist: numpy>=1.18.0\nRequires-Dist: opencv-python ; extra == 'cv'\n\
+            Provides-Extra: cv\n\nRequires-Dist: of the description\n";
+        let metadata = SourceMetadata::parse(text);
+        assert_eq!(metadata.name, "my-pkg");
+        assert_eq!(metadata.version.as_deref(), Some("1.2"));
+        assert_eq!(metadata.requires_dist.len(), 2);
+        let table = metadata.to_table().to_string();
+        for said in ["requires-python = \">=3.6\"", "provides-extra = [\"cv\"]"] {
+            assert!(table.contains(said), "{table}");
+        }
+        assert_eq!(SourceMetadata::parse(""), SourceMetadata::default());
+    }
+
+    #[test]
+    fn the_same_sources_are_known() {
+        let git = |commit: &str, subdirectory: Option<&str>| SourceOrigin::Git {
+            url: "https://git.example.org/x".to_owned(),
+            commit: commit.to_owned(),
+            subdirectory: subdirectory.map(str::to_owned),
+        };
+        assert!(git("a", None).is_same(&git("a", None)));
+        assert!(!git("a", None).is_same(&git("b", None)));
+        assert!(!git("a", None).is_same(&git("a", Some("sub"))));
+    }
+}

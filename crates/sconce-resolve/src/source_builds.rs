@@ -1,0 +1,337 @@
+//! Packages that have sources alone: which those are, and the loop in which they are built and resolved
+//! by what they then say that they need.
+//!
+//! uv never looks at sources but of the packages that are named here, and goes by the metadata that it
+//! is given for those, so it runs nothing of them. First a package is taken to need nothing; what was
+//! built says what it needs, and uv resolves again, until nothing new is to be built.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
+
+use sconce_schema::lock::{Lock, Wheel};
+use sconce_schema::{Hint, Progress};
+use tracing::info;
+
+use crate::ResolveError;
+use crate::python::compile::{CompileError, Requirements, UvCompile};
+use crate::python::pylock::LockedPackages;
+use crate::python::source_package::{SourceMetadata, SourceOrigin, SourcePackage};
+
+/// The version that a repository's package has until it is built; uv wants one.
+const UNBUILT_VERSION: &str = "0";
+/// More rounds are a circle: what is built changes what is to be built.
+const MAX_ROUNDS: usize = 8;
+/// More packages without wheels are no environment that people wait for.
+const MAX_SOURCES: usize = 100;
+
+/// Builds wheels from sources. Their code runs where it can reach nothing but those.
+pub trait SourceBuilder: Sync {
+    /// Whether these sources want a compiler, or git for their version. Fetches them, and looks at them in
+    /// `base`.
+    ///
+    /// # Errors
+    /// They cannot be fetched, or not be read.
+    fn needs_build_tools(&self, package: &SourcePackage, base: &Lock) -> Result<bool, BuildFailure>;
+
+    /// The wheel of these sources, which is in the store then.
+    ///
+    /// # Errors
+    /// They cannot be fetched, what they are built with does not resolve, or the build fails.
+    fn build_wheel(
+        &self,
+        package: &SourcePackage,
+        setting: &BuildSetting<'_>,
+    ) -> Result<BuiltWheel, BuildFailure>;
+}
+
+/// What a package is built in.
+pub struct BuildSetting<'a> {
+    /// Its system and interpreter, without Python packages; the stage [`sconce_schema::lock::BUILD`] has
+    /// a compiler.
+    pub base: &'a Lock,
+    /// The Python packages of the environment, as far as they are resolved.
+    pub installed: &'a [Wheel],
+    /// The package's wheel in the previous lock, where its versions are kept.
+    pub previous: Option<&'a Wheel>,
+    /// Resolves build requirements to wheels, of what indexes had on a day.
+    pub resolve: ResolveRequirements<'a>,
+}
+
+/// Requirements (PEP 508) to wheels, of what indexes had on a day such as `2021-03-25`, or of all.
+pub type ResolveRequirements<'a> =
+    &'a dyn Fn(&[String], Option<&str>) -> Result<Vec<Wheel>, CompileError>;
+
+/// What a build gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BuiltWheel {
+    /// The wheel, with how it was built.
+    pub wheel: Wheel,
+    /// What it says of itself.
+    pub metadata: SourceMetadata,
+}
+
+/// Why sources were not built, of whatever stage.
+#[derive(Debug)]
+pub struct BuildFailure(Box<dyn Hint + Send>);
+
+impl<E: Hint + Send + 'static> From<E> for BuildFailure {
+    fn from(error: E) -> Self {
+        Self(Box::new(error))
+    }
+}
+
+impl BuildFailure {
+    /// Of an error of any type.
+    #[must_use]
+    pub fn new(error: Box<dyn Hint + Send>) -> Self {
+        Self(error)
+    }
+
+    pub(crate) fn hint(&self) -> Option<String> {
+        self.0.hint()
+    }
+
+    pub(crate) fn exit_code(&self) -> u8 {
+        self.0.exit_code()
+    }
+}
+
+impl fmt::Display for BuildFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl Error for BuildFailure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// The packages that have sources alone.
+#[derive(Default)]
+pub(crate) struct SourceNames(RefCell<BTreeMap<String, SourceMetadata>>);
+
+impl SourceNames {
+    fn contains(&self, name: &str) -> bool {
+        self.0.borrow().contains_key(name)
+    }
+
+    fn insert(&self, metadata: SourceMetadata) {
+        self.0.borrow_mut().insert(metadata.name.clone(), metadata);
+    }
+
+    /// What uv is to know of them.
+    pub(crate) fn metadata(&self) -> Vec<SourceMetadata> {
+        self.0.borrow().values().cloned().collect()
+    }
+
+    /// Resolves, taking sources of what has no wheel for any Python: a package that has some for an
+    /// older one is never compiled for a newer one.
+    ///
+    /// # Errors
+    /// Those of [`UvCompile::resolve_packages`].
+    pub(crate) fn resolve_packages(
+        &self,
+        compile: &UvCompile<'_>,
+        requirements: &Requirements,
+        may_build: bool,
+    ) -> Result<LockedPackages, CompileError> {
+        loop {
+            let sources = self.metadata();
+            let compile = UvCompile {
+                sources: &sources,
+                ..*compile
+            };
+            let error = match compile.resolve_packages(requirements) {
+                Ok(packages) => return Ok(packages),
+                Err(error) => error,
+            };
+            let package = match error.unbuilt_package() {
+                Some(package) if may_build && sources.len() < MAX_SOURCES => package,
+                _ => return Err(error),
+            };
+            let pin = package.pin.as_deref();
+            if self.contains(&package.name) || pin.is_some_and(|pin| compile.has_wheels(pin)) {
+                return Err(error);
+            }
+            info!(package.name, pin, "has sources alone");
+            self.insert(SourceMetadata {
+                version: pin.is_none().then(|| UNBUILT_VERSION.to_owned()),
+                name: package.name,
+                ..SourceMetadata::default()
+            });
+        }
+    }
+}
+
+/// Builds what an environment needs of sources.
+pub(crate) struct SourceBuilds<'a> {
+    pub(crate) builder: &'a dyn SourceBuilder,
+    pub(crate) names: &'a SourceNames,
+    pub(crate) compile: &'a UvCompile<'a>,
+    pub(crate) requirements: &'a Requirements,
+    /// The lock whose versions are kept.
+    pub(crate) previous: Option<&'a Lock>,
+    pub(crate) progress: &'a dyn Progress,
+}
+
+impl SourceBuilds<'_> {
+    /// Whether a compiler or git is wanted for some of these packages.
+    ///
+    /// # Errors
+    /// Sources cannot be fetched.
+    pub(crate) fn need_tools(
+        &self,
+        packages: &[SourcePackage],
+        base: &Lock,
+    ) -> Result<bool, ResolveError> {
+        let mut needed = false;
+        for package in packages {
+            needed |= (self.builder)
+                .needs_build_tools(package, base)
+                .map_err(|failure| failed(package, failure))?;
+        }
+        Ok(needed)
+    }
+
+    /// All wheels of the environment: those of `packages`, and those of its sources, which are built;
+    /// what they need is resolved with them.
+    ///
+    /// # Errors
+    /// A build fails, or what was built needs what does not resolve.
+    pub(crate) fn build_all(
+        &self,
+        mut packages: LockedPackages,
+        base: &Lock,
+    ) -> Result<Vec<Wheel>, ResolveError> {
+        let mut built: BTreeMap<String, (SourceOrigin, BuiltWheel)> = BTreeMap::new();
+        for _ in 0..MAX_ROUNDS {
+            let mut is_new = false;
+            for package in &packages.sources {
+                let known = built.get(&package.name);
+                if known.is_some_and(|(origin, _)| origin.is_same(&package.origin)) {
+                    continue;
+                }
+                self.progress.note(&format!(
+                    "{} has no wheel: it is built from {}, which runs its code, in a container without \
+                     network (`[python] build-sources = false` refuses)",
+                    label(package),
+                    described(&package.origin),
+                ));
+                let wheel = self.build_one(package, &packages.wheels, base)?;
+                self.names.insert(wheel.metadata.clone());
+                built.insert(package.name.clone(), (package.origin.clone(), wheel));
+                is_new = true;
+            }
+            if !is_new {
+                let of = |package: &SourcePackage| built.get(&package.name);
+                let from_sources = packages.sources.iter().filter_map(of);
+                let mut wheels = packages.wheels;
+                wheels.extend(from_sources.map(|(_, built)| built.wheel.clone()));
+                wheels.sort_by(|a, b| a.name.cmp(&b.name));
+                return Ok(wheels);
+            }
+            packages = self
+                .names
+                .resolve_packages(self.compile, self.requirements, true)?;
+        }
+        Err(ResolveError::BuildCircle {
+            packages: built.into_keys().collect(),
+        })
+    }
+
+    fn build_one(
+        &self,
+        package: &SourcePackage,
+        installed: &[Wheel],
+        base: &Lock,
+    ) -> Result<BuiltWheel, ResolveError> {
+        let resolve = |packages: &[String], as_of: Option<&str>| {
+            let compile = UvCompile {
+                sources: &[],
+                keep: installed,
+                as_of: as_of.or(self.compile.as_of),
+                ..*self.compile
+            };
+            compile.resolve_wheels(&Requirements {
+                packages: packages.to_vec(),
+                ..Requirements::default()
+            })
+        };
+        let before = self.previous.map_or(&[][..], |lock| &lock.wheels);
+        let setting = BuildSetting {
+            base,
+            installed,
+            previous: before
+                .iter()
+                .find(|wheel| wheel.name == package.name && wheel.build.is_some()),
+            resolve: &resolve,
+        };
+        let built = (self.builder)
+            .build_wheel(package, &setting)
+            .map_err(|failure| failed(package, failure))?;
+        let asked = built.metadata.requires_dist.iter();
+        if let Some(requirement) = asked.into_iter().find(|text| names_local_file(text)) {
+            return Err(ResolveError::LocalRequirement {
+                package: label(package),
+                requirement: requirement.clone(),
+            });
+        }
+        Ok(built)
+    }
+}
+
+/// Whether a requirement is an address of this machine, which a package of others has no business with.
+fn names_local_file(requirement: &str) -> bool {
+    let (_, address) = requirement.split_once('@').unwrap_or_default();
+    let address = address.trim_start().to_ascii_lowercase();
+    let address = address.strip_prefix("git+").unwrap_or(&address);
+    let schemes = ["https://", "http://", "ssh://", "git://"];
+    !address.is_empty() && !schemes.iter().any(|scheme| address.starts_with(scheme))
+}
+
+fn failed(package: &SourcePackage, failure: BuildFailure) -> ResolveError {
+    ResolveError::Build {
+        package: label(package),
+        source: failure,
+    }
+}
+
+fn label(package: &SourcePackage) -> String {
+    match &package.version {
+        Some(version) if version != UNBUILT_VERSION => format!("{} {version}", package.name),
+        _ => package.name.clone(),
+    }
+}
+
+fn described(origin: &SourceOrigin) -> String {
+    match origin {
+        SourceOrigin::Archive { .. } => "its sources".to_owned(),
+        SourceOrigin::Git { url, commit, .. } => format!("{url} at {}", &commit[..12]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_this_machine_are_known() {
+        for (requirement, expected) in [
+            ("numpy>=1.18", false),
+            ("x @ https://example.org/x.zip", false),
+            ("x @ git+https://example.org/x", false),
+            ("x@git+ssh://git@example.org/x", false),
+            ("x @ file:///home/me/private", true),
+            ("x @ git+file:///home/me/private", true),
+            ("x @ GIT+FILE:///home/me/private", true),
+            ("x @ ../private", true),
+            ("x @ git+ext::sh", true),
+        ] {
+            assert_eq!(names_local_file(requirement), expected, "{requirement}");
+        }
+    }
+}
