@@ -27,9 +27,10 @@ use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
 use crate::item_guards::with_item_guards;
 use crate::network::{self, AddressError};
+use crate::offline;
 use crate::outputs;
 use crate::project::Project;
-use crate::source_builds::ContainedBuilder;
+use crate::source_builds::{ContainedBuilder, lacks_built_wheels};
 use crate::sources::PackageSources;
 
 /// What every verb that needs an environment works with.
@@ -55,7 +56,7 @@ impl EnvironmentBuilder<'_> {
         match present {
             Some(lock) if lock.inputs == self.project.inputs => {
                 info!(file = %self.project.lock_file().display(), "the lock is what the spec says");
-                self.with_built_wheels(&lock, false)
+                self.with_built_wheels(lock)
             }
             previous => {
                 if previous.is_some() {
@@ -80,6 +81,26 @@ impl EnvironmentBuilder<'_> {
     /// What `lock --upgrade` would write now. Nothing is written.
     pub fn resolve_newest(&self) -> Result<ResolvedLock> {
         self.resolve(None, true)
+    }
+
+    /// `lock`, whose wheels that are built from sources are in the store.
+    fn with_built_wheels(&self, lock: Lock) -> Result<Lock> {
+        if !lacks_built_wheels(&lock, self.store) {
+            return Ok(lock);
+        }
+        let fetcher = self.fetcher()?;
+        self.contained_builder(&fetcher)
+            .with_built_wheels(&lock, false)
+    }
+
+    fn contained_builder<'a>(&'a self, fetcher: &'a Fetcher) -> ContainedBuilder<'a> {
+        ContainedBuilder {
+            store: self.store,
+            places: self.places,
+            context: self.context,
+            fetcher,
+            progress: self.progress,
+        }
     }
 
     fn resolve(&self, previous: Option<Lock>, upgrade: bool) -> Result<ResolvedLock> {
@@ -154,10 +175,7 @@ impl EnvironmentBuilder<'_> {
             .find_map(|name| env.find_program(name));
         let pip = python.map(|python| vec![python.into(), "-m".into(), "pip".into()]);
         let builds = spec.python.build_sources.unwrap_or(true);
-        let builder = ContainedBuilder {
-            environment: self,
-            fetcher: &fetcher,
-        };
+        let builder = self.contained_builder(&fetcher);
         let lock_env = LockContext {
             documents: &StoreDocuments {
                 fetcher: &fetcher,
@@ -290,24 +308,6 @@ impl EnvironmentBuilder<'_> {
         )
     }
 
-    /// As [`Self::assemble_environment`], for an environment of Sconce's own: no bytecode is made for it,
-    /// and only what is fetched is told.
-    pub(crate) fn assemble_packages(
-        &self,
-        lock: &Lock,
-        fetcher: &Fetcher,
-    ) -> Result<EnvironmentLayers> {
-        let missing = find_missing_packages(lock, self.store);
-        if self.context.offline {
-            check_is_there(&missing)?;
-        }
-        let progress = match missing.is_empty() {
-            true => &NoProgress,
-            false => self.progress,
-        };
-        Ok(assemble_environment(lock, self.store, fetcher, progress)?)
-    }
-
     /// The environment that `lock` describes, fetching what the store does not have.
     pub fn assemble_environment(
         &self,
@@ -324,7 +324,7 @@ impl EnvironmentBuilder<'_> {
             }
         }
         if self.context.offline {
-            check_is_there(&missing)?;
+            offline::check_is_there(&missing)?;
         }
         let fetcher = self.fetcher()?;
         background.start(self.project, self.places);
@@ -356,19 +356,6 @@ impl EnvironmentBuilder<'_> {
     /// What fetches from the addresses that are named anywhere.
     pub(crate) fn fetcher(&self) -> Result<Fetcher> {
         network::build_fetcher(self.context, &self.addresses())
-    }
-}
-
-/// Whether nothing is to be fetched.
-fn check_is_there(missing: &MissingPackages<'_>) -> Result<(), AppError> {
-    let wheels = missing.wheels.iter().map(|wheel| wheel.file.clone());
-    let debs = missing.debs.iter();
-    let debs = debs.map(|deb| format!("{} {}", deb.name, deb.version));
-    let python = missing.python_archive().map(|python| python.file.clone());
-    let missing: Vec<String> = wheels.chain(debs).chain(python).collect();
-    match missing.is_empty() {
-        true => Ok(()),
-        false => Err(AppError::Offline { missing }),
     }
 }
 

@@ -300,7 +300,8 @@ fn split_extras(text: &str) -> (&str, &str) {
 /// `-r other.txt`, `--requirement=other.txt`, `-rother.txt`: the option and its value; of a requirement
 /// the option is empty.
 fn split_option(line: &str) -> (&str, &str) {
-    let value = |rest: &str| -> usize { line.len() - rest.trim_start_matches(['=', ' ', '\t']).len() };
+    let value =
+        |rest: &str| -> usize { line.len() - rest.trim_start_matches(['=', ' ', '\t']).len() };
     if line.starts_with("--") {
         let end = line.find(['=', ' ', '\t']).unwrap_or(line.len());
         let from = value(&line[end..]);

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use sconce_schema::{Hint, exit};
 
+use crate::build_failure::BuildFailure;
 use crate::debian::ArchiveError;
 use crate::debian::index::IndexError;
 use crate::debian::openpgp::SignatureError;
@@ -12,7 +13,6 @@ use crate::debian::sources::NoMirrorError;
 use crate::python::compile::CompileError;
 use crate::python::download_table::DownloadTableError;
 use crate::python::uv::UvError;
-use crate::source_builds::BuildFailure;
 
 /// Why a spec cannot be locked.
 #[derive(Debug, thiserror::Error)]

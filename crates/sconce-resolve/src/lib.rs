@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod audit;
+mod build_failure;
 mod compiler;
 pub mod debian;
 mod documents;
@@ -20,9 +21,8 @@ mod services;
 mod source_builds;
 mod stages;
 
+pub use build_failure::BuildFailure;
 pub use documents::{DocumentSource, LatestDocument, StoreDocuments};
 pub use error::ResolveError;
 pub use lock::{LockContext, LockInput, ResolvedLock, resolve, resolve_lock};
-pub use source_builds::{
-    BuildFailure, BuildSetting, BuiltWheel, ResolveRequirements, SourceBuilder,
-};
+pub use source_builds::{BuildSetting, BuiltWheel, ResolveRequirements, SourceBuilder};

@@ -7,14 +7,13 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::error::Error;
-use std::fmt;
 
+use sconce_schema::Progress;
 use sconce_schema::lock::{Lock, Wheel};
-use sconce_schema::{Hint, Progress};
 use tracing::info;
 
 use crate::ResolveError;
+use crate::build_failure::BuildFailure;
 use crate::python::compile::{CompileError, Requirements, UvCompile};
 use crate::python::pylock::LockedPackages;
 use crate::python::source_package::{SourceMetadata, SourceOrigin, SourcePackage};
@@ -33,7 +32,8 @@ pub trait SourceBuilder: Sync {
     ///
     /// # Errors
     /// They cannot be fetched, or not be read.
-    fn needs_build_tools(&self, package: &SourcePackage, base: &Lock) -> Result<bool, BuildFailure>;
+    fn needs_build_tools(&self, package: &SourcePackage, base: &Lock)
+    -> Result<bool, BuildFailure>;
 
     /// The wheel of these sources, which is in the store then.
     ///
@@ -70,44 +70,6 @@ pub struct BuiltWheel {
     pub wheel: Wheel,
     /// What it says of itself.
     pub metadata: SourceMetadata,
-}
-
-/// Why sources were not built, of whatever stage.
-#[derive(Debug)]
-pub struct BuildFailure(Box<dyn Hint + Send>);
-
-impl<E: Hint + Send + 'static> From<E> for BuildFailure {
-    fn from(error: E) -> Self {
-        Self(Box::new(error))
-    }
-}
-
-impl BuildFailure {
-    /// Of an error of any type.
-    #[must_use]
-    pub fn new(error: Box<dyn Hint + Send>) -> Self {
-        Self(error)
-    }
-
-    pub(crate) fn hint(&self) -> Option<String> {
-        self.0.hint()
-    }
-
-    pub(crate) fn exit_code(&self) -> u8 {
-        self.0.exit_code()
-    }
-}
-
-impl fmt::Display for BuildFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl Error for BuildFailure {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.0.source()
-    }
 }
 
 /// The packages that have sources alone.

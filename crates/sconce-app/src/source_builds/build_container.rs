@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use sconce_base::input;
 use sconce_formats::tags::WheelName;
+use sconce_image::{assemble_environment, find_missing_packages};
 use sconce_run::RunObserver;
 use sconce_schema::request::{Mount, RunLimits, RunRequest, RunRoot};
-use sconce_schema::{Bytes, EnvironmentLayers, Lock, exit};
+use sconce_schema::{Bytes, EnvironmentLayers, Lock, NoProgress, exit};
 use sconce_store::ItemGuard;
 use serde::Deserialize;
 
@@ -18,6 +19,7 @@ use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
 use crate::internal_run::{InternalRun, internal_run_request};
 use crate::item_guards::{acquire_root_guards, with_item_guards};
+use crate::offline;
 
 /// What runs inside.
 const SCRIPT: &str = include_str!("build_source.py");
@@ -49,6 +51,21 @@ const MAX_LOG_BYTES: u64 = 4 << 20;
 const TIMED_OUT: u8 = 124;
 /// Lines of a log that an error shows.
 const SHOWN_LINES: usize = 12;
+
+/// The environment of `lock`, which is Sconce's own: no bytecode is made for it, and only what is fetched
+/// is told.
+fn assemble_packages(builder: &ContainedBuilder<'_>, lock: &Lock) -> Result<EnvironmentLayers> {
+    let missing = find_missing_packages(lock, builder.store);
+    if builder.context.offline {
+        offline::check_is_there(&missing)?;
+    }
+    let progress = match missing.is_empty() {
+        true => &NoProgress,
+        false => builder.progress,
+    };
+    let (store, fetcher) = (builder.store, builder.fetcher);
+    Ok(assemble_environment(lock, store, fetcher, progress)?)
+}
 
 /// An environment that builds run over.
 pub(super) struct BuildContainer<'a> {
@@ -96,8 +113,7 @@ impl RunObserver for SilentObserver {}
 impl<'a> BuildContainer<'a> {
     /// The environment of `lock`, fetched where the store does not have it.
     pub(super) fn prepare(builder: &'a ContainedBuilder<'a>, lock: &Lock) -> Result<Self> {
-        let environment = builder.environment;
-        let bring = || environment.assemble_packages(lock, builder.fetcher);
+        let bring = || assemble_packages(builder, lock);
         let (root, stays) = with_item_guards(bring, |layers| &layers.layers)?;
         Ok(Self {
             builder,
@@ -132,7 +148,7 @@ impl<'a> BuildContainer<'a> {
         label: &str,
     ) -> Result<BuildOutcome> {
         let output = self.temp_folder()?;
-        let progress = self.builder.environment.progress;
+        let progress = self.builder.progress;
         progress.stage("build", None);
         progress.advance(label, 0);
         let text = serde_json::to_string(plan).unwrap_or_default();
@@ -188,7 +204,7 @@ impl<'a> BuildContainer<'a> {
 
     /// A folder that goes away.
     fn temp_folder(&self) -> Result<tempfile::TempDir> {
-        let scratch = &self.builder.environment.places.scratch;
+        let scratch = &self.builder.places.scratch;
         let failed = |source| AppError::File {
             action: FileAction::Create,
             path: scratch.clone(),
@@ -243,7 +259,7 @@ impl<'a> BuildContainer<'a> {
         };
         let _stays = acquire_root_guards(&request.root)?;
         let internal = InternalRun {
-            scratch: &self.builder.environment.places.scratch,
+            scratch: &self.builder.places.scratch,
             keep: None,
             sample_every: Duration::from_secs(3600),
             grace: Duration::ZERO,
@@ -253,7 +269,7 @@ impl<'a> BuildContainer<'a> {
 
     /// Puts a build's log where it stays.
     fn keep_log(&self, output: &Path, label: &str) -> Result<PathBuf> {
-        let folder = self.builder.environment.places.state.join("builds");
+        let folder = self.builder.places.state.join("builds");
         let log = folder.join(format!("{label}.log"));
         let failed = |source| AppError::File {
             action: FileAction::Write,

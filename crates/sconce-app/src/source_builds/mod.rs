@@ -15,13 +15,14 @@ use sconce_formats::tags::WheelName;
 use sconce_resolve::python::source_package::{SourceMetadata, SourceOrigin, SourcePackage};
 use sconce_resolve::{BuildFailure, BuildSetting, BuiltWheel, SourceBuilder};
 use sconce_schema::lock::{BUILD, Lock, Wheel, WheelBuild};
-use sconce_schema::{Hint, NoProgress, Sha256, exit};
-use sconce_store::TreeBuildError;
+use sconce_schema::{Hint, NoProgress, Progress, Sha256, exit};
+use sconce_store::{Store, TreeBuildError};
 use sha2::Digest as _;
 
 use self::build_container::{BuildContainer, BuildOutcome};
 use self::build_plan::{BuildPlan, SourceFacts};
-use crate::environment_builder::EnvironmentBuilder;
+use crate::context::AppContext;
+use crate::dirs::SconceDirs;
 use crate::failure::{AppError, Failure, Result};
 use crate::file_action::FileAction;
 
@@ -140,8 +141,16 @@ impl Hint for SourceBuildError {
 
 /// Builds in containers.
 pub(crate) struct ContainedBuilder<'a> {
-    pub(crate) environment: &'a EnvironmentBuilder<'a>,
+    /// Where wheels, sources and environments are kept.
+    pub(crate) store: &'a Store,
+    /// The directories to work in.
+    pub(crate) places: &'a SconceDirs,
+    /// How the program was started.
+    pub(crate) context: &'a AppContext,
+    /// Fetches packages and sources.
     pub(crate) fetcher: &'a Fetcher,
+    /// Shows the stages of the work.
+    pub(crate) progress: &'a dyn Progress,
 }
 
 impl SourceBuilder for ContainedBuilder<'_> {
@@ -152,7 +161,10 @@ impl SourceBuilder for ContainedBuilder<'_> {
     ) -> Result<bool, BuildFailure> {
         let facts = self.inspect_sources(package, base);
         let native = facts.map_err(Failure::into_build_failure)?.native;
-        Ok(native || self.asks_git(package).map_err(Failure::into_build_failure)?)
+        Ok(native
+            || self
+                .asks_git(package)
+                .map_err(Failure::into_build_failure)?)
     }
 
     fn build_wheel(
@@ -248,7 +260,7 @@ impl ContainedBuilder<'_> {
         }
         .for_stage(BUILD);
         let key = build_key(&package.origin, &lock);
-        let store = self.environment.store;
+        let store = self.store;
         let file = match store.find_tree(KIND, &key) {
             Some(tree) => single_file(&tree),
             None => None,
@@ -283,7 +295,7 @@ impl ContainedBuilder<'_> {
 
     fn keep_wheel(&self, key: &str, wheel: &Path) -> Result<PathBuf> {
         let name = wheel.file_name().unwrap_or_default();
-        let built = self.environment.store.build_tree(KIND, key, |folder| {
+        let built = self.store.build_tree(KIND, key, |folder| {
             std::fs::copy(wheel, folder.join(name)).map(|_| ())
         });
         let tree = built.map_err(|error| match error {
@@ -326,7 +338,7 @@ impl ContainedBuilder<'_> {
             build: None,
         };
         let one = std::slice::from_ref(&wheel);
-        let store = self.environment.store;
+        let store = self.store;
         let trees = store.ensure_wheels(self.fetcher, one, python, &NoProgress)?;
         let site = trees[0].join(format!("opt/venv/lib/python{python}/site-packages"));
         let text = sconce_image::embedded_documents::read_metadata_text(&site).ok_or_else(other)?;
@@ -411,7 +423,14 @@ fn single_file(folder: &Path) -> Option<PathBuf> {
     entries.next().is_none().then_some(first)
 }
 
-impl EnvironmentBuilder<'_> {
+/// Whether wheels that are built from sources are not in the store.
+pub(crate) fn lacks_built_wheels(lock: &Lock, store: &Store) -> bool {
+    let python = &lock.target.python;
+    let mut built = lock.wheels.iter().filter(|wheel| wheel.build.is_some());
+    built.any(|wheel| store.wheel_tree(wheel, python).is_none())
+}
+
+impl ContainedBuilder<'_> {
     /// A lock whose wheels that were built from sources are in the store: they are built as it says where
     /// they are not. A build may give other bytes elsewhere, which is said, and then stands in what this
     /// gives.
@@ -422,14 +441,6 @@ impl EnvironmentBuilder<'_> {
         let python = &lock.target.python;
         let is_missing =
             |wheel: &Wheel| wheel.build.is_some() && self.store.wheel_tree(wheel, python).is_none();
-        if !lock.wheels.iter().any(is_missing) {
-            return Ok(lock.clone());
-        }
-        let fetcher = self.fetcher()?;
-        let builder = ContainedBuilder {
-            environment: self,
-            fetcher: &fetcher,
-        };
         let mut with_built = lock.clone();
         let base = Lock {
             wheels: Vec::new(),
@@ -449,10 +460,10 @@ impl EnvironmentBuilder<'_> {
                 "{} {} is built from its sources, as the lock says, in a container without network",
                 wheel.name, wheel.version
             ));
-            let facts = builder.inspect_sources(&package, &base)?;
+            let facts = self.inspect_sources(&package, &base)?;
             let plan = BuildPlan::read(&facts);
             let requires = &build.build_requires;
-            let built = match builder.build_with(&package, &base, &plan, requires)? {
+            let built = match self.build_with(&package, &base, &plan, requires)? {
                 Ok(built) => built,
                 Err(Unbuilt::Module(_, error) | Unbuilt::Failed(error)) => return Err(error.into()),
                 Err(Unbuilt::Lacks(_)) => return Err(SourceBuildError::Unreadable.into()),

@@ -56,11 +56,11 @@ impl ContainedBuilder<'_> {
                 (format!("{commit}-{}", &digest[..12]), CHECKOUT)
             }
         };
-        let (store, progress) = (self.environment.store, self.environment.progress);
+        let (store, progress) = (self.store, self.progress);
         if let Some(tree) = store.find_tree(KIND, &key) {
             return Ok(tree.join(name));
         }
-        if self.environment.context.offline {
+        if self.context.offline {
             let missing = vec![origin.url().to_owned()];
             return Err(AppError::Offline { missing }.into());
         }
@@ -173,7 +173,7 @@ struct Git<'a> {
 
 impl<'a> Git<'a> {
     fn find(builder: &'a ContainedBuilder<'a>, url: &'a str, commit: &'a str) -> Result<Self> {
-        let program = builder.environment.context.env.find_program("git");
+        let program = builder.context.env.find_program("git");
         let program = program.ok_or_else(|| SourceBuildError::NoGit {
             url: secrets::mask_text(url),
         })?;
@@ -190,7 +190,7 @@ impl<'a> Git<'a> {
             .args(GIT_SETTINGS)
             .args(words)
             .env_clear()
-            .envs(self.builder.environment.context.env.iter())
+            .envs(self.builder.context.env.iter())
             .env_remove("GIT_DIR")
             .env_remove("GIT_WORK_TREE")
             .env("GIT_TERMINAL_PROMPT", "0")

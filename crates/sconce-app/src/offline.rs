@@ -1,0 +1,21 @@
+//! Work without network: what is missing is told by name.
+
+use sconce_image::MissingPackages;
+
+use crate::failure::AppError;
+
+/// Whether nothing is to be fetched.
+///
+/// # Errors
+/// [`AppError::Offline`] names what is.
+pub(crate) fn check_is_there(missing: &MissingPackages<'_>) -> Result<(), AppError> {
+    let wheels = missing.wheels.iter().map(|wheel| wheel.file.clone());
+    let debs = missing.debs.iter();
+    let debs = debs.map(|deb| format!("{} {}", deb.name, deb.version));
+    let python = missing.python_archive().map(|python| python.file.clone());
+    let missing: Vec<String> = wheels.chain(debs).chain(python).collect();
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(AppError::Offline { missing }),
+    }
+}

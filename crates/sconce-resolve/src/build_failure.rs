@@ -1,0 +1,44 @@
+//! Why a package was not built from its sources, whoever builds.
+
+use std::error::Error;
+use std::fmt;
+
+use sconce_schema::Hint;
+
+/// Why sources were not built, of whatever stage.
+#[derive(Debug)]
+pub struct BuildFailure(Box<dyn Hint + Send>);
+
+impl<E: Hint + Send + 'static> From<E> for BuildFailure {
+    fn from(error: E) -> Self {
+        Self(Box::new(error))
+    }
+}
+
+impl BuildFailure {
+    /// Of an error of any type.
+    #[must_use]
+    pub fn new(error: Box<dyn Hint + Send>) -> Self {
+        Self(error)
+    }
+
+    pub(crate) fn hint(&self) -> Option<String> {
+        self.0.hint()
+    }
+
+    pub(crate) fn exit_code(&self) -> u8 {
+        self.0.exit_code()
+    }
+}
+
+impl fmt::Display for BuildFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl Error for BuildFailure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
