@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use sconce_formats::pyproject::{PyprojectError, PyprojectMetadata};
+use sconce_resolve::python::compile::CompileError;
+use sconce_resolve::python::local_sources::UvProject;
 use sconce_schema::spec::WORKSPACE;
 use sconce_schema::{Hint, exit};
 
@@ -34,6 +36,28 @@ pub enum EditableError {
         /// The folder.
         folder: PathBuf,
     },
+    /// A workspace has no such member.
+    #[error("{} takes {name} from its workspace, which has no project of that name", pyproject.display())]
+    NoMember {
+        /// The file.
+        pyproject: PathBuf,
+        /// The project.
+        name: String,
+    },
+    /// A project that another one needs is not there when it runs, or not there at all.
+    #[error(
+        "{} takes {name} from {}, which is not in the spec's folder",
+        pyproject.display(),
+        folder.display()
+    )]
+    Outside {
+        /// The file.
+        pyproject: PathBuf,
+        /// The project.
+        name: String,
+        /// Its folder.
+        folder: PathBuf,
+    },
     /// Its pyproject.toml does not say what it is.
     #[error("{}", path.display())]
     Pyproject {
@@ -58,6 +82,11 @@ impl Hint for EditableError {
                     "a project is installed by its pyproject.toml with a [project] table; for any other \
                      set PYTHONPATH = \"/workspace\" in [run.env] and name its dependencies in \
                      `[python] packages`"
+                }
+                Self::NoMember { .. } => "add its folder to `members` of [tool.uv.workspace]",
+                Self::Outside { .. } => {
+                    "put the spec into a folder above both; submodules that are empty are filled by \
+                     `git submodule update --init`"
                 }
                 Self::Dynamic { .. } => {
                     "name them in `[python] packages` and set PYTHONPATH = \"/workspace\" in \
@@ -85,16 +114,91 @@ pub fn split_extras(entry: &str) -> (&str, Vec<String>) {
     }
 }
 
-impl EditableProject {
-    /// Reads the projects of `[python] editable`, in their order. `folder` is the spec's.
-    ///
-    /// # Errors
-    /// The first project whose metadata cannot be told from its pyproject.toml.
-    pub fn read_all(entries: &[String], folder: &Path) -> Result<Vec<Self>> {
-        let read = |entry: &String| Self::read(entry, folder);
-        entries.iter().map(read).collect()
+/// Projects with those on this machine that they need (`[tool.uv.sources]`), each once.
+#[derive(Debug)]
+pub struct EditableProjects {
+    folder: PathBuf,
+    projects: Vec<EditableProject>,
+}
+
+impl EditableProjects {
+    /// None yet. `folder` is the spec's.
+    #[must_use]
+    pub fn new(folder: &Path) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            projects: Vec::new(),
+        }
     }
 
+    /// Adds the project of an entry of `[python] editable`, and what it needs with its own extras, these
+    /// and these groups.
+    ///
+    /// # Errors
+    /// The metadata of one cannot be told from its pyproject.toml, or it lies outside of the spec's folder.
+    pub fn add(&mut self, entry: &str, extras: &[String], groups: &[String]) -> Result<()> {
+        let project = EditableProject::read(entry, &self.folder)?;
+        let pyproject = project.pyproject.clone();
+        let extras = [extras, &project.extras].concat();
+        let mut known = self.projects.iter_mut();
+        match known.find(|other| other.pyproject == pyproject) {
+            Some(other)
+                if project
+                    .extras
+                    .iter()
+                    .all(|extra| other.extras.contains(extra)) =>
+            {
+                return Ok(());
+            }
+            Some(other) => other.extras.extend(project.extras),
+            None => self.projects.push(project),
+        }
+        self.add_needed_by(&pyproject, &extras, groups)
+    }
+
+    /// Adds the projects on this machine that a `pyproject.toml` needs.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub fn add_needed_by(
+        &mut self,
+        pyproject: &Path,
+        extras: &[String],
+        groups: &[String],
+    ) -> Result<()> {
+        let project = UvProject::read(pyproject).map_err(CompileError::from)?;
+        for needed in project.local_dependencies(extras, groups) {
+            let pyproject = pyproject.to_owned();
+            let Some(folder) = needed.folder else {
+                let name = needed.name;
+                return Err(EditableError::NoMember { pyproject, name }.into());
+            };
+            let inside = folder.canonicalize().ok();
+            let inside = inside
+                .as_deref()
+                .and_then(|path| path.strip_prefix(&self.folder).ok());
+            let Some(inside) = inside.and_then(Path::to_str) else {
+                let name = needed.name;
+                return Err(EditableError::Outside {
+                    pyproject,
+                    name,
+                    folder,
+                }
+                .into());
+            };
+            self.add(&format!("{inside}[{}]", needed.extras.join(",")), &[], &[])?;
+        }
+        Ok(())
+    }
+
+    /// The projects, in the order in which they were added.
+    #[must_use]
+    pub fn into_inner(self) -> Vec<EditableProject> {
+        self.projects
+    }
+}
+
+impl EditableProject {
     fn read(entry: &str, folder: &Path) -> Result<Self> {
         let (path, extras) = split_extras(entry);
         let parts: Vec<&str> = path
@@ -172,6 +276,41 @@ mod tests {
         let project = read(&below, "libs/a/[gpu, fast]").unwrap();
         assert_eq!(project.module_root, "/workspace/libs/a/src");
         assert_eq!(project.extras, ["gpu", "fast"]);
+    }
+
+    #[test]
+    fn projects_that_are_needed_come_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().canonicalize().unwrap();
+        let write = |path: &str, name: &str, needs: &str| {
+            let sources = "a = { path = '../a' }\nb = { path = '../b', editable = true }\nout = { path = '/out' }\n";
+            let text = format!(
+                "[project]\nname = '{name}'\nversion = '1'\ndependencies = [{needs}]\n[tool.uv.sources]\n{sources}"
+            );
+            std::fs::create_dir_all(folder.join(path)).unwrap();
+            std::fs::write(folder.join(path).join(PYPROJECT), text).unwrap();
+        };
+        write("app", "app", "'a[x]', 'six'");
+        write("a", "a", "'b'");
+        // A circle.
+        write("b", "b", "'a'");
+        let mut projects = EditableProjects::new(&folder);
+        projects.add("app", &[], &[]).unwrap();
+        projects.add("b", &[], &[]).unwrap();
+        let found = projects.into_inner();
+        let names: Vec<&str> = found.iter().map(|p| p.metadata.name.as_str()).collect();
+        assert_eq!(names, ["app", "a", "b"]);
+        assert_eq!(found[1].extras, ["x"]);
+
+        write("app", "app", "'out'");
+        let error = EditableProjects::new(&folder)
+            .add("app", &[], &[])
+            .unwrap_err();
+        let text = error.to_plain_text();
+        assert!(
+            text.contains("takes out from /out, which is not in the spec's folder"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -2,21 +2,19 @@
 
 mod editable;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use sconce_fetch::Fetcher;
 use sconce_image::bytecode::interpreter;
-use sconce_image::{
-    AssembleError, MissingPackages, Priority, assemble_environment, find_missing_packages,
-};
+use sconce_image::{AssembleError, Priority, assemble_environment, find_missing_packages};
 use sconce_resolve::debian::sources::{AptFile, MirrorOverride};
 use sconce_resolve::python::IndexSettings;
 use sconce_resolve::python::compile::Requirements;
 use sconce_resolve::python::download_table::{MIRROR_VARIABLE, TABLE_VARIABLE};
 use sconce_resolve::python::uv::UvSource;
 use sconce_resolve::{LockContext, LockInput, ResolvedLock, SourceBuilder, StoreDocuments};
-use sconce_schema::{EnvironmentLayers, Lock, NoProgress, Progress};
+use sconce_schema::{EnvironmentLayers, Lock, Progress};
 use sconce_store::{ItemGuard, Store};
 use tracing::info;
 
@@ -30,6 +28,7 @@ use crate::network::{self, AddressError};
 use crate::offline;
 use crate::outputs;
 use crate::project::Project;
+use crate::requirement_lines::{RequirementLine, parse_requirement};
 use crate::source_builds::{ContainedBuilder, lacks_built_wheels};
 use crate::sources::PackageSources;
 
@@ -103,6 +102,37 @@ impl EnvironmentBuilder<'_> {
         }
     }
 
+    /// What the spec wants of Python's packages.
+    fn requirements(&self) -> Requirements {
+        let (project, python) = (self.project, &self.project.spec.python);
+        let lines = &project.requirement_lines;
+        let own = python.packages.iter().map(|text| parse_requirement(text));
+        let mut requirements = Requirements {
+            file: (python.requirements.as_ref()).map(|name| project.folder.join(name)),
+            pyprojects: project.pyproject_files(),
+            extras: project.extras(),
+            groups: python.groups.clone(),
+            ..Requirements::default()
+        };
+        for requirement in own {
+            match requirement {
+                RequirementLine::Kept(text) => requirements.packages.push(text),
+                RequirementLine::Unnamed(source) => requirements.unnamed.push(source),
+            }
+        }
+        if requirements.file.is_some() && !lines.is_plain {
+            let mut text = String::new();
+            for line in &lines.lines {
+                match line {
+                    RequirementLine::Kept(line) => text = text + line + "\n",
+                    RequirementLine::Unnamed(source) => requirements.unnamed.push(source.clone()),
+                }
+            }
+            requirements.file_text = Some(text);
+        }
+        requirements
+    }
+
     fn resolve(&self, previous: Option<Lock>, upgrade: bool) -> Result<ResolvedLock> {
         info!(
             has_previous = previous.is_some(),
@@ -124,23 +154,10 @@ impl EnvironmentBuilder<'_> {
             is_release_open: !self.project.is_release_given,
             architecture: debian_architecture().to_owned(),
             python: spec.python.version.clone(),
-            requirements: Requirements {
-                packages: spec.python.packages.clone(),
-                file: spec
-                    .python
-                    .requirements
-                    .as_ref()
-                    .map(|name| self.project.folder.join(name)),
-                pyprojects: self.project.pyproject_files(),
-                extras: self.project.extras(),
-                groups: spec.python.groups.clone(),
-            },
-            project_folders: spec
-                .python
-                .editable
-                .iter()
-                .filter_map(|folder| folder.split('[').next())
-                .map(|folder| self.project.folder.join(folder.trim_end()))
+            requirements: self.requirements(),
+            project_folders: (self.project.editable.iter())
+                .filter_map(|project| project.pyproject.parent())
+                .map(Path::to_owned)
                 .collect(),
             folder: self.project.folder.clone(),
             system_packages: spec.system.packages.clone(),

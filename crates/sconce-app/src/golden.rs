@@ -9,6 +9,10 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("inspect/scan::TreeScan", Golden("scan.json")),
     ("services/jupyter::JupyterEndpoint", JUPYTER),
     ("services/jupyter::JupyterKernels", JUPYTER),
+    (
+        "source_builds/build_plan::BuildPlan",
+        Golden("build-plan.json"),
+    ),
     ("worker::DriverLibrary", Golden("worker-tasks.jsonl")),
     ("worker::TrialTask", Golden("fit-task.json")),
     ("worker::WorkerTask", Golden("worker-tasks.jsonl")),

@@ -37,7 +37,7 @@ pub mod protected_dirs;
 pub mod ranks;
 pub mod registries;
 pub mod reporter;
-mod requirement_lines;
+pub mod requirement_lines;
 pub mod run;
 mod run_id;
 pub mod run_lookup;

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use sconce_base::input::UnusableInput;
 use sconce_schema::Sha256;
 use sconce_schema::lock::Lock;
-use sconce_schema::spec::{FILE_NAME, Spec};
+use sconce_schema::spec::{FILE_NAME, Python, Spec};
 use sha2::Digest;
 
-use crate::editable_projects::{self, EditableProject, PYPROJECT};
+use crate::editable_projects::{self, EditableProject, EditableProjects, PYPROJECT};
 use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
 use crate::input;
+use crate::requirement_lines::RequirementLines;
 
 /// A spec, where it lies and what it reads beside itself.
 #[derive(Debug)]
@@ -25,8 +26,10 @@ pub struct Project {
     pub folder: PathBuf,
     /// The spec's own name, or its folder's.
     pub name: String,
-    /// The projects that are installed from where they lie.
+    /// The projects that are installed from where they lie: those of `[python] editable` first, in its order.
     pub editable: Vec<EditableProject>,
+    /// What the file of `[python] requirements` says.
+    pub requirement_lines: RequirementLines,
     /// Digest of all that decides the lock.
     pub inputs: Sha256,
     /// Whether the spec names the Debian release, and does not leave it to the default.
@@ -68,8 +71,12 @@ impl Project {
             source,
         })?;
         let name = spec.name.clone().unwrap_or_else(|| folder_name(&folder));
-        let editable = EditableProject::read_all(&spec.python.editable, &folder)?;
-        let inputs = inputs(&spec, &folder)?;
+        let requirement_lines = match &spec.python.requirements {
+            Some(name) => RequirementLines::read(&folder.join(name), &folder)?,
+            None => RequirementLines::default(),
+        };
+        let editable = find_projects(&spec.python, &requirement_lines, &folder)?;
+        let inputs = inputs(&spec, &folder, &requirement_lines, &editable)?;
         let file = folder.join(file.file_name().unwrap_or_default());
         Ok(Self {
             spec,
@@ -77,6 +84,7 @@ impl Project {
             folder,
             name,
             editable,
+            requirement_lines,
             inputs,
             is_release_given: Spec::names_release(&text),
         })
@@ -201,7 +209,33 @@ fn read_beside(folder: &Path, name: &str) -> Result<String> {
     Ok(input::read_text(&path).map_err(AppError::unreadable(&path))?)
 }
 
-fn inputs(spec: &Spec, folder: &Path) -> Result<Sha256> {
+/// The projects that a spec names, its requirements file, and these themselves.
+fn find_projects(
+    python: &Python,
+    lines: &RequirementLines,
+    folder: &Path,
+) -> Result<Vec<EditableProject>> {
+    let mut projects = EditableProjects::new(folder);
+    if let Some(name) = &python.pyproject {
+        projects.add_needed_by(&folder.join(name), &python.extras, &python.groups)?;
+    }
+    let is_own_first = python.pyproject.is_none();
+    for (number, entry) in python.editable.iter().chain(&lines.editable).enumerate() {
+        let groups = match number == 0 && is_own_first {
+            true => &python.groups[..],
+            false => &[],
+        };
+        projects.add(entry, &python.extras, groups)?;
+    }
+    Ok(projects.into_inner())
+}
+
+fn inputs(
+    spec: &Spec,
+    folder: &Path,
+    lines: &RequirementLines,
+    editable: &[EditableProject],
+) -> Result<Sha256> {
     let mut hasher = sha2::Sha256::new();
     hasher.update(spec.lock_inputs());
     for name in [&spec.python.requirements, &spec.python.pyproject]
@@ -211,10 +245,13 @@ fn inputs(spec: &Spec, folder: &Path) -> Result<Sha256> {
         hasher.update([0]);
         hasher.update(read_beside(folder, name)?);
     }
-    for entry in &spec.python.editable {
-        let (path, _) = editable_projects::split_extras(entry);
+    for file in editable
+        .iter()
+        .map(|project| &project.pyproject)
+        .chain(&lines.included)
+    {
         hasher.update([0]);
-        hasher.update(read_beside(folder, &format!("{path}/{PYPROJECT}"))?);
+        hasher.update(input::read_text(file).map_err(AppError::unreadable(file))?);
     }
     Ok(Sha256(hasher.finalize().into()))
 }

@@ -7,6 +7,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use sconce_formats::normalize_project_name;
+use sconce_resolve::python::source_package::UnnamedSource;
 use sconce_schema::{Hint, exit};
 
 use crate::failure::{AppError, Result};
@@ -57,6 +58,8 @@ impl Hint for RequirementLineError {
 /// A requirements file with all that it includes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequirementLines {
+    /// The files that it includes, each once.
+    pub included: Vec<PathBuf>,
     /// Folders with their extras, as `[python] editable` has them.
     pub editable: Vec<String>,
     /// What the files say beside these, options included; paths in it are absolute.
@@ -72,15 +75,6 @@ pub enum RequirementLine {
     Kept(String),
     /// The address of sources that has no name: `git+https://…`.
     Unnamed(UnnamedSource),
-}
-
-/// A repository or an archive without a name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnnamedSource {
-    /// Its address, with what of its fragment is no name.
-    pub url: String,
-    /// Extras and a marker, as they stand behind a name: `[gpu]`, ` ; python_version < "3.11"`.
-    pub marker: String,
 }
 
 impl RequirementLines {
@@ -103,12 +97,12 @@ impl RequirementLines {
     }
 }
 
-/// The source that a requirement of a spec's own names without a name.
-pub fn parse_unnamed(requirement: &str) -> Option<RequirementLine> {
-    match source_of(requirement.trim()) {
-        Source::Unnamed(source) => Some(RequirementLine::Unnamed(source)),
-        Source::Named(text) => Some(RequirementLine::Kept(text)),
-        Source::Requirement => None,
+/// A requirement of a spec's own, which may be an address without a name.
+pub(crate) fn parse_requirement(text: &str) -> RequirementLine {
+    match source_of(text.trim()) {
+        Source::Unnamed(source) => RequirementLine::Unnamed(source),
+        Source::Named(text) => RequirementLine::Kept(text),
+        Source::Requirement => RequirementLine::Kept(text.to_owned()),
     }
 }
 
@@ -123,6 +117,9 @@ impl LineReader<'_> {
     fn read_file(&mut self, file: &Path) -> Result<()> {
         let text = input::read_text(file).map_err(AppError::unreadable(file))?;
         self.files += 1;
+        if self.files > 1 && !self.found.included.iter().any(|other| other == file) {
+            self.found.included.push(file.to_owned());
+        }
         self.characters += text.len();
         if self.files > MAX_FILES || self.characters > MAX_TEXT {
             let file = file.to_owned();
@@ -279,8 +276,8 @@ fn named_archive(path: &Path) -> String {
 fn is_local(line: &str) -> bool {
     let first = line.split([' ', '\t', ';', '[']).next().unwrap_or_default();
     let is_archive = first.ends_with(".whl") || archive_project(first).is_some();
-    !line.contains('@') && (first == "." || first.contains('/') || is_archive)
-        || line.starts_with("file:")
+    let is_path = first == "." || first.contains('/') && !first.contains("://");
+    !line.contains('@') && (is_path || is_archive) || line.starts_with("file:")
 }
 
 /// Whether an option's value is a path that is relative to its file.

@@ -311,7 +311,7 @@ pub fn resolve(
             let of_index = wheels.iter().filter(|wheel| wheel.build.is_none());
             let of_index: Vec<Wheel> = of_index.cloned().collect();
             for (more, further) in input.more.iter().zip(&mut of_python) {
-                let requirements = &input.requirements;
+                let requirements = &packages.names.with_names(&input.requirements);
                 *further = stages::further_wheels(
                     more,
                     requirements,

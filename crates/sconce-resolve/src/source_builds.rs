@@ -16,7 +16,7 @@ use crate::ResolveError;
 use crate::build_failure::BuildFailure;
 use crate::python::compile::{CompileError, Requirements, UvCompile};
 use crate::python::pylock::LockedPackages;
-use crate::python::source_package::{SourceMetadata, SourceOrigin, SourcePackage};
+use crate::python::source_package::{SourceMetadata, SourceOrigin, SourcePackage, UnnamedSource};
 
 /// The version that a repository's package has until it is built; uv wants one.
 const UNBUILT_VERSION: &str = "0";
@@ -74,20 +74,57 @@ pub struct BuiltWheel {
 
 /// The packages that have sources alone.
 #[derive(Default)]
-pub(crate) struct SourceNames(RefCell<BTreeMap<String, SourceMetadata>>);
+pub(crate) struct SourceNames {
+    /// What is known of them, by their names.
+    packages: RefCell<BTreeMap<String, SourceMetadata>>,
+    /// What unnamed sources turned out to be called, by their addresses.
+    names: RefCell<BTreeMap<String, String>>,
+}
 
 impl SourceNames {
     fn contains(&self, name: &str) -> bool {
-        self.0.borrow().contains_key(name)
+        self.packages.borrow().contains_key(name)
     }
 
     fn insert(&self, metadata: SourceMetadata) {
-        self.0.borrow_mut().insert(metadata.name.clone(), metadata);
+        let mut packages = self.packages.borrow_mut();
+        packages.insert(metadata.name.clone(), metadata);
     }
 
     /// What uv is to know of them.
     pub(crate) fn metadata(&self) -> Vec<SourceMetadata> {
-        self.0.borrow().values().cloned().collect()
+        self.packages.borrow().values().cloned().collect()
+    }
+
+    /// The name of an unnamed source, and whether it is guessed.
+    fn name_of(&self, source: &UnnamedSource) -> (String, bool) {
+        match self.names.borrow().get(&source.url) {
+            Some(name) => (name.clone(), false),
+            None => (source.guess_name(), true),
+        }
+    }
+
+    /// The unnamed sources that are called so by a guess, which was wrong.
+    fn rename(&self, guess: &str, name: &str, requirements: &Requirements) {
+        for source in &requirements.unnamed {
+            if self.name_of(source) == (guess.to_owned(), true) {
+                let mut names = self.names.borrow_mut();
+                names.insert(source.url.clone(), name.to_owned());
+            }
+        }
+        self.packages.borrow_mut().remove(guess);
+    }
+
+    /// Requirements whose sources all have a name.
+    pub(crate) fn with_names(&self, requirements: &Requirements) -> Requirements {
+        let mut named = requirements.clone();
+        for source in named.unnamed.drain(..) {
+            let (name, _) = self.name_of(&source);
+            named
+                .packages
+                .push(format!("{name} @ {}{}", source.url, source.marker));
+        }
+        named
     }
 
     /// Resolves, taking sources of what has no wheel for any Python: a package that has some for an
@@ -101,6 +138,11 @@ impl SourceNames {
         requirements: &Requirements,
         may_build: bool,
     ) -> Result<LockedPackages, CompileError> {
+        let guessed: Vec<String> = (requirements.unnamed.iter())
+            .map(|source| self.name_of(source))
+            .filter_map(|(name, is_guessed)| is_guessed.then_some(name))
+            .collect();
+        let requirements = &self.with_names(requirements);
         loop {
             let sources = self.metadata();
             let compile = UvCompile {
@@ -108,7 +150,12 @@ impl SourceNames {
                 ..*compile
             };
             let error = match compile.resolve_packages(requirements) {
-                Ok(packages) => return Ok(packages),
+                Ok(mut packages) => {
+                    for package in &mut packages.sources {
+                        package.is_name_guessed = guessed.contains(&package.name);
+                    }
+                    return Ok(packages);
+                }
                 Err(error) => error,
             };
             let package = match error.unbuilt_package() {
@@ -184,8 +231,12 @@ impl SourceBuilds<'_> {
                     described(&package.origin),
                 ));
                 let wheel = self.build_one(package, &packages.wheels, base)?;
+                let name = wheel.metadata.name.clone();
+                if name != package.name {
+                    self.names.rename(&package.name, &name, self.requirements);
+                }
                 self.names.insert(wheel.metadata.clone());
-                built.insert(package.name.clone(), (package.origin.clone(), wheel));
+                built.insert(name, (package.origin.clone(), wheel));
                 is_new = true;
             }
             if !is_new {

@@ -185,6 +185,12 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_is_written_as_held() {
+        let plan = BuildPlan::read(&facts(None));
+        crate::golden::goldens().assert_values("build-plan.json", &[&plan]);
+    }
+
+    #[test]
     fn tools_are_no_older_than_their_python() {
         let origin = |uploaded: Option<&str>| SourceOrigin::Archive {
             url: String::new(),

@@ -323,13 +323,14 @@ impl ContainedBuilder<'_> {
             file: name.clone().into_owned(),
         };
         let parsed = WheelName::parse(&name).ok_or_else(other)?;
-        if normalize_project_name(parsed.project).as_deref() != Some(&package.name) {
+        let project = normalize_project_name(parsed.project).ok_or_else(other)?;
+        if project != package.name && !package.is_name_guessed {
             return Err(other().into());
         }
         let bytes = std::fs::read(file).map_err(AppError::unreadable(file))?;
         let python = &base.target.python;
         let mut wheel = Wheel {
-            name: package.name.clone(),
+            name: project.clone(),
             version: parsed.version.replace('_', "-"),
             file: name.clone().into_owned(),
             url: sconce_fetch::file_url(file),
@@ -343,7 +344,7 @@ impl ContainedBuilder<'_> {
         let site = trees[0].join(format!("opt/venv/lib/python{python}/site-packages"));
         let text = sconce_image::embedded_documents::read_metadata_text(&site).ok_or_else(other)?;
         let metadata = SourceMetadata::parse(&text);
-        if metadata.name != package.name {
+        if metadata.name != project {
             return Err(other().into());
         }
         wheel.version = metadata.version.clone().unwrap_or(wheel.version);
@@ -453,6 +454,7 @@ impl ContainedBuilder<'_> {
             let origin = origin_of(Some(wheel), &build).ok_or(SourceBuildError::Unreadable)?;
             let package = SourcePackage {
                 name: wheel.name.clone(),
+                is_name_guessed: false,
                 version: Some(wheel.version.clone()),
                 origin,
             };

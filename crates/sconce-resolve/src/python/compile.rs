@@ -12,8 +12,9 @@ use tracing::{debug, info};
 
 use super::downloads::{HIGHEST_MINOR, LOWEST_MINOR};
 use super::index_settings::IndexSettings;
+use super::local_sources::{PyprojectFileError, UvProject};
 use super::pylock::{self, LockedPackages, PylockError};
-use super::source_package::SourceMetadata;
+use super::source_package::{SourceMetadata, UnnamedSource};
 use super::{obstacle, says_disk_full, uv_settings};
 use sconce_base::text::redact_url_credentials;
 use sconce_formats::tags::WheelTarget;
@@ -25,7 +26,12 @@ pub struct Requirements {
     pub packages: Vec<String>,
     /// A `requirements.txt`.
     pub file: Option<PathBuf>,
-    /// Of each `pyproject.toml`, its `[project] dependencies`. The projects themselves are not built.
+    /// The text of another one, whose paths are absolute.
+    pub file_text: Option<String>,
+    /// Addresses of sources that no name stands before.
+    pub unnamed: Vec<UnnamedSource>,
+    /// Of each `pyproject.toml`, its `[project] dependencies`, but projects on this machine. The projects
+    /// themselves are not built.
     pub pyprojects: Vec<PathBuf>,
     /// Extras of these.
     pub extras: Vec<String>,
@@ -75,6 +81,9 @@ pub enum CompileError {
         /// What uv wrote, whole, without credentials.
         stderr: String,
     },
+    /// A `pyproject.toml` that tells nothing.
+    #[error(transparent)]
+    Pyproject(#[from] PyprojectFileError),
     /// Something would have to be built to know what it needs.
     #[error("the Python packages need something to be built first; uv says:\n{stderr}")]
     NeedsBuild {
@@ -163,6 +172,7 @@ impl Hint for CompileError {
             Self::NeedsBuild { .. } => {
                 "name its dependencies in `[python] packages`, or in `[project] dependencies` without `dynamic`"
             }
+            Self::Pyproject(_) => "mend it; uv cannot read it either",
             Self::Fetch { .. } => {
                 "check the network, the proxy and the index; what is in the store is kept"
             }
@@ -188,6 +198,7 @@ impl Hint for CompileError {
             Self::Fetch { .. } | Self::Offline { .. } | Self::Refused { .. } => exit::FETCH,
             Self::DiskFull { .. } | Self::Scratch { .. } => exit::STORE,
             Self::Requirement { .. }
+            | Self::Pyproject(_)
             | Self::NoPython { .. }
             | Self::Failed { .. }
             | Self::Run { .. } => exit::BAD_INPUT,
@@ -273,10 +284,14 @@ impl UvCompile<'_> {
             let settings = uv_settings::settings_with(self.folder, self.sources);
             std::fs::write(scratch.path().join("uv.toml"), settings).map_err(in_scratch)?;
         }
-        let output = self.call(requirements, &lock, &[]).map_err(failed)?;
+        let copies = RequirementCopies::write(requirements, scratch.path(), in_scratch)?;
+        let output = self
+            .call(&copies.requirements, &lock, &[])
+            .map_err(failed)?;
         debug!(status = %output.status, "uv ended");
         if !output.status.success() {
-            let stderr = redact_url_credentials(String::from_utf8_lossy(&output.stderr).trim_end());
+            let stderr = copies.with_own_paths(&String::from_utf8_lossy(&output.stderr));
+            let stderr = redact_url_credentials(stderr.trim_end());
             if says_disk_full(&stderr) {
                 let cache = self.cache_folder();
                 return Err(CompileError::DiskFull { cache, stderr });
@@ -423,6 +438,8 @@ impl CompileError {
                     pin: Some(pin),
                 })
             }
+            // A folder of this machine is none that others' code may be taken from.
+            Self::NeedsBuild { stderr } if stderr.contains(" @ file://") => None,
             Self::NeedsBuild { stderr } => {
                 let phrase = "Building source distributions for `";
                 let name = obstacle::quoted_after(stderr, phrase)?;
@@ -441,6 +458,51 @@ pub(crate) struct UnbuiltPackage {
     pub(crate) name: String,
     /// What was asked for, `gym==0.23.1`; absent where an address was, which has nothing but sources.
     pub(crate) pin: Option<String>,
+}
+
+/// Requirements whose files are copies without the projects on this machine.
+struct RequirementCopies {
+    requirements: Requirements,
+    /// Each copy's path, and the file's own.
+    paths: Vec<(PathBuf, PathBuf)>,
+}
+
+impl RequirementCopies {
+    fn write(
+        requirements: &Requirements,
+        folder: &Path,
+        failed: impl Fn(std::io::Error) -> CompileError,
+    ) -> Result<Self, CompileError> {
+        let mut copies = Self {
+            requirements: requirements.clone(),
+            paths: Vec::new(),
+        };
+        if let Some(text) = &requirements.file_text {
+            let copy = folder.join("requirements.txt");
+            std::fs::write(&copy, text).map_err(&failed)?;
+            if let Some(own) = copies.requirements.file.replace(copy.clone()) {
+                copies.paths.push((copy, own));
+            }
+        }
+        for (number, pyproject) in copies.requirements.pyprojects.iter_mut().enumerate() {
+            let text = UvProject::read(pyproject)?.text_for_uv();
+            let copy = folder.join(number.to_string()).join("pyproject.toml");
+            std::fs::create_dir(folder.join(number.to_string())).map_err(&failed)?;
+            std::fs::write(&copy, text).map_err(&failed)?;
+            copies
+                .paths
+                .push((copy.clone(), std::mem::replace(pyproject, copy)));
+        }
+        Ok(copies)
+    }
+
+    /// A text of uv's that names the files that were copied.
+    fn with_own_paths(&self, text: &str) -> String {
+        let copies = self.paths.iter();
+        copies.fold(text.to_owned(), |text, (copy, own)| {
+            text.replace(&*copy.to_string_lossy(), &own.to_string_lossy())
+        })
+    }
 }
 
 /// A requirement must not be an option of a requirements file, nor several of them.

@@ -207,6 +207,7 @@ fn find_sources(package: &Package, folder: &Path) -> Result<Option<SourcePackage
     }
     Ok(Some(SourcePackage {
         name: package.name.clone(),
+        is_name_guessed: false,
         version: package.version.clone(),
         origin,
     }))

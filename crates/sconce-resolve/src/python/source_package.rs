@@ -1,13 +1,42 @@
 //! Packages that come as sources: where those are, and what is known of them before and after they are
 //! built.
 
+use sconce_formats::normalize_project_name;
 use sconce_schema::Sha256;
+
+/// The address of a repository that no name stands before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnnamedSource {
+    /// `git+https://…`, with a commit and a subdirectory where they are given.
+    pub url: String,
+    /// A marker as it stands behind an address, ` ; python_version < "3.11"`; else empty.
+    pub marker: String,
+}
+
+impl UnnamedSource {
+    /// What its project may be called: the last part of its address. What it is called is known once it
+    /// was built.
+    #[must_use]
+    pub fn guess_name(&self) -> String {
+        let url = self.url.split('#').next().unwrap_or_default();
+        let last = url
+            .trim_end_matches('/')
+            .rsplit(['/', ':'])
+            .next()
+            .unwrap_or_default();
+        let last = last.split('@').next().unwrap_or_default();
+        let last = last.strip_suffix(".git").unwrap_or(last);
+        normalize_project_name(last).unwrap_or_else(|| "unnamed".to_owned())
+    }
+}
 
 /// A package that has no wheel, as uv resolved it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourcePackage {
     /// Normalised project name.
     pub name: String,
+    /// Whether that is [`UnnamedSource::guess_name`].
+    pub is_name_guessed: bool,
     /// As uv has it; what the project itself says may be another one where [`SourceOrigin::Git`] was
     /// never built.
     pub version: Option<String>,
@@ -101,8 +130,7 @@ impl SourceMetadata {
             let value = value.trim().to_owned();
             match key {
                 "Name" => {
-                    metadata.name =
-                        sconce_formats::normalize_project_name(&value).unwrap_or_default();
+                    metadata.name = normalize_project_name(&value).unwrap_or_default();
                 }
                 "Version" => metadata.version = Some(value),
                 "Requires-Dist" => metadata.requires_dist.push(value),
@@ -154,6 +182,26 @@ mod tests {
             assert!(table.contains(said), "{table}");
         }
         assert_eq!(SourceMetadata::parse(""), SourceMetadata::default());
+    }
+
+    #[test]
+    fn a_name_is_guessed_from_an_address() {
+        for (url, expected) in [
+            ("git+https://example.org/openai/CLIP.git", "clip"),
+            (
+                "git+https://example.org/a/Taming_T@main#subdirectory=x",
+                "taming-t",
+            ),
+            ("git+ssh://git@example.org/a/b.git@v1", "b"),
+            ("git+https://example.org/", "example-org"),
+            ("git+https://example.org/-", "unnamed"),
+        ] {
+            let source = UnnamedSource {
+                url: url.to_owned(),
+                marker: String::new(),
+            };
+            assert_eq!(source.guess_name(), expected, "{url}");
+        }
     }
 
     #[test]

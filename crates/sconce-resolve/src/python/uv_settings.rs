@@ -74,7 +74,7 @@ fn settings_of(folder: &Path) -> Option<Table> {
 }
 
 /// Addresses of indexes and of links may be paths, relative to the settings.
-fn make_paths_absolute(table: &mut Table, folder: &Path) {
+pub(super) fn make_paths_absolute(table: &mut Table, folder: &Path) {
     let absolute = |value: &mut Value| {
         if let Value::String(text) = value
             && !text.contains("://")

@@ -1,0 +1,481 @@
+//! The projects on this machine that a `pyproject.toml` names for its requirements (`[tool.uv.sources]`
+//! with `path` or `workspace`), and that file without them, for uv.
+//!
+//! uv runs the `setup.py` of such a project where that has no `pyproject.toml`, on the host and whatever it
+//! is told of sources. So it is given a copy that names none; Sconce installs them from where they lie.
+//!
+//! The table: <https://docs.astral.sh/uv/concepts/projects/dependencies/>, uv 0.13.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use sconce_base::input;
+use sconce_formats::normalize_project_name;
+use sconce_schema::Bytes;
+use toml::{Table, Value};
+
+use super::uv_settings::make_paths_absolute;
+
+/// No file is longer.
+const MAX_FILE_BYTES: Bytes = Bytes::from_mib(4);
+/// Folders that the patterns of a workspace's members are compared with.
+const MAX_FOLDERS: usize = 1000;
+/// The file that says what a project is.
+const PYPROJECT: &str = "pyproject.toml";
+/// What of `[project]` uv resolves by.
+const OF_PROJECT: [&str; 6] = [
+    "name",
+    "version",
+    "requires-python",
+    "dependencies",
+    "optional-dependencies",
+    "dynamic",
+];
+
+/// A project on this machine that another one needs.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LocalDependency {
+    /// Normalised project name.
+    pub name: String,
+    /// Its extras that are asked for.
+    pub extras: Vec<String>,
+    /// Its folder; `None` for a member of a workspace that has no such project.
+    pub folder: Option<PathBuf>,
+}
+
+/// A `pyproject.toml` with the workspace that it is in.
+#[derive(Debug)]
+pub struct UvProject {
+    table: Table,
+    /// Normalised names to folders.
+    local: BTreeMap<String, Option<PathBuf>>,
+}
+
+impl UvProject {
+    /// Reads a `pyproject.toml`.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not TOML.
+    pub fn read(pyproject: &Path) -> Result<Self, PyprojectFileError> {
+        let folder = pyproject.parent().unwrap_or(Path::new("."));
+        let mut table = read_table(pyproject)?;
+        let root = match workspace_of(&table) {
+            Some(_) => None,
+            None => find_workspace(folder),
+        };
+        let mut sources = Table::new();
+        if let Some((root_folder, root)) = &root {
+            sources = absolute_sources(root, root_folder);
+        }
+        sources.extend(absolute_sources(&table, folder));
+        let workspace = match &root {
+            Some((folder, root)) => (folder.as_path(), root),
+            None => (folder, &table),
+        };
+        let is_local = |(name, source): (&String, &Value)| {
+            let name = normalize_project_name(name)?;
+            let place = local_place(&name, source, workspace)?;
+            Some((name, place))
+        };
+        let local: BTreeMap<_, _> = sources.iter().filter_map(is_local).collect();
+        sources.retain(|name, _| {
+            normalize_project_name(name).is_some_and(|name| !local.contains_key(&name))
+        });
+        let mut settings = Table::new();
+        for (folder, from) in root
+            .iter()
+            .map(|(folder, root)| (folder.as_path(), root))
+            .chain([(folder, &table)])
+        {
+            if let Some(index) = uv_table(from).and_then(|uv| uv.get("index")) {
+                settings.insert("index".to_owned(), index.clone());
+                make_paths_absolute(&mut settings, folder);
+            }
+        }
+        settings.insert("sources".to_owned(), Value::Table(sources));
+        // Without one, uv would take what stands in a folder above for it.
+        settings.insert("workspace".to_owned(), Value::Table(Table::new()));
+        let uv = Table::from_iter([("uv".to_owned(), Value::Table(settings))]);
+        table.retain(|key, _| ["project", "dependency-groups"].contains(&key));
+        table.insert("tool".to_owned(), Value::Table(uv));
+        if let Some(Value::Table(project)) = table.get_mut("project") {
+            project.retain(|key, _| OF_PROJECT.contains(&key));
+        }
+        Ok(Self { table, local })
+    }
+
+    /// The projects on this machine among its dependencies, those of `extras` and those of `groups`.
+    #[must_use]
+    pub fn local_dependencies(&self, extras: &[String], groups: &[String]) -> Vec<LocalDependency> {
+        let project = self.table.get("project");
+        let of_project = |key: &str| project.and_then(|project| project.get(key));
+        let mut texts = Vec::new();
+        texts.extend(strings(of_project("dependencies")));
+        let optional = of_project("optional-dependencies").and_then(Value::as_table);
+        for (extra, list) in optional.into_iter().flatten() {
+            if extras
+                .iter()
+                .any(|asked| normalize_project_name(asked) == normalize_project_name(extra))
+            {
+                texts.extend(strings(Some(list)));
+            }
+        }
+        self.add_groups(groups, &mut texts, 0);
+        let mut found: Vec<LocalDependency> = Vec::new();
+        for text in texts {
+            let (name, extras) = split_requirement(text);
+            let Some(folder) = self.local.get(&name) else {
+                continue;
+            };
+            match found.iter_mut().find(|other| other.name == name) {
+                Some(other) => other.extras.extend(extras),
+                None => found.push(LocalDependency {
+                    name,
+                    extras,
+                    folder: folder.clone(),
+                }),
+            }
+        }
+        for dependency in &mut found {
+            dependency.extras.sort();
+            dependency.extras.dedup();
+        }
+        found
+    }
+
+    /// Requirements of dependency groups (PEP 735), with the groups that they include.
+    fn add_groups<'a>(&'a self, groups: &[String], texts: &mut Vec<&'a str>, depth: usize) {
+        let table = self
+            .table
+            .get("dependency-groups")
+            .and_then(Value::as_table);
+        for (name, list) in table.into_iter().flatten() {
+            let is_asked =
+                |asked: &String| normalize_project_name(asked) == normalize_project_name(name);
+            if depth > 20 || !groups.iter().any(is_asked) {
+                continue;
+            }
+            texts.extend(strings(Some(list)));
+            let entries = list.as_array().into_iter().flatten();
+            let included = entries.filter_map(|entry| entry.get("include-group")?.as_str());
+            let included: Vec<String> = included.map(str::to_owned).collect();
+            self.add_groups(&included, texts, depth + 1);
+        }
+    }
+
+    /// The text for uv: what it resolves by, without the projects on this machine.
+    #[must_use]
+    pub fn text_for_uv(&self) -> String {
+        let mut table = self.table.clone();
+        if let Some(Value::Table(project)) = table.get_mut("project") {
+            if let Some(list) = project.get_mut("dependencies") {
+                self.retain_remote(list);
+            }
+            if let Some(Value::Table(optional)) = project.get_mut("optional-dependencies") {
+                optional
+                    .iter_mut()
+                    .for_each(|(_, list)| self.retain_remote(list));
+            }
+        }
+        if let Some(Value::Table(groups)) = table.get_mut("dependency-groups") {
+            groups
+                .iter_mut()
+                .for_each(|(_, list)| self.retain_remote(list));
+        }
+        table.to_string()
+    }
+
+    fn retain_remote(&self, list: &mut Value) {
+        if let Value::Array(list) = list {
+            list.retain(|entry| match entry.as_str() {
+                Some(text) => !self.local.contains_key(&split_requirement(text).0),
+                None => true,
+            });
+        }
+    }
+}
+
+/// Why a `pyproject.toml` tells nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum PyprojectFileError {
+    /// It cannot be read.
+    #[error("cannot read {}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Not TOML.
+    #[error("{} is not TOML: {why}", path.display())]
+    Toml {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+fn read_table(path: &Path) -> Result<Table, PyprojectFileError> {
+    let bytes = input::read_regular(path, MAX_FILE_BYTES);
+    let bytes = bytes.map_err(|source| PyprojectFileError::Unreadable {
+        path: path.to_owned(),
+        source,
+    })?;
+    let not_toml = |why: String| PyprojectFileError::Toml {
+        path: path.to_owned(),
+        why,
+    };
+    let text = String::from_utf8(bytes).map_err(|error| not_toml(error.to_string()))?;
+    text.parse().map_err(|error: toml::de::Error| {
+        not_toml(
+            error
+                .message()
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
+        )
+    })
+}
+
+fn uv_table(table: &Table) -> Option<&Table> {
+    table.get("tool")?.get("uv")?.as_table()
+}
+
+fn workspace_of(table: &Table) -> Option<&Table> {
+    uv_table(table)?.get("workspace")?.as_table()
+}
+
+/// The nearest workspace above a project, of its owner: in a folder that others may write to, such as
+/// /tmp, one of theirs would say where packages come from.
+fn find_workspace(folder: &Path) -> Option<(PathBuf, Table)> {
+    folder.ancestors().skip(1).find_map(|above| {
+        let table = read_table(&above.join(PYPROJECT)).ok()?;
+        workspace_of(&table)?;
+        let owner_of = |path: &Path| path.symlink_metadata().ok().map(|meta| meta.uid());
+        if owner_of(&above.join(PYPROJECT)) != owner_of(folder) {
+            return None;
+        }
+        Some((above.to_owned(), table))
+    })
+}
+
+/// `[tool.uv.sources]`, whose paths are absolute.
+fn absolute_sources(table: &Table, folder: &Path) -> Table {
+    let sources = uv_table(table).and_then(|uv| uv.get("sources"));
+    let mut sources = sources
+        .and_then(Value::as_table)
+        .cloned()
+        .unwrap_or_default();
+    for (_, source) in &mut sources {
+        let entries = match source {
+            Value::Array(list) => list.iter_mut().collect(),
+            one => vec![one],
+        };
+        for entry in entries {
+            if let Some(Value::String(path)) = entry.get_mut("path") {
+                *path = folder.join(&*path).to_string_lossy().into_owned();
+            }
+        }
+    }
+    sources
+}
+
+/// Where a source is, if that is a folder of this machine: `None` where it is none, `Some(None)` for a
+/// member that the workspace has not.
+fn local_place(name: &str, source: &Value, workspace: (&Path, &Table)) -> Option<Option<PathBuf>> {
+    let entries = match source {
+        Value::Array(list) => list.iter().collect(),
+        one => vec![one],
+    };
+    entries.into_iter().find_map(|entry| {
+        if let Some(path) = entry.get("path").and_then(Value::as_str) {
+            let path = Path::new(path);
+            // A wheel is a file, and nothing of it runs.
+            let is_wheel = path.extension().is_some_and(|end| end == "whl") && path.is_file();
+            let is_local = !is_wheel || entry.get("editable").is_some();
+            return is_local.then(|| Some(path.to_owned()));
+        }
+        let is_member = entry.get("workspace").is_some();
+        is_member.then(|| find_member(name, workspace))
+    })
+}
+
+/// The folder of the workspace's project of that name.
+fn find_member(name: &str, (root, table): (&Path, &Table)) -> Option<PathBuf> {
+    let patterns = workspace_of(table).and_then(|workspace| workspace.get("members"));
+    let root_pattern = glob::Pattern::escape(root.to_str()?);
+    let below = strings(patterns).into_iter().flat_map(|pattern| {
+        let found = glob::glob(&format!("{root_pattern}/{pattern}"))
+            .into_iter()
+            .flatten();
+        found.flatten().take(MAX_FOLDERS)
+    });
+    let mut folders = std::iter::once(root.to_owned()).chain(below);
+    folders.find(|folder| {
+        let table = read_table(&folder.join(PYPROJECT)).ok();
+        let project = table
+            .as_ref()
+            .and_then(|table| table.get("project")?.get("name")?.as_str());
+        project.and_then(normalize_project_name).as_deref() == Some(name)
+    })
+}
+
+fn strings(value: Option<&Value>) -> Vec<&str> {
+    let list = value.and_then(Value::as_array).into_iter().flatten();
+    list.filter_map(Value::as_str).collect()
+}
+
+/// The normalised name and the extras of a requirement (PEP 508); an empty name where it has none.
+fn split_requirement(text: &str) -> (String, Vec<String>) {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let text = text.trim_start();
+    let end = text.find(|c| !is_name(c)).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    let extras = rest
+        .trim_start()
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once(']'));
+    let extras = extras
+        .map_or("", |(extras, _)| extras)
+        .split(',')
+        .map(str::trim);
+    let extras = extras.filter(|extra| !extra.is_empty()).map(str::to_owned);
+    (
+        normalize_project_name(name).unwrap_or_default(),
+        extras.collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const MEMBER: &str = "[project]\nname = 'My_Lib'\nversion = '1'\ndependencies = ['numpy']\n";
+
+    fn folder_with(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        folder
+    }
+
+    fn read(folder: &tempfile::TempDir, file: &str) -> UvProject {
+        UvProject::read(&folder.path().join(file)).unwrap()
+    }
+
+    #[test]
+    fn folders_are_taken_out_and_told() {
+        let text = "[project]\nname = 'a'\nversion = '1'\ndependencies = ['torch', 'my-lib[gpu]>=1', 'w']\n\
+            [project.optional-dependencies]\ntest = ['Other.Lib', 'six']\n\
+            [dependency-groups]\ndev = [{include-group = 'more'}]\nmore = ['third ; python_version > \"3\"']\n\
+            [tool.uv.sources]\nmy_lib = { path = 'libs/mine', editable = true }\n\
+            other-lib = [{ path = 'other', marker = 'x' }, { git = 'https://example.org/other' }]\n\
+            third = { path = 'third' }\nw = { path = 'w-1-py3-none-any.whl' }\ntorch = { index = 'cpu' }\n\
+            [[tool.uv.index]]\nname = 'cpu'\nurl = 'simple'\n[tool.x]\ny = 1\n";
+        let folder = folder_with(&[("pyproject.toml", text), ("w-1-py3-none-any.whl", "")]);
+        let project = read(&folder, "pyproject.toml");
+        let names = |extras: &[&str], groups: &[&str]| {
+            let owned = |list: &[&str]| {
+                list.iter()
+                    .map(|text| (*text).to_owned())
+                    .collect::<Vec<_>>()
+            };
+            let found = project.local_dependencies(&owned(extras), &owned(groups));
+            found.into_iter().map(|one| one.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&[], &[]), ["my-lib"]);
+        assert_eq!(names(&["Test"], &["dev"]), ["my-lib", "other-lib", "third"]);
+        let mine = &project.local_dependencies(&[], &[])[0];
+        assert_eq!(mine.folder, Some(folder.path().join("libs/mine")));
+        assert_eq!(mine.extras, ["gpu"]);
+
+        let table: Table = project.text_for_uv().parse().unwrap();
+        let at = folder.path().display();
+        assert_eq!(
+            strings(table["project"].get("dependencies")),
+            ["torch", "w"]
+        );
+        assert_eq!(
+            strings(table["project"]["optional-dependencies"].get("test")),
+            ["six"]
+        );
+        assert!(strings(table["dependency-groups"].get("more")).is_empty());
+        let uv = uv_table(&table).unwrap();
+        assert_eq!(uv["sources"].as_table().unwrap().len(), 2);
+        assert_eq!(
+            uv["sources"]["w"]["path"].as_str(),
+            Some(format!("{at}/w-1-py3-none-any.whl").as_str())
+        );
+        assert_eq!(
+            uv["index"][0]["url"].as_str(),
+            Some(format!("{at}/simple").as_str())
+        );
+        assert!(uv.get("workspace").is_some() && table["tool"].get("x").is_none());
+    }
+
+    /// uv takes a folder whose name ends so for a project.
+    #[test]
+    fn a_folder_with_the_name_of_a_wheel_is_one() {
+        let text = "[project]\nname = 'a'\nversion = '1'\ndependencies = ['x', 'y']\n\
+            [tool.uv.sources]\nx = { path = 'x.whl' }\ny = { path = 'y.whl', editable = true }\n";
+        let folder = folder_with(&[
+            ("pyproject.toml", text),
+            ("x.whl/setup.py", ""),
+            ("y.whl", ""),
+        ]);
+        let project = read(&folder, "pyproject.toml");
+        assert_eq!(project.local_dependencies(&[], &[]).len(), 2);
+        assert!(!project.text_for_uv().contains("path"));
+    }
+
+    #[test]
+    fn members_of_a_workspace_are_found() {
+        let root = "[tool.uv.workspace]\nmembers = ['packages/*']\n\
+            [tool.uv.sources]\nmy-lib = { workspace = true }\ngone = { workspace = true }\n";
+        let app = "[project]\nname = 'app'\nversion = '1'\ndependencies = ['My.Lib', 'gone']\n";
+        let folder = folder_with(&[
+            ("pyproject.toml", root),
+            ("packages/app/pyproject.toml", app),
+            ("packages/lib/pyproject.toml", MEMBER),
+            ("packages/readme.md", ""),
+        ]);
+        let found = read(&folder, "packages/app/pyproject.toml").local_dependencies(&[], &[]);
+        assert_eq!(found[0].folder, Some(folder.path().join("packages/lib")));
+        assert_eq!((found[1].name.as_str(), &found[1].folder), ("gone", &None));
+    }
+
+    #[test]
+    fn what_is_no_toml_is_named() {
+        let folder = folder_with(&[("pyproject.toml", "x = ")]);
+        let error = UvProject::read(&folder.path().join("pyproject.toml")).unwrap_err();
+        assert!(
+            error.to_string().contains("pyproject.toml is not TOML"),
+            "{error}"
+        );
+        let error = UvProject::read(&folder.path().join("none.toml")).unwrap_err();
+        assert!(error.to_string().contains("cannot read"), "{error}");
+    }
+
+    #[test]
+    fn requirements_have_a_name_and_extras() {
+        for (text, name, extras) in [
+            ("numpy>=2", "numpy", vec![]),
+            (" My.Lib [ a, b ] @ file:///x", "my-lib", vec!["a", "b"]),
+            ("./x", "", vec![]),
+        ] {
+            let expected: Vec<String> = extras.into_iter().map(str::to_owned).collect();
+            assert_eq!(
+                split_requirement(text),
+                (name.to_owned(), expected),
+                "{text}"
+            );
+        }
+    }
+}
