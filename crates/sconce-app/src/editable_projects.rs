@@ -31,7 +31,7 @@ pub struct EditableProject {
 #[derive(Debug, thiserror::Error)]
 pub enum EditableError {
     /// Its folder has no pyproject.toml.
-    #[error("`[python] editable` names {}, which has no pyproject.toml", folder.display())]
+    #[error("{} is to be installed from where it lies, and has no pyproject.toml", folder.display())]
     NoPyproject {
         /// The folder.
         folder: PathBuf,

@@ -100,9 +100,9 @@ impl RequirementLines {
 /// A requirement of a spec's own, which may be an address without a name.
 pub(crate) fn parse_requirement(text: &str) -> RequirementLine {
     match source_of(text.trim()) {
-        Source::Unnamed(source) => RequirementLine::Unnamed(source),
-        Source::Named(text) => RequirementLine::Kept(text),
-        Source::Requirement => RequirementLine::Kept(text.to_owned()),
+        RequirementAddress::Unnamed(source) => RequirementLine::Unnamed(source),
+        RequirementAddress::Named(text) => RequirementLine::Kept(text),
+        RequirementAddress::Requirement => RequirementLine::Kept(text.to_owned()),
     }
 }
 
@@ -144,25 +144,27 @@ impl LineReader<'_> {
             "-e" | "--editable" => {
                 self.found.is_plain = false;
                 match source_of(value) {
-                    Source::Unnamed(source) => {
+                    RequirementAddress::Unnamed(source) => {
                         self.found.lines.push(RequirementLine::Unnamed(source));
                     }
-                    Source::Named(text) => self.keep(text),
+                    RequirementAddress::Named(text) => self.keep(text),
                     // `-e name @ git+https://…`
-                    Source::Requirement if value.contains("git+") => self.keep(value.to_owned()),
-                    Source::Requirement => self.add_folder(file, number, value)?,
+                    RequirementAddress::Requirement if value.contains("git+") => {
+                        self.keep(value.to_owned())
+                    }
+                    RequirementAddress::Requirement => self.add_folder(file, number, value)?,
                 }
             }
             "" => match source_of(line) {
-                Source::Unnamed(source) => {
+                RequirementAddress::Unnamed(source) => {
                     self.found.is_plain = false;
                     self.found.lines.push(RequirementLine::Unnamed(source));
                 }
-                Source::Named(text) => {
+                RequirementAddress::Named(text) => {
                     self.found.is_plain = false;
                     self.keep(text);
                 }
-                Source::Requirement if is_local(line) => {
+                RequirementAddress::Requirement if is_local(line) => {
                     self.found.is_plain = false;
                     let (path, _) = split_extras(line);
                     let path = beside.join(path.strip_prefix("file:").unwrap_or(path));
@@ -171,7 +173,7 @@ impl LineReader<'_> {
                         false => self.keep(named_archive(&path)),
                     }
                 }
-                Source::Requirement => self.keep(line.to_owned()),
+                RequirementAddress::Requirement => self.keep(line.to_owned()),
             },
             _ => self.keep(line.to_owned()),
         }
@@ -205,7 +207,7 @@ impl LineReader<'_> {
 }
 
 /// What a requirement says of where its sources are.
-enum Source {
+enum RequirementAddress {
     /// An address without a name.
     Unnamed(UnnamedSource),
     /// An address whose fragment has the name, which now stands before it.
@@ -215,7 +217,7 @@ enum Source {
 }
 
 /// A line that begins with the address of a repository, or of a source archive.
-fn source_of(line: &str) -> Source {
+fn source_of(line: &str) -> RequirementAddress {
     let (address, marker) = match line.split_once([' ', '\t']) {
         Some((address, rest)) => (address, rest.trim()),
         None => (line, ""),
@@ -223,7 +225,7 @@ fn source_of(line: &str) -> Source {
     let is_git = address.starts_with("git+");
     let is_remote = address.starts_with("https://") || address.starts_with("http://");
     if !is_git && !is_remote {
-        return Source::Requirement;
+        return RequirementAddress::Requirement;
     }
     let marker = match marker.starts_with(';') {
         true => format!(" {marker}"),
@@ -242,14 +244,14 @@ fn source_of(line: &str) -> Source {
         true => url.to_owned(),
         false => format!("{url}#{}", rest.join("&")),
     };
-    let named = |name: &str| Source::Named(format!("{name} @ {url}{marker}"));
+    let named = |name: &str| RequirementAddress::Named(format!("{name} @ {url}{marker}"));
     let archive = archive_project(file);
     match (egg, archive) {
         // `#egg=name-1.0`, as setuptools once had it, is not valid any more.
         (Some(egg), _) if normalize_project_name(split_extras(egg).0).is_some() => named(egg),
         (_, Some(project)) if is_remote => named(&project),
-        _ if is_git => Source::Unnamed(UnnamedSource { url, marker }),
-        _ => Source::Requirement,
+        _ if is_git => RequirementAddress::Unnamed(UnnamedSource { url, marker }),
+        _ => RequirementAddress::Requirement,
     }
 }
 
@@ -276,8 +278,9 @@ fn named_archive(path: &Path) -> String {
 fn is_local(line: &str) -> bool {
     let first = line.split([' ', '\t', ';', '[']).next().unwrap_or_default();
     let is_archive = first.ends_with(".whl") || archive_project(first).is_some();
-    let is_path = first == "." || first.contains('/') && !first.contains("://");
-    !line.contains('@') && (is_path || is_archive) || line.starts_with("file:")
+    let is_path = first == "." || first.contains('/') || is_archive;
+    let is_address = line.contains('@') || first.contains("://");
+    is_path && !is_address || line.starts_with("file:")
 }
 
 /// Whether an option's value is a path that is relative to its file.
