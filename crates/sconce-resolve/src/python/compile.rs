@@ -438,8 +438,7 @@ impl CompileError {
                     pin: Some(pin),
                 })
             }
-            // A folder of this machine is none that others' code may be taken from.
-            Self::NeedsBuild { stderr } if stderr.contains(" @ file://") => None,
+            Self::NeedsBuild { stderr } if names_folder(stderr) => None,
             Self::NeedsBuild { stderr } => {
                 let phrase = "Building source distributions for `";
                 let name = obstacle::quoted_after(stderr, phrase)?;
@@ -449,6 +448,18 @@ impl CompileError {
             _ => None,
         }
     }
+}
+
+/// Whether what uv would have built is a folder of this machine, `x @ file:///home/me/x`. Its sources have
+/// no digest; it is installed from where it lies instead.
+fn names_folder(stderr: &str) -> bool {
+    let archives = [".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip"];
+    let path = stderr
+        .split_once(" @ file://")
+        .and_then(|(_, rest)| rest.split_once('`'));
+    path.is_some_and(|(path, _)| {
+        !archives.iter().any(|end| path.ends_with(end)) || Path::new(path).is_dir()
+    })
 }
 
 /// A package that uv found no wheel of.
@@ -696,6 +707,18 @@ mod tests {
         ] {
             assert_eq!(classify(said.to_owned()).exit_code(), code, "{said}");
         }
+    }
+
+    #[test]
+    fn a_folder_is_not_built() {
+        let error = |path: &str| {
+            classify(format!(
+                "error: Failed to build `x @ file://{path}`\n  cause: Building source distributions for `x` is disabled"
+            ))
+        };
+        assert_eq!(error("/home/me/x").unbuilt_package(), None);
+        let archive = error("/no-such-folder/x-1.tar.gz").unbuilt_package();
+        assert_eq!(archive.map(|package| package.name).as_deref(), Some("x"));
     }
 
     #[test]
