@@ -1,6 +1,12 @@
 //! Files of other tools that `sconce init` makes a spec from.
 
-use sconce_import::{ImportFormat, ImportNote};
+use std::rc::Rc;
+
+use sconce_formats::tags::CpuArchitecture;
+use sconce_import::{
+    FolderEntry, ImportFormat, ImportNote, ImportedSpec, LockSelection, ProjectFolder,
+    survey_folder,
+};
 use sconce_schema::{Hint as _, Spec};
 
 use crate::bytes::text;
@@ -11,24 +17,171 @@ fn read(kind: ImportFormat, data: &[u8]) {
     let Some(text) = text(data) else { return };
     let beside = |_: &str| Some(text.to_owned());
     match sconce_import::import_spec(kind, "a/source", text, &beside) {
-        Ok(adopted) => {
-            let written = adopted.spec.to_text();
-            assert_eq!(
-                Spec::parse(&written).as_ref(),
-                Ok(&adopted.spec),
-                "{written}"
-            );
-            for package in &adopted.spec.python.packages {
-                assert!(
-                    !package.trim().is_empty() && !package.starts_with('-'),
-                    "{package}"
-                );
-                assert!(!package.contains(char::is_control), "{package:?}");
-            }
-            adopted.notes.iter().for_each(shows_cleanly);
-        }
+        Ok(adopted) => is_a_spec(&adopted),
         Err(error) => assert!(!format!("{error}{:?}", error.hint()).contains('\u{1b}')),
     }
+}
+
+fn is_a_spec(adopted: &ImportedSpec) {
+    let written = adopted.spec.to_text();
+    assert_eq!(
+        Spec::parse(&written).as_ref(),
+        Ok(&adopted.spec),
+        "{written}"
+    );
+    for package in &adopted.spec.python.packages {
+        assert!(
+            !package.trim().is_empty() && !package.starts_with('-'),
+            "{package}"
+        );
+        assert!(!package.contains(char::is_control), "{package:?}");
+    }
+    for origin in &adopted.origins {
+        assert!(adopted.spec.python.packages.contains(&origin.package));
+    }
+    adopted.notes.iter().for_each(shows_cleanly);
+}
+
+/// A folder with the same text in one file and in a program beside it.
+struct OneFile<'a> {
+    path: &'static str,
+    text: &'a str,
+}
+
+impl ProjectFolder for OneFile<'_> {
+    fn name(&self) -> &str {
+        "folder"
+    }
+
+    fn read_text(&self, path: &str) -> Option<String> {
+        (path == self.path || path == "train.py").then(|| self.text.to_owned())
+    }
+
+    fn list(&self, path: &str) -> Rc<[FolderEntry]> {
+        let all = [self.path, "train.py"];
+        let names = if path.is_empty() { &all[..] } else { &[] };
+        let entry = |name: &&str| FolderEntry {
+            name: (*name).to_owned(),
+            is_dir: false,
+        };
+        names.iter().map(entry).collect()
+    }
+
+    fn read_start(&self, _: &str) -> Vec<u8> {
+        self.text.bytes().take(64).collect()
+    }
+}
+
+/// Surveys a folder whose file `path` is `data`.
+fn survey(path: &'static str, data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    let folder = OneFile { path, text };
+    if let Some(found) = survey_folder(None, &folder) {
+        is_a_spec(&found.imported);
+    }
+}
+
+pub(crate) fn setup(data: &[u8]) {
+    read(ImportFormat::Setup, data);
+}
+
+pub(crate) fn setup_seeds() -> Vec<Vec<u8>> {
+    vec![
+        b"from setuptools import setup\nextras = {'a': ['x']}\nextras['b'] = extras['a'] + [\"y>=1\" '2']\n\
+          with open('requirements.txt') as f:\n    required = [l.strip() for l in f.readlines() if l]\n\
+          def reqs(p): return open(os.path.join(here, 'r.in')).read().split('\\n')\n\
+          kw = dict(name='n', **{'extras_require': extras})\nsetup(install_requires=required + reqs(1), **kw,\n\
+          package_dir={'': 'src'}, entry_points={'console_scripts': ['a = b.c:d']})\n"
+            .to_vec(),
+    ]
+}
+
+pub(crate) fn python_program(data: &[u8]) {
+    survey("a.py", data);
+}
+
+pub(crate) fn python_program_seeds() -> Vec<Vec<u8>> {
+    vec![
+        b"import os, cv2 as c\nfrom .a import (b,\n  d as e)\ntry:\n    import x.y\nexcept ImportError as e:\n\
+          \x20   import x\nelse: import z\nif TYPE_CHECKING:\n\timport w\nasync def f(a: {1: 2}): import v; import u\n\
+          s = rb'''\nimport no''' \\\n  f'{s}'\nif __name__ == '__main__':\n  from torch.utils import tensorboard\n"
+            .to_vec(),
+    ]
+}
+
+pub(crate) fn readme(data: &[u8]) {
+    survey("README.md", data);
+    survey("README.rst", data);
+}
+
+pub(crate) fn readme_seeds() -> Vec<Vec<u8>> {
+    vec![
+        b"# Net\n<details><summary>Install</summary>\n```bash\n$ git clone https://g.example.org/net && cd net\n\
+          (env) $ pip3 install -U 'a[b]>=1' c<2 -f https://i.example.org/whl\nconda install -c x pytorch=1.9\n```\n\
+          </details>\nUse\n---\n- `pip install -e .[x]`\n\n    sudo apt-get install -y ffmpeg\n`timm==0.3.2`\n~~~\n!pip install d\n"
+            .to_vec(),
+        b"Net\n===\n\nInstall\n-------\n\n.. code-block:: console\n   :x: y\n\n   $ python -m pip install a\n\nOr::\n\n  pip install b\n"
+            .to_vec(),
+    ]
+}
+
+pub(crate) fn notebook(data: &[u8]) {
+    survey("a.ipynb", data);
+}
+
+pub(crate) fn notebook_seeds() -> Vec<Vec<u8>> {
+    vec![
+        br#"{"cells": [{"cell_type": "code", "source": ["!pip install -q a\n", "%pip install b"]}, {"cell_type": "code", "source": "! apt install x"}]}"#
+            .to_vec(),
+    ]
+}
+
+pub(crate) fn cog(data: &[u8]) {
+    survey("cog.yaml", data);
+}
+
+pub(crate) fn cog_seeds() -> Vec<Vec<u8>> {
+    vec![
+        b"build:\n  python_version: \"3.9\"\n  python_packages:\n    - torch==2.0\n  system_packages: [ffmpeg]\n  run: [a]\n"
+            .to_vec(),
+    ]
+}
+
+/// Reads `data` as a lock, as `lock` does.
+fn pin(kind: ImportFormat, data: &[u8]) {
+    read(kind, data);
+    let Some(text) = text(data) else { return };
+    let beside = |_: &str| Some(text.to_owned());
+    let asked = ["x".to_owned(), "dev".to_owned()];
+    let selection = LockSelection {
+        extras: &asked,
+        groups: &asked,
+        machine: CpuArchitecture::X86_64,
+    };
+    let Ok(lock) = sconce_import::read_pinned_lock(kind, "a/source", text, &beside, &selection)
+    else {
+        return;
+    };
+    lock.notes.iter().for_each(shows_cleanly);
+    for package in &lock.packages {
+        // A line each of a file that uv reads: none may be an option, or have a login.
+        let line = &package.requirement;
+        assert!(
+            line.starts_with(|c: char| c.is_ascii_alphanumeric()),
+            "{line:?}"
+        );
+        assert!(!line.contains(char::is_control), "{line:?}");
+        assert_eq!(
+            sconce_formats::normalize_project_name(&package.name).as_ref(),
+            Some(&package.name)
+        );
+        for file in &package.files {
+            assert!(file.sha256.len() == 64 && file.sha256.bytes().all(|b| b.is_ascii_hexdigit()));
+        }
+    }
+    let same = (kind, "a/source", text);
+    let found = sconce_import::find_version_differences(same, same, &beside);
+    assert!(found.is_empty(), "{found:?}");
 }
 
 fn shows_cleanly(note: &ImportNote) {
@@ -39,6 +192,10 @@ fn shows_cleanly(note: &ImportNote) {
 
 pub(crate) fn pip(data: &[u8]) {
     read(ImportFormat::Requirements, data);
+    if let Some(text) = text(data) {
+        let beside = |_: &str| Some(text.to_owned());
+        let _ = sconce_import::read_requirement_options("a/r.txt", text, &beside);
+    }
 }
 
 pub(crate) fn pip_seeds() -> Vec<Vec<u8>> {
@@ -70,7 +227,7 @@ pub(crate) fn project_seeds() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn uv(data: &[u8]) {
-    read(ImportFormat::UvLock, data);
+    pin(ImportFormat::UvLock, data);
 }
 
 pub(crate) fn uv_seeds() -> Vec<Vec<u8>> {
@@ -119,4 +276,114 @@ pub(crate) fn docker_seeds() -> Vec<Vec<u8>> {
           EXPOSE 80\nENTRYPOINT [\"tini\", \"--\"]\nCMD python /srv/train.py --n $(nproc)\n"
             .to_vec(),
     ]
+}
+
+/// A digest, for seeds.
+const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+fn seed(text: &str) -> Vec<Vec<u8>> {
+    vec![text.replace("DIGEST", DIGEST).into_bytes()]
+}
+
+pub(crate) fn pylock(data: &[u8]) {
+    pin(ImportFormat::Pylock, data);
+}
+
+pub(crate) fn pylock_seeds() -> Vec<Vec<u8>> {
+    seed(
+        "lock-version = \"1.0\"\nrequires-python = \">=3.11\"\nextras = [\"x\"]\n\
+         dependency-groups = [\"dev\"]\ndefault-groups = [\"dev\"]\n[[packages]]\nname = \"torch\"\n\
+         version = \"2.6.0\"\nmarker = \"'x' in extras and python_version >= '3.12'\"\n\
+         wheels = [{ url = \"https://i.example.org/torch-2.6.0-cp313-cp313-linux_x86_64.whl\", \
+         hashes = { sha256 = \"01\" } }]\n[[packages]]\nname = \"a\"\n\
+         vcs = { type = \"git\", url = \"https://git.example.org/a\", commit-id = \"01\" }\n\
+         [[packages]]\nname = \"n\"\ndirectory = { path = \".\" }\n[[packages]]\nname = \"b\"\n\
+         archive = { path = \"b-1.tar.gz\" }\n",
+    )
+}
+
+pub(crate) fn poetry_lock(data: &[u8]) {
+    pin(ImportFormat::PoetryLock, data);
+}
+
+pub(crate) fn poetry_lock_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = seed(
+        "[[package]]\nname = \"torch\"\nversion = \"2.6.0\"\noptional = true\npython-versions = \"^3.9\"\n\
+         category = \"main\"\nfiles = [{ file = \"torch-2.6.0.tar.gz\", hash = \"DIGEST\" }]\n\
+         [package.dependencies]\nnumpy = [{ version = \"*\", markers = \"os_name == 'posix'\" }]\n\
+         [package.extras]\nx = [\"a (>=1) ; extra == 'y'\"]\n[package.source]\ntype = \"git\"\n\
+         url = \"https://git.example.org/t\"\nresolved_reference = \"01\"\nsubdirectory = \"s\"\n\
+         [extras]\nx = [\"torch\"]\n[metadata]\nlock-version = \"2.0\"\npython-versions = \"~3.9\"\n\
+         [metadata.files]\ntorch = []\n[tool.poetry.dependencies]\ntorch = { version = \"^2\", optional = true }\n\
+         [tool.poetry.extras]\nx = [\"torch\"]\n[tool.poetry.group.dev.dependencies]\ntorch = \"*\"\n",
+    );
+    seeds.extend(seed(
+        "[[package]]\nname = \"numpy\"\nversion = \"2\"\noptional = false\npython-versions = \">=3\"\n\
+         groups = [\"main\", \"dev\"]\nmarkers = { main = \"python_version > '3.9'\", dev = \"extra == 'x'\" }\n\
+         [metadata]\nlock-version = \"2.1\"\npython-versions = \">=3.10,<4.0\"\n",
+    ));
+    seeds
+}
+
+pub(crate) fn pdm_lock(data: &[u8]) {
+    pin(ImportFormat::PdmLock, data);
+}
+
+pub(crate) fn pdm_lock_seeds() -> Vec<Vec<u8>> {
+    seed(
+        "[metadata]\ngroups = [\"default\", \"dev\"]\nlock_version = \"4.5.0\"\n[[metadata.targets]]\n\
+         requires_python = \">=3.9\"\n[[package]]\nname = \"torch\"\nversion = \"2.6.0\"\ngroups = [\"default\"]\n\
+         marker = \"sys_platform == 'linux'\"\ndependencies = [\"numpy[x]>=1; python_version < '3.12'\"]\n\
+         files = [{ url = \"https://i.example.org/torch-2.6.0.tar.gz\", hash = \"DIGEST\" }]\n[[package]]\n\
+         name = \"torch\"\nversion = \"2.6.0\"\nextras = [\"x\"]\ndependencies = [\"a\"]\n[[package]]\n\
+         name = \"a\"\ngit = \"git@git.example.org:a/b\"\nrevision = \"01\"\n[project]\n\
+         dependencies = [\"torch[x] @ https://i.example.org/t.whl\"]\n[dependency-groups]\ndev = [\"a\"]\n",
+    )
+}
+
+pub(crate) fn pipfile(data: &[u8]) {
+    pin(ImportFormat::PipfileLock, data);
+}
+
+pub(crate) fn pipfile_seeds() -> Vec<Vec<u8>> {
+    seed(
+        "{\"_meta\": {\"pipfile-spec\": 6, \"requires\": {\"python_version\": \"3.11\"}, \"sources\": [\
+         {\"name\": \"a\", \"url\": \"https://a.example.org/simple\"}, \
+         {\"name\": \"b\", \"url\": \"https://u:p@b.example.org/simple\"}]}, \"default\": {\"torch\": {\
+         \"hashes\": [\"DIGEST\"], \"index\": \"b\", \"markers\": \"python_version >= '3.9'\", \
+         \"version\": \"==2.6.0\"}, \"x\": {\"path\": \".\"}, \"y\": {\"git\": \"https://g.example.org/y\", \
+         \"ref\": \"01\"}, \"z\": {\"file\": \"https://i.example.org/z.zip\"}}, \"develop\": {}}",
+    )
+}
+
+pub(crate) fn pixi(data: &[u8]) {
+    pin(ImportFormat::PixiLock, data);
+}
+
+pub(crate) fn pixi_seeds() -> Vec<Vec<u8>> {
+    seed(
+        "version: 6\nenvironments:\n  default:\n    packages:\n      linux-64:\n\
+         \x20     - conda: https://c.example.org/linux-64/python-3.11.9-h1_0.conda\n\
+         \x20     - conda: https://c.example.org/linux-64/pytorch-2.4.1-py311_cuda12.1_0.tar.bz2\n\
+         \x20     - pypi: https://f.example.org/wandb-0.19-py3-none-any.whl\n      - pypi: ./\n\
+         \x20     - pypi: git+https://g.example.org/x?branch=y#01\n  dev:\n    packages: {}\npackages:\n\
+         - conda: https://c.example.org/linux-64/python-3.11.9-h1_0.conda\n  depends:\n  - openssl >=3\n\
+         - pypi: https://f.example.org/wandb-0.19-py3-none-any.whl\n  name: wandb\n  version: '0.19'\n\
+         \x20 sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n- kind: pypi\n\
+         \x20 name: n\n  version: '0'\n  path: ./\n",
+    )
+}
+
+pub(crate) fn conda_lock(data: &[u8]) {
+    pin(ImportFormat::CondaLock, data);
+}
+
+pub(crate) fn conda_lock_seeds() -> Vec<Vec<u8>> {
+    seed(
+        "version: 1\nmetadata:\n  platforms: [linux-64]\npackage:\n- name: numpy\n  version: 1.26.4\n\
+         \x20 manager: conda\n  platform: linux-64\n  dependencies:\n    python: ''\n  category: main\n\
+         - name: wandb\n  version: '0.19'\n  manager: pip\n  platform: linux-64\n  dependencies: {}\n\
+         \x20 url: https://f.example.org/wandb-0.19-py3-none-any.whl\n  hash:\n    md5: '0'\n\
+         \x20   sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n  category: dev\n",
+    )
 }

@@ -25,7 +25,8 @@ pub(crate) fn pylock(data: &[u8]) {
             Some(&name)
         );
     }
-    let Ok(packages) = pylock::parse(text, TARGET, Path::new("/home/me/project")) else {
+    let known = pylock::KnownFiles::new();
+    let Ok(packages) = pylock::parse(text, TARGET, Path::new("/home/me/project"), &known) else {
         return;
     };
     for source in &packages.sources {

@@ -20,7 +20,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>)
 }
 
 /// All of them, what every user's machine meets first.
-pub const TARGETS: [Target; 51] = [
+pub const TARGETS: [Target; 62] = [
     target("spec", schema::spec, schema::spec_seeds),
     target("units", schema::units, schema::unit_seeds),
     target("lock", schema::lock, schema::lock_seeds),
@@ -51,8 +51,31 @@ pub const TARGETS: [Target; 51] = [
     target("adopt-pip", adopt::pip, adopt::pip_seeds),
     target("adopt-project", adopt::project, adopt::project_seeds),
     target("adopt-uv", adopt::uv, adopt::uv_seeds),
+    target("adopt-pylock", adopt::pylock, adopt::pylock_seeds),
+    target(
+        "adopt-poetry-lock",
+        adopt::poetry_lock,
+        adopt::poetry_lock_seeds,
+    ),
+    target("adopt-pdm-lock", adopt::pdm_lock, adopt::pdm_lock_seeds),
+    target("adopt-pipfile", adopt::pipfile, adopt::pipfile_seeds),
+    target("adopt-pixi", adopt::pixi, adopt::pixi_seeds),
+    target(
+        "adopt-conda-lock",
+        adopt::conda_lock,
+        adopt::conda_lock_seeds,
+    ),
     target("adopt-conda", adopt::conda, adopt::conda_seeds),
     target("adopt-docker", adopt::docker, adopt::docker_seeds),
+    target("adopt-setup", adopt::setup, adopt::setup_seeds),
+    target(
+        "adopt-imports",
+        adopt::python_program,
+        adopt::python_program_seeds,
+    ),
+    target("adopt-readme", adopt::readme, adopt::readme_seeds),
+    target("adopt-notebook", adopt::notebook, adopt::notebook_seeds),
+    target("adopt-cog", adopt::cog, adopt::cog_seeds),
     target("explain", explain::log, explain::log_seeds),
     target("oom", explain::out_of_memory, explain::out_of_memory_seeds),
     target("alloc-conf", memory::settings, memory::settings_seeds),

@@ -12,6 +12,7 @@ use crate::context::AppContext;
 use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
 use crate::kernel_cache::{self, KernelCache};
+use crate::reporter::AppEvent;
 
 /// The folders that the program works in.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub struct SconceDirs {
 
 /// `~/.config/sconce/config.toml`.
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+#[serde(rename_all = "kebab-case", default)]
 pub struct Config {
     /// Python package index, instead of uv's and pip's own settings.
     pub index: Option<String>,
@@ -62,11 +63,14 @@ pub struct Config {
     pub kernel_cache: Option<Bytes>,
     /// Registries that others are asked for first.
     pub registry_mirrors: Vec<RegistryMirror>,
+    /// Keys that this program does not know: a newer one may have written them.
+    #[serde(skip)]
+    pub unknown_keys: Vec<String>,
 }
 
 /// `[[registry-mirrors]]`.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub struct RegistryMirror {
     /// The registry, `HOST[:PORT]`.
     pub of: String,
@@ -77,7 +81,12 @@ pub struct RegistryMirror {
 impl SconceDirs {
     /// Finds the directories of this user, and reads the configuration.
     pub fn find(context: &AppContext) -> Result<Self> {
-        let config = Config::read(&config_folder(&context.env)?.join("config.toml"))?;
+        let path = config_folder(&context.env)?.join("config.toml");
+        let config = Config::read(&path)?;
+        if !config.unknown_keys.is_empty() && !context.quiet {
+            let keys = &config.unknown_keys;
+            context.report(&AppEvent::UnknownConfigKeys { path: &path, keys });
+        }
         Self::with_config(context.store.as_deref(), &context.env, config)
     }
 
@@ -128,9 +137,20 @@ impl SconceDirs {
 }
 
 impl Config {
+    fn parse(text: &str) -> Result<Self, toml::de::Error> {
+        let mut unknown_keys = Vec::new();
+        let text = toml::Deserializer::parse(text)?;
+        let config: Self =
+            serde_ignored::deserialize(text, |key| unknown_keys.push(key.to_string()))?;
+        Ok(Self {
+            unknown_keys,
+            ..config
+        })
+    }
+
     fn read(path: &Path) -> Result<Self> {
         match crate::input::read_text(path) {
-            Ok(text) => toml::from_str(&text).map_err(|source| {
+            Ok(text) => Self::parse(&text).map_err(|source| {
                 AppError::Config {
                     path: path.to_owned(),
                     source,

@@ -1,38 +1,53 @@
 //! The projects that a spec installs from where they lie.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use sconce_formats::pyproject::{PyprojectError, PyprojectMetadata};
+use sconce_base::input::read_regular;
+use sconce_formats::pyproject::PyprojectMetadata;
+use sconce_import::StaticProject;
 use sconce_resolve::python::compile::CompileError;
-use sconce_resolve::python::local_sources::UvProject;
+use sconce_resolve::python::local_sources::{LocalDependency, UvProject};
 use sconce_schema::spec::WORKSPACE;
-use sconce_schema::{Hint, exit};
+use sconce_schema::{Bytes, Hint, exit};
 
-use crate::failure::{AppError, Result};
-use crate::input;
+use crate::failure::Result;
 
 /// The file that says what a project is.
 pub const PYPROJECT: &str = "pyproject.toml";
 
+/// No file that says what a project is is longer.
+const MAX_FILE_BYTES: Bytes = Bytes::from_mib(1);
+
 /// A project that is installed from where it lies.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct EditableProject {
-    /// Its pyproject.toml, absolute.
-    pub pyproject: PathBuf,
+    /// Its folder, absolute.
+    pub folder: PathBuf,
+    /// The files that say what it is, absolute.
+    pub files: Vec<PathBuf>,
     /// Its extras that are asked for.
     pub extras: Vec<String>,
-    /// What its pyproject.toml says.
+    /// What its files say.
     pub metadata: PyprojectMetadata,
+    /// Whether it computes some of what it requires, so that not all of it is known.
+    pub is_partial: bool,
     /// Where its modules are imported from, inside: `/workspace/src`.
     pub module_root: String,
+    /// What uv is to know of it.
+    pub(crate) uv: UvProject,
 }
 
 /// Why a project cannot be installed from where it lies.
 #[derive(Debug, thiserror::Error)]
 pub enum EditableError {
-    /// Its folder has no pyproject.toml.
-    #[error("{} is to be installed from where it lies, and has no pyproject.toml", folder.display())]
-    NoPyproject {
+    /// None of its folder's files says what it is.
+    #[error(
+        "{} is to be installed from where it lies, and has neither a pyproject.toml with [project] nor a \
+         setup.py with a call of setup()",
+        folder.display()
+    )]
+    NoProject {
         /// The folder.
         folder: PathBuf,
     },
@@ -58,39 +73,20 @@ pub enum EditableError {
         /// Its folder.
         folder: PathBuf,
     },
-    /// Its pyproject.toml does not say what it is.
-    #[error("{}", path.display())]
-    Pyproject {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: PyprojectError,
-    },
-    /// What it needs is known only after its build backend has run.
-    #[error("{} leaves its dependencies to its build backend (`dynamic`), which is not run", path.display())]
-    Dynamic {
-        /// The file.
-        path: PathBuf,
-    },
 }
 
 impl Hint for EditableError {
     fn hint(&self) -> Option<String> {
         Some(
             match self {
-                Self::NoPyproject { .. } | Self::Pyproject { .. } => {
-                    "a project is installed by its pyproject.toml with a [project] table; for any other \
-                     set PYTHONPATH = \"/workspace\" in [run.env] and name its dependencies in \
-                     `[python] packages`"
+                Self::NoProject { .. } => {
+                    "for a folder that is no project, set PYTHONPATH = \"/workspace\" in [run.env] and \
+                     name its dependencies in `[python] packages`"
                 }
                 Self::NoMember { .. } => "add its folder to `members` of [tool.uv.workspace]",
                 Self::Outside { .. } => {
                     "put the spec into a folder above both; submodules that are empty are filled by \
                      `git submodule update --init`"
-                }
-                Self::Dynamic { .. } => {
-                    "name them in `[python] packages` and set PYTHONPATH = \"/workspace\" in \
-                     [run.env], instead of `editable`"
                 }
             }
             .to_owned(),
@@ -138,10 +134,11 @@ impl EditableProjects {
     /// The metadata of one cannot be told from its pyproject.toml, or it lies outside of the spec's folder.
     pub fn add(&mut self, entry: &str, extras: &[String], groups: &[String]) -> Result<()> {
         let project = EditableProject::read(entry, &self.folder)?;
-        let pyproject = project.pyproject.clone();
+        let folder = project.folder.clone();
         let extras = [extras, &project.extras].concat();
+        let needed = project.uv.local_dependencies(&extras, groups);
         let mut known = self.projects.iter_mut();
-        match known.find(|other| other.pyproject == pyproject) {
+        match known.find(|other| other.folder == folder) {
             Some(other)
                 if project
                     .extras
@@ -153,7 +150,7 @@ impl EditableProjects {
             Some(other) => other.extras.extend(project.extras),
             None => self.projects.push(project),
         }
-        self.add_needed_by(&pyproject, &extras, groups)
+        self.add_all(&folder.join(PYPROJECT), needed)
     }
 
     /// Adds the projects on this machine that a `pyproject.toml` needs.
@@ -167,7 +164,11 @@ impl EditableProjects {
         groups: &[String],
     ) -> Result<()> {
         let project = UvProject::read(pyproject).map_err(CompileError::from)?;
-        for needed in project.local_dependencies(extras, groups) {
+        self.add_all(pyproject, project.local_dependencies(extras, groups))
+    }
+
+    fn add_all(&mut self, pyproject: &Path, needed: Vec<LocalDependency>) -> Result<()> {
+        for needed in needed {
             let pyproject = pyproject.to_owned();
             let Some(folder) = needed.folder else {
                 let name = needed.name;
@@ -210,20 +211,24 @@ impl EditableProject {
             "" => folder.to_owned(),
             path => folder.join(path),
         };
+        let files = ProjectFiles::new(&own_folder);
         let pyproject = own_folder.join(PYPROJECT);
-        let text = match input::read_text(&pyproject) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(EditableError::NoPyproject { folder: own_folder }.into());
-            }
-            other => other.map_err(AppError::unreadable(&pyproject))?,
+        let mut uv = match pyproject.exists() {
+            true => UvProject::read(&pyproject).map_err(CompileError::from)?,
+            false => UvProject::without_file(&pyproject),
         };
-        let metadata = PyprojectMetadata::parse(&text).map_err(|source| {
-            let path = pyproject.clone();
-            EditableError::Pyproject { path, source }
-        })?;
-        if metadata.dynamic.iter().any(|field| field == "dependencies") {
-            return Err(EditableError::Dynamic { path: pyproject }.into());
-        }
+        let name = own_folder.file_name().unwrap_or_default();
+        let name = name.to_string_lossy();
+        let Some(project) = StaticProject::read(&name, &|path| files.read(path)) else {
+            return Err(EditableError::NoProject { folder: own_folder }.into());
+        };
+        let metadata = project.metadata;
+        uv.set_project(
+            &metadata.name,
+            metadata.requires_python.as_deref(),
+            &metadata.dependencies,
+            &project.optional,
+        );
         let root = metadata.find_module_root(
             |name| has_modules(&own_folder.join(name)),
             |name| own_folder.join(name).join("__init__.py").is_file(),
@@ -231,11 +236,47 @@ impl EditableProject {
         let inside = [WORKSPACE, path.as_str(), root.as_str()];
         let inside = inside.into_iter().filter(|part| !matches!(*part, "" | "."));
         Ok(Self {
-            pyproject,
+            folder: own_folder,
+            files: files.into_inner(),
             extras,
             metadata,
+            is_partial: project.is_partial,
+            uv,
             module_root: inside.collect::<Vec<_>>().join("/"),
         })
+    }
+}
+
+/// The files of a project that say what it is. Nothing outside of its folder is read.
+struct ProjectFiles {
+    folder: Option<PathBuf>,
+    read: RefCell<Vec<PathBuf>>,
+}
+
+impl ProjectFiles {
+    fn new(folder: &Path) -> Self {
+        Self {
+            folder: folder.canonicalize().ok(),
+            read: RefCell::default(),
+        }
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        let folder = self.folder.as_deref()?;
+        let whole = folder.join(path).canonicalize().ok()?;
+        if !whole.starts_with(folder) {
+            return None;
+        }
+        let bytes = read_regular(&whole, MAX_FILE_BYTES).ok()?;
+        let mut read = self.read.borrow_mut();
+        if !read.contains(&whole) {
+            read.push(whole);
+        }
+        String::from_utf8(bytes).ok()
+    }
+
+    fn into_inner(self) -> Vec<PathBuf> {
+        self.read.into_inner()
     }
 }
 
@@ -315,19 +356,40 @@ mod tests {
 
     #[test]
     fn a_project_that_does_not_say_what_it_is_is_named() {
-        let text = |files: &[(&str, &str)]| read(files, ".").unwrap_err().to_plain_text();
-        let none = text(&[("setup.py", "")]);
-        assert!(
-            none.contains("has no pyproject.toml") && none.contains("PYTHONPATH"),
-            "{none}"
-        );
-        let settings = text(&[("pyproject.toml", "[tool.ruff]\n")]);
-        assert!(
-            settings.contains("it has no [project] with a name"),
-            "{settings}"
-        );
-        let dynamic = format!("{PROJECT}dynamic = [\"dependencies\"]\n");
-        let dynamic = text(&[("pyproject.toml", &dynamic)]);
-        assert!(dynamic.contains("leaves its dependencies"), "{dynamic}");
+        for files in [
+            &[("setup.py", "print(1)")][..],
+            &[("pyproject.toml", "[tool.ruff]\n")],
+            &[("readme", "")],
+        ] {
+            let said = read(files, ".").unwrap_err().to_plain_text();
+            assert!(
+                said.contains("neither a pyproject.toml") && said.contains("PYTHONPATH"),
+                "{said}"
+            );
+        }
+        let none = read(&[("pyproject.toml", "x =")], ".").unwrap_err();
+        let none = none.to_plain_text();
+        assert!(none.contains("pyproject.toml is not TOML"), "{none}");
+    }
+
+    #[test]
+    fn a_setup_says_what_a_project_is() {
+        let setup =
+            "setup(name='mine', install_requires=open('r.txt').readlines(), packages=['mine'])";
+        let files = [
+            ("setup.py", setup),
+            ("r.txt", "six\n"),
+            ("mine/__init__.py", ""),
+        ];
+        let project = read(&files, ".[x]").unwrap();
+        assert_eq!(project.metadata.dependencies, ["six"]);
+        assert_eq!(project.module_root, "/workspace");
+        let names = project.files.iter().filter_map(|path| path.file_name());
+        assert_eq!(names.collect::<Vec<_>>(), ["setup.py", "r.txt"]);
+        // Nothing outside of its folder counts.
+        let setup = "setup(name='mine', install_requires=open('../r.txt').readlines())";
+        let files = [("a/setup.py", setup), ("r.txt", "six\n")];
+        let project = read(&files, "a").unwrap();
+        assert!(project.metadata.dependencies.is_empty());
     }
 }

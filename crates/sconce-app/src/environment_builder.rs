@@ -2,15 +2,18 @@
 
 mod editable;
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use sconce_fetch::Fetcher;
+use sconce_formats::normalize_project_name;
+use sconce_formats::tags::CpuArchitecture;
 use sconce_image::bytecode::interpreter;
 use sconce_image::{AssembleError, Priority, assemble_environment, find_missing_packages};
 use sconce_resolve::debian::sources::{AptFile, MirrorOverride};
 use sconce_resolve::python::IndexSettings;
-use sconce_resolve::python::compile::Requirements;
+use sconce_resolve::python::compile::{Requirements, project_of, versioned_project};
 use sconce_resolve::python::download_table::{MIRROR_VARIABLE, TABLE_VARIABLE};
 use sconce_resolve::python::uv::UvSource;
 use sconce_resolve::{LockContext, LockInput, ResolvedLock, SourceBuilder, StoreDocuments};
@@ -23,6 +26,7 @@ use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
+use crate::foreign_lock;
 use crate::item_guards::with_item_guards;
 use crate::network::{self, AddressError};
 use crate::offline;
@@ -30,7 +34,7 @@ use crate::outputs;
 use crate::project::Project;
 use crate::requirement_lines::{RequirementLine, parse_requirement};
 use crate::source_builds::{ContainedBuilder, lacks_built_wheels};
-use crate::sources::PackageSources;
+use crate::sources::{LockUse, LockUseError, PackageSources};
 
 /// What every verb that needs an environment works with.
 pub struct EnvironmentBuilder<'a> {
@@ -49,15 +53,28 @@ pub struct EnvironmentBuilder<'a> {
 }
 
 impl EnvironmentBuilder<'_> {
-    /// The project's lock, made now if there is none or if the spec has changed since.
+    /// The project's lock, made now if there is none or if the spec has changed since, where that may be.
     pub fn ensure_lock(&self) -> Result<Lock> {
+        let path = self.project.lock_file();
         let present = self.project.load_lock()?;
-        match present {
-            Some(lock) if lock.inputs == self.project.inputs => {
-                info!(file = %self.project.lock_file().display(), "the lock is what the spec says");
+        match (present, self.sources.lock_use) {
+            (Some(lock), LockUse::Update | LockUse::Locked)
+                if lock.inputs == self.project.inputs =>
+            {
+                info!(file = %path.display(), "the lock is what the spec says");
                 self.with_built_wheels(lock)
             }
-            previous => {
+            (Some(lock), LockUse::Frozen) => self.with_built_wheels(lock),
+            (Some(_), LockUse::Locked) => Err(LockUseError::Stale { path }.into()),
+            (None, LockUse::Locked) => {
+                let flag = "--locked";
+                Err(LockUseError::Missing { path, flag }.into())
+            }
+            (None, LockUse::Frozen) => {
+                let flag = "--frozen";
+                Err(LockUseError::Missing { path, flag }.into())
+            }
+            (previous, LockUse::Update) => {
                 if previous.is_some() {
                     self.progress
                         .note("the spec has changed since it was locked; locking again");
@@ -73,7 +90,7 @@ impl EnvironmentBuilder<'_> {
         let output = outputs::find_in_project(&self.project.lock_file(), &self.project.folder)?;
         let lock = self.resolve(previous, upgrade)?.lock;
         output.write(lock.to_text().as_bytes())?;
-        self.note_unknown_versions();
+        self.note_unknown_metadata();
         Ok(lock)
     }
 
@@ -88,8 +105,9 @@ impl EnvironmentBuilder<'_> {
             return Ok(lock);
         }
         let fetcher = self.fetcher()?;
+        let exact = self.sources.lock_use == LockUse::Locked;
         self.contained_builder(&fetcher)
-            .with_built_wheels(&lock, false)
+            .with_built_wheels(&lock, exact)
     }
 
     fn contained_builder<'a>(&'a self, fetcher: &'a Fetcher) -> ContainedBuilder<'a> {
@@ -103,14 +121,14 @@ impl EnvironmentBuilder<'_> {
     }
 
     /// What the spec wants of Python's packages.
-    fn requirements(&self) -> Requirements {
+    fn requirements(&self) -> Result<Requirements> {
         let (project, python) = (self.project, &self.project.spec.python);
         let lines = &project.requirement_lines;
         let own = python.packages.iter().map(|text| parse_requirement(text));
         let mut requirements = Requirements {
             file: (python.requirements.as_ref()).map(|name| project.folder.join(name)),
-            pyprojects: project.pyproject_files(),
-            extras: project.extras(),
+            pyprojects: project.pyprojects()?,
+            extras: python.extras.clone(),
             groups: python.groups.clone(),
             ..Requirements::default()
         };
@@ -130,7 +148,7 @@ impl EnvironmentBuilder<'_> {
             }
             requirements.file_text = Some(text);
         }
-        requirements
+        Ok(requirements)
     }
 
     fn resolve(&self, previous: Option<Lock>, upgrade: bool) -> Result<ResolvedLock> {
@@ -149,15 +167,30 @@ impl EnvironmentBuilder<'_> {
             ]),
             ..IndexSettings::default()
         };
+        let machine = CpuArchitecture::from_debian(debian_architecture());
+        let machine = machine.unwrap_or(CpuArchitecture::X86_64);
+        let (folder, progress) = (&self.project.folder, self.progress);
+        let pinned = foreign_lock::read_pinned(folder, &spec.python, machine, progress)?;
+        let pinned = pinned.map(|lock| lock.packages).unwrap_or_default();
+        let options = foreign_lock::read_options(folder, &spec.python);
+        let names: BTreeSet<String> = pinned.iter().map(|package| package.name.clone()).collect();
+        self.note_replaced_pins(&names);
         let input = LockInput {
             release: spec.system.release.clone(),
             is_release_open: !self.project.is_release_given,
             architecture: debian_architecture().to_owned(),
             python: spec.python.version.clone(),
-            requirements: self.requirements(),
+            requirements: Requirements {
+                pinned,
+                hashed: options.hashed,
+                compares_indexes: options.has_extra_index,
+                ..self.requirements()?
+            },
             project_folders: (self.project.editable.iter())
-                .filter_map(|project| project.pyproject.parent())
-                .map(Path::to_owned)
+                .map(|project| project.folder.clone())
+                .collect(),
+            project_names: (self.project.editable.iter())
+                .filter_map(|project| normalize_project_name(&project.metadata.name))
                 .collect(),
             folder: self.project.folder.clone(),
             system_packages: spec.system.packages.clone(),
@@ -224,7 +257,42 @@ impl EnvironmentBuilder<'_> {
             source_builder: builds.then_some(&builder as &dyn SourceBuilder),
             now: SystemTime::now(),
         };
-        Ok(sconce_resolve::resolve(&input, &lock_env, self.progress)?)
+        let resolved = sconce_resolve::resolve(&input, &lock_env, self.progress)?;
+        self.note_unpinned(&names, &resolved.lock);
+        Ok(resolved)
+    }
+
+    /// Says which packages of the other tool's lock the spec names in another version.
+    fn note_replaced_pins(&self, pinned: &BTreeSet<String>) {
+        let python = &self.project.spec.python;
+        let replaced = python.packages.iter().filter(|requirement| {
+            versioned_project(requirement).is_some_and(|name| pinned.contains(&name))
+        });
+        let replaced: Vec<&str> = replaced.map(String::as_str).collect();
+        if let (Some(lock), false) = (&python.lock, replaced.is_empty()) {
+            let replaced = foreign_lock::list(&replaced);
+            let note =
+                format!("{replaced} of `[python] packages` in the place of what {lock} says");
+            self.progress.note(&note);
+        }
+    }
+
+    /// Says which packages the other tool's lock does not have, though they are needed.
+    fn note_unpinned(&self, pinned: &BTreeSet<String>, lock: &Lock) {
+        let Some(name) = &self.project.spec.python.lock else {
+            return;
+        };
+        let asked = self.project.spec.python.packages.iter();
+        let asked: BTreeSet<String> = asked.filter_map(|text| project_of(text)).collect();
+        let others = lock.wheels.iter();
+        let others = others.filter(|w| !pinned.contains(&w.name) && !asked.contains(&w.name));
+        let others: Vec<&str> = others.map(|wheel| wheel.name.as_str()).collect();
+        if !others.is_empty() {
+            let others = foreign_lock::list(&others);
+            let note =
+                format!("{name} does not have all that is needed; resolved beside it: {others}");
+            self.progress.note(&note);
+        }
     }
 
     /// Every address that is named anywhere, for the logins that it may carry.

@@ -17,6 +17,7 @@ pub mod executor;
 pub mod failure;
 pub mod file_action;
 pub mod folder_conflict;
+pub mod foreign_lock;
 #[cfg(test)]
 mod golden;
 pub mod input;

@@ -4,6 +4,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use sconce_base::input::UnusableInput;
+use sconce_resolve::python::compile::CompileError;
+use sconce_resolve::python::local_sources::{PyprojectForUv, UvProject};
 use sconce_schema::Sha256;
 use sconce_schema::lock::Lock;
 use sconce_schema::spec::{FILE_NAME, Python, Spec};
@@ -12,8 +14,8 @@ use sha2::Digest;
 use crate::editable_projects::{self, EditableProject, EditableProjects, PYPROJECT};
 use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
-use crate::input;
 use crate::requirement_lines::RequirementLines;
+use crate::{foreign_lock, input};
 
 /// A spec, where it lies and what it reads beside itself.
 #[derive(Debug)]
@@ -90,29 +92,23 @@ impl Project {
         })
     }
 
-    /// The pyproject.toml files whose dependencies are meant, that of `[python] pyproject` first.
-    pub fn pyproject_files(&self) -> Vec<PathBuf> {
-        let own = self.spec.python.pyproject.as_ref();
-        let mut files: Vec<PathBuf> = own.map(|name| self.folder.join(name)).into_iter().collect();
+    /// What uv is given of the projects whose dependencies are meant, that of `[python] pyproject` first.
+    ///
+    /// # Errors
+    /// Its pyproject.toml cannot be read.
+    pub(crate) fn pyprojects(&self) -> Result<Vec<PyprojectForUv>> {
+        let mut pyprojects = Vec::new();
+        if let Some(name) = &self.spec.python.pyproject {
+            let own = UvProject::read(&self.folder.join(name)).map_err(CompileError::from)?;
+            pyprojects.push(own.for_uv(&[]));
+        }
         for project in &self.editable {
-            if !files.contains(&project.pyproject) {
-                files.push(project.pyproject.clone());
+            let given = project.uv.for_uv(&project.extras);
+            if pyprojects.iter().all(|known| known.path() != given.path()) {
+                pyprojects.push(given);
             }
         }
-        files
-    }
-
-    /// The extras of those, each once.
-    pub fn extras(&self) -> Vec<String> {
-        let mut extras = self.spec.python.extras.clone();
-        extras.extend(
-            self.editable
-                .iter()
-                .flat_map(|project| project.extras.clone()),
-        );
-        extras.sort();
-        extras.dedup();
-        extras
+        Ok(pyprojects)
     }
 
     /// Where its lock is: `sconce.lock` beside `sconce.toml`, `other.lock` beside `other.toml`.
@@ -161,14 +157,22 @@ fn find_spec_above(folder: &Path) -> Option<PathBuf> {
 
 /// A spec's file, and the files that it names one by one.
 pub fn source_files(file: &Path, spec: &Spec) -> Vec<PathBuf> {
-    let python = [&spec.python.requirements, &spec.python.pyproject];
+    let python = [
+        &spec.python.requirements,
+        &spec.python.pyproject,
+        &spec.python.lock,
+    ];
     let of_stages = spec.stages.values().flat_map(|stage| &stage.files);
     let names = python.into_iter().flatten();
     let names = names.chain(&spec.build.files).chain(of_stages);
     let paths = names.map(|name| file.with_file_name(name));
     let projects = spec.python.editable.iter();
     let projects = projects.map(|entry| editable_projects::split_extras(entry).0);
-    let paths = paths.chain(projects.map(|path| file.with_file_name(path).join(PYPROJECT)));
+    let of_projects = projects.flat_map(|path| {
+        let folder = file.with_file_name(path);
+        [PYPROJECT, "setup.py", "setup.cfg"].map(|name| folder.join(name))
+    });
+    let paths = paths.chain(of_projects);
     let mut files = vec![file.to_owned()];
     // Of a folder in which images are built, not all is for the image.
     files.extend(paths.filter(|path| !path.is_dir()));
@@ -245,13 +249,16 @@ fn inputs(
         hasher.update([0]);
         hasher.update(read_beside(folder, name)?);
     }
-    for file in editable
-        .iter()
-        .map(|project| &project.pyproject)
-        .chain(&lines.included)
-    {
+    let of_projects = editable.iter().flat_map(|project| &project.files);
+    for file in of_projects.chain(&lines.included) {
         hasher.update([0]);
         hasher.update(input::read_text(file).map_err(AppError::unreadable(file))?);
+    }
+    if let Some(name) = &spec.python.lock {
+        for text in foreign_lock::read_texts(folder, name)? {
+            hasher.update([0]);
+            hasher.update(text);
+        }
     }
     Ok(Sha256(hasher.finalize().into()))
 }
@@ -299,6 +306,20 @@ mod tests {
         let inputs = |text| project(&[spec, ("r.txt", text)]).1.unwrap().inputs;
         assert_eq!(inputs("numpy"), inputs("numpy"));
         assert_ne!(inputs("numpy"), inputs("torch"));
+        assert!(project(&[spec]).1.is_err());
+    }
+
+    #[test]
+    fn the_inputs_follow_the_lock_of_another_tool() {
+        let spec = ("sconce.toml", "[python]\nlock = \"poetry.lock\"");
+        let inputs = |lock, wanted| {
+            let files = [spec, ("poetry.lock", lock), ("pyproject.toml", wanted)];
+            project(&files).1.unwrap().inputs
+        };
+        assert_eq!(inputs("a", "x"), inputs("a", "x"));
+        assert_ne!(inputs("a", "x"), inputs("b", "x"));
+        // What is wanted of this lock stands beside it.
+        assert_ne!(inputs("a", "x"), inputs("a", "y"));
         assert!(project(&[spec]).1.is_err());
     }
 

@@ -67,6 +67,13 @@ pub enum AppEvent<'a> {
     ImageNote(&'a str),
     /// Ports of an image that nothing publishes.
     UnpublishedPorts(&'a [String]),
+    /// Keys of the user's configuration that this program does not know.
+    UnknownConfigKeys {
+        /// The file.
+        path: &'a Path,
+        /// The keys, `registry-mirrors.0.port`.
+        keys: &'a [String],
+    },
     /// A run in the background ends with the caller's login.
     EndsWithLogin(&'a str),
     /// A step of a build begins.
@@ -107,6 +114,7 @@ impl AppEvent<'_> {
             | Self::OutputWritten(_)
             | Self::ImageNote(_)
             | Self::UnpublishedPorts(_)
+            | Self::UnknownConfigKeys { .. }
             | Self::EndsWithLogin(_) => false,
         }
     }

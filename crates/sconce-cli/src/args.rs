@@ -8,7 +8,7 @@ use crate::commands::audit::AuditArgs;
 use crate::commands::outdated::OutdatedArgs;
 use clap::{ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-pub(crate) use self::run_flags::{RankFlags, RunFlags, SourceFlags, TrainingPlanFlags};
+pub(crate) use self::run_flags::{LockFlags, RankFlags, RunFlags, SourceFlags, TrainingPlanFlags};
 
 /// From a bare Linux machine to a verified, reproducible, accounted PyTorch run.
 #[derive(Debug, Parser)]
@@ -174,7 +174,7 @@ pub(crate) struct LockArgs {
 }
 
 /// What cannot be had without a container, or has no meaning there.
-const NEED_A_CONTAINER: [&str; 11] = [
+const NEED_A_CONTAINER: [&str; 13] = [
     "spec",
     "gpus",
     "shm_size",
@@ -186,6 +186,8 @@ const NEED_A_CONTAINER: [&str; 11] = [
     "index",
     "extra_index",
     "mirror",
+    "locked",
+    "frozen",
 ];
 
 #[derive(Debug, Args)]

@@ -1,5 +1,6 @@
 //! Events of verbs, as text on standard error.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use sconce_lease::QueueEntry;
@@ -23,6 +24,8 @@ use sconce_app::virtual_gpu;
 pub(crate) struct TerminalReporter {
     /// Shows what the services of a run write, while that is all there is to be seen.
     follower: Mutex<Option<Follower>>,
+    /// Whether keys that are not known were told: the configuration is read more than once.
+    has_told_keys: AtomicBool,
 }
 
 impl Reporter for TerminalReporter {
@@ -87,6 +90,14 @@ impl Reporter for TerminalReporter {
                 "image: it may listen on {}; only what -p names is published",
                 ports.join(", ")
             ))),
+            AppEvent::UnknownConfigKeys { path, keys } => {
+                if !self.has_told_keys.swap(true, Ordering::Relaxed) {
+                    let (path, keys) = (format_path(path), keys.join("`, `"));
+                    print_message(&style.warn(&format!(
+                        "{path}: this Sconce does not know `{keys}`, and goes on without"
+                    )));
+                }
+            }
             AppEvent::EndsWithLogin(warning) => print_message(&style.warn(warning)),
             AppEvent::BuildStep { kind, line } => {
                 print_message(&format!("{} {line}", style.dim(kind)));

@@ -84,6 +84,12 @@ impl PyprojectMetadata {
         })
     }
 
+    /// The folder of a project's modules below its own, as the tables of build backends name it.
+    #[must_use]
+    pub fn module_root_of(root: &Table) -> Option<String> {
+        declared_module_root(root)
+    }
+
     /// The folder below the project's own that its modules are imported from, `.` or `src`: the one
     /// that is declared, else `src` where that has modules and the project's folder has no package of
     /// its name. `has_modules` says whether a folder has a package or a module in it, `has_package`

@@ -4,17 +4,19 @@ use std::collections::BTreeSet;
 
 use sconce_schema::Spec;
 
-use super::ImportedSpec;
 use super::note::{ImportNote, NoteKind, redacted_line};
-use super::release::{BaseRelease, PYTHONS, RELEASES, TORCH_FOR_3_11, TORCH_FOR_3_13};
-use super::requirement::{LOGIN, Requirement};
-use super::specifier::{compare_versions, parse_numbers};
+use super::release::{BaseRelease, PYTHONS};
+use super::requirement::{FOLDER, LOGIN, Requirement};
+use super::specifier::evaluate_specifiers;
+use super::{ImportedSpec, torch_builds};
 use sconce_base::text::redact_url_credentials;
 
 /// No file that a person reads has more to say.
 const MAX_NOTES: usize = 400;
 /// The most requirements and variables each.
 const MAX_REQUIREMENTS_OR_VARIABLES: usize = 5000;
+/// The most folders of projects.
+const MAX_EDITABLE: usize = 50;
 /// The most Debian packages.
 const MAX_SYSTEM_PACKAGES: usize = 1000;
 
@@ -23,6 +25,7 @@ pub(super) const EXTRA_INDEX: &str = "a package comes from the first index that 
 const SECRET: &str =
     "it looks like a secret, and the spec is shared: pass it from the shell with `-e NAME`";
 const TOO_MANY: &str = "beyond what is read";
+const OUT_OF_REACH: &str = "out of reach";
 
 /// A spec in the making.
 #[derive(Debug, Default)]
@@ -35,6 +38,20 @@ pub(super) struct Draft {
     names: BTreeSet<String>,
     /// The file that the spec refers to names indexes itself.
     pub(super) indexed: bool,
+    /// A CUDA that is asked for besides torch.
+    cuda: Option<CudaRequest>,
+}
+
+/// A CUDA that a file asks for besides torch.
+#[derive(Debug)]
+struct CudaRequest {
+    line: Option<usize>,
+    /// As written.
+    text: String,
+    /// `11.3`
+    version: String,
+    /// What to say where nothing is known of torch.
+    otherwise: &'static str,
 }
 
 impl Draft {
@@ -131,6 +148,41 @@ impl Draft {
         &self.requirements
     }
 
+    /// A folder of a project, `.`, `./lib[gpu]`: its dependencies come with it.
+    pub(super) fn add_editable(&mut self, line: Option<usize>, text: &str) {
+        let (path, extras) = match text.split_once('[') {
+            Some((path, extras)) => (path, format!("[{}", extras.trim())),
+            None => (text, String::new()),
+        };
+        let path = path.trim();
+        let folder = match path.trim_end_matches('/') {
+            "." | "" => Some(".".to_owned()),
+            path => super::inside(path),
+        };
+        let named = folder.map(|folder| format!("{folder}{extras}"));
+        let plain = |c: char| c.is_ascii_alphanumeric() || "/._-[], ".contains(c);
+        let usable = named.filter(|named| {
+            let closed = extras.is_empty() || extras.ends_with(']');
+            closed && !path.is_empty() && !named.starts_with('-') && named.chars().all(plain)
+        });
+        let Some(named) = usable.filter(|named| is_spec_folder(named)) else {
+            self.left_out(line, text, FOLDER);
+            return;
+        };
+        let folder = |named: &str| named.split('[').next().map(str::to_owned);
+        let known = &mut self.spec.python.editable;
+        let same = known
+            .iter()
+            .position(|known| folder(known) == folder(&named));
+        match same {
+            // The one with extras says more.
+            Some(at) if known[at].len() < named.len() => known[at] = named,
+            Some(_) => {}
+            None if known.len() < MAX_EDITABLE => known.push(named),
+            None => self.left_out(line, text, TOO_MANY),
+        }
+    }
+
     /// Debian packages.
     pub(super) fn add_system_package(&mut self, line: Option<usize>, name: &str) {
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"+-.".contains(&b);
@@ -172,6 +224,46 @@ impl Draft {
         }
     }
 
+    /// A CUDA that the source asks for besides torch: what that means is known with torch's version. The first counts.
+    pub(super) fn request_cuda(
+        &mut self,
+        line: Option<usize>,
+        text: &str,
+        version: &str,
+        otherwise: &'static str,
+    ) {
+        self.cuda.get_or_insert_with(|| CudaRequest {
+            line,
+            text: text.to_owned(),
+            version: version.to_owned(),
+            otherwise,
+        });
+    }
+
+    /// Says what became of the CUDA that is asked for.
+    fn note_cuda(&mut self) {
+        let Some(cuda) = self.cuda.take() else {
+            return;
+        };
+        let torch = self.requirements.iter().find(|r| r.name == "torch");
+        let pin = torch.and_then(|torch| torch.pinned_version());
+        let (line, text) = (cuda.line, cuda.text.as_str());
+        let plain = pin.and_then(torch_builds::find_plain_build);
+        match (pin, plain) {
+            (Some(pin), Some(plain)) => {
+                match torch_builds::explain_other_build(pin, &cuda.version) {
+                    Some(why) => self.left_out(line, text, why),
+                    None => {
+                        let why =
+                            format!("torch {pin} of the main index is built for it ({plain})");
+                        self.note_decision(line, text, why);
+                    }
+                }
+            }
+            _ => self.left_out(line, text, cuda.otherwise),
+        }
+    }
+
     /// The index to ask instead of the machine's own.
     pub(super) fn set_index(&mut self, line: Option<usize>, url: &str) {
         if let Some(clean) = self.clean_index(line, url) {
@@ -200,24 +292,26 @@ impl Draft {
         match BaseRelease::with_python(version) {
             Some(release) => self.set_release(release),
             None => {
-                let why = format!("no release has this Python: {PYTHONS}; so it is left out");
+                let why = format!("{OUT_OF_REACH}: {PYTHONS}; so it is left out");
                 self.left_out(line, &format!("Python {version}"), why);
             }
         }
     }
 
-    /// The Pythons that the source allows, as specifiers. Silent where the default is one.
+    /// The Pythons that the source allows, as specifiers, where `lock` does not read them itself. Silent where
+    /// they do not end below the newest.
     pub(super) fn requires_python(&mut self, line: Option<usize>, specifiers: &str) {
         let what = format!("Python {specifiers}");
-        match BaseRelease::that_meets(specifiers) {
-            Ok(Some(release)) if *release == RELEASES[0] => {}
+        match BaseRelease::newest_that_meets(specifiers) {
+            // What is newer than all is met too, so `lock` chooses.
+            Ok(Some(_)) if evaluate_specifiers(&[3, 99], specifiers) == Some(true) => {}
             Ok(Some(release)) => {
-                let why = format!("{} has {}", release.name, release.python);
+                let why = format!("{} is the newest of them", release.python);
                 self.note_decision(line, &what, why);
                 self.set_release(release);
             }
             Ok(None) => {
-                let why = format!("no release has such a Python: {PYTHONS}; so it is left out");
+                let why = format!("{OUT_OF_REACH}: {PYTHONS}; so it is left out");
                 self.left_out(line, &what, why);
             }
             Err(()) => self.left_out(line, &what, "not understood"),
@@ -232,6 +326,10 @@ impl Draft {
 
     /// The spec, with `[python] packages`.
     pub(super) fn finish(mut self) -> ImportedSpec {
+        let indexes = &mut self.spec.python.extra_index;
+        for (what, why) in torch_builds::drop_plain_build(&mut self.requirements, indexes) {
+            self.note_decision(None, &what, why);
+        }
         let packages = self.requirements.iter().map(|r| r.text.clone());
         self.spec.python.packages = packages.collect();
         self.end()
@@ -243,7 +341,8 @@ impl Draft {
     }
 
     fn end(mut self) -> ImportedSpec {
-        self.torch();
+        self.note_cuda();
+        self.note_torch_index();
         if self.unsaid > 0 {
             let more = format!("{} more", self.unsaid);
             self.notes.push(ImportNote::new(
@@ -256,11 +355,13 @@ impl Draft {
         ImportedSpec {
             spec: self.spec,
             notes: self.notes,
+            provided: self.requirements.into_iter().map(|r| r.name).collect(),
+            origins: Vec::new(),
         }
     }
 
-    /// What torch's own version asks for: a Python that it has wheels for, and an index.
-    fn torch(&mut self) {
+    /// The index that torch's own version asks for.
+    fn note_torch_index(&mut self) {
         let torch = self.requirements.iter().find(|r| r.name == "torch");
         let Some(pin) = torch
             .and_then(|torch| torch.pinned_version())
@@ -268,21 +369,6 @@ impl Draft {
         else {
             return;
         };
-        let Some(version) = parse_numbers(&pin) else {
-            return;
-        };
-        let what = format!("torch {pin}");
-        let default = self.spec.python.version.as_deref() != Some("3.11");
-        if compare_versions(&version, &TORCH_FOR_3_11).is_lt() {
-            let why = format!(
-                "it has no wheels for the Pythons that there are: {PYTHONS}; name a newer torch"
-            );
-            self.left_out(None, &what, why);
-        } else if compare_versions(&version, &TORCH_FOR_3_13).is_lt() && default {
-            let why = "its wheels do not suit Python 3.13, so debian/bookworm with 3.11 is taken";
-            self.note_decision(None, &what, why.to_owned());
-            self.set_release(&RELEASES[1]);
-        }
         let python = &self.spec.python;
         let index = self.indexed || python.index.is_some() || !python.extra_index.is_empty();
         if let Some((_, local)) = pin.split_once('+')
@@ -291,9 +377,24 @@ impl Draft {
             let why = format!(
                 "`+{local}` is on PyTorch's own index alone: add its address, which ends in /whl/{local}, as `[python] extra-index`"
             );
-            self.note_decision(None, &what, why);
+            self.note_decision(None, &format!("torch {pin}"), why);
         }
     }
+}
+
+/// Whether a spec can name the folder: its own rules decide.
+fn is_spec_folder(named: &str) -> bool {
+    let mut spec = Spec::default();
+    spec.python.editable = vec![named.to_owned()];
+    Spec::parse(&spec.to_text()).is_ok()
+}
+
+/// Whether a spec can name the extra: its own rules decide.
+pub(super) fn is_spec_name(extra: &str) -> bool {
+    let mut spec = Spec::default();
+    spec.python.editable = vec![".".to_owned()];
+    spec.python.extras = vec![extra.to_owned()];
+    Spec::parse(&spec.to_text()).is_ok()
 }
 
 /// By its name.

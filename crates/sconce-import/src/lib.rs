@@ -8,22 +8,44 @@
 mod conda;
 mod dockerfile;
 mod draft;
+mod freeze;
 #[cfg(test)]
 mod golden;
+mod hashes;
+mod known_projects;
+mod locks;
 mod marker;
 mod note;
 mod poetry;
+mod project_table;
 mod pyproject;
+mod python;
+mod readme;
 mod release;
 mod requirement;
 mod requirements;
+mod setup;
 mod specifier;
-mod uvlock;
+mod static_project;
+mod survey;
+mod torch_builds;
+mod uv_settings;
 mod yaml;
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use sconce_schema::{Hint, Spec, exit};
 
+pub use hashes::{RequirementOptions, read_requirement_options};
+pub use locks::{
+    LockSelection, PinnedLock, VersionDifference, describe_differences, find_version_differences,
+    is_lock_format, lock_file_names, read_pinned_lock, reads_project,
+};
 pub use note::{ImportNote, NoteKind, group_by_reason};
+pub use project_table::is_for_developers;
+pub use static_project::StaticProject;
+pub use survey::{FolderEntry, ProjectFolder, SurveyedSpec, survey_folder};
 
 /// A spec, and what to know about it.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +54,19 @@ pub struct ImportedSpec {
     pub spec: Spec,
     /// What was decided or left out, in the order of the source.
     pub notes: Vec<ImportNote>,
+    /// The projects that it names, directly or in files that it refers to, normalised.
+    pub provided: BTreeSet<String>,
+    /// Which of `[python] packages` come from another file than the source, and from where in it.
+    pub origins: Vec<PackageOrigin>,
+}
+
+/// Where a package of the spec comes from, other than from the source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackageOrigin {
+    /// The requirement, as the spec has it.
+    pub package: String,
+    /// `scripts/amg.py:3`.
+    pub place: String,
 }
 
 /// The formats that are read.
@@ -41,8 +76,22 @@ pub enum ImportFormat {
     Requirements,
     /// `pyproject.toml`, with `[project]` or with Poetry's table.
     Pyproject,
+    /// `setup.py` and `setup.cfg`.
+    Setup,
     /// `uv.lock`.
     UvLock,
+    /// `pylock.toml` (PEP 751).
+    Pylock,
+    /// `poetry.lock`.
+    PoetryLock,
+    /// `pdm.lock`.
+    PdmLock,
+    /// `Pipfile.lock`.
+    PipfileLock,
+    /// `pixi.lock`.
+    PixiLock,
+    /// `conda-lock.yml`.
+    CondaLock,
     /// conda's `environment.yml`.
     Conda,
     /// A Dockerfile.
@@ -61,6 +110,21 @@ struct Importer {
     convert: fn(&ImportSource<'_>) -> Result<ImportedSpec, ImportError>,
 }
 
+/// That of a tool's lock.
+fn lock_importer(
+    file_names: &'static [&'static str],
+    suffixes: &'static [&'static str],
+    convert: fn(&ImportSource<'_>) -> Result<ImportedSpec, ImportError>,
+) -> Importer {
+    Importer {
+        file_names,
+        prefixes: &[],
+        suffixes,
+        max_bytes: MAX_LOCK_BYTES,
+        convert,
+    }
+}
+
 /// A file that is read.
 struct ImportSource<'a> {
     /// Relative to the spec's folder, as a spec would name it.
@@ -71,16 +135,23 @@ struct ImportSource<'a> {
 
 /// Far above what people write.
 const MAX_BYTES: u64 = 1 << 20;
-/// Far above what tools write: a lock names every file of every package. Not for YAML, whose reader holds a
-/// list in brackets whole before its values are counted, in 180 times its bytes.
+/// Far above what tools write: a lock names every file of every package. Not for YAML that is read whole, as its
+/// reader holds a list in brackets before its values are counted, in 180 times its bytes.
 const MAX_LOCK_BYTES: u64 = 32 << 20;
 
 impl ImportFormat {
     /// Every one, in the order in which a folder is searched for them: exact versions before wishes,
     /// what is about Python alone before what is about a whole machine.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 12] = [
         Self::UvLock,
+        Self::Pylock,
+        Self::PoetryLock,
+        Self::PdmLock,
+        Self::PipfileLock,
+        Self::PixiLock,
+        Self::CondaLock,
         Self::Pyproject,
+        Self::Setup,
         Self::Requirements,
         Self::Conda,
         Self::Dockerfile,
@@ -89,19 +160,45 @@ impl ImportFormat {
     /// What the formats differ in, but for their contents.
     fn importer(self) -> Importer {
         match self {
-            Self::UvLock => Importer {
-                file_names: &["uv.lock"],
-                prefixes: &[],
-                suffixes: &[],
-                max_bytes: MAX_LOCK_BYTES,
-                convert: |source| uvlock::convert(source.text, source.beside),
+            Self::UvLock => lock_importer(&["uv.lock"], &[], |source| {
+                locks::convert(Self::UvLock, source)
+            }),
+            Self::Pylock => Importer {
+                prefixes: &["pylock."],
+                ..lock_importer(&["pylock.toml"], &[], |source| {
+                    locks::convert(Self::Pylock, source)
+                })
             },
+            Self::PoetryLock => lock_importer(&["poetry.lock"], &[], |source| {
+                locks::convert(Self::PoetryLock, source)
+            }),
+            Self::PdmLock => lock_importer(&["pdm.lock"], &[], |source| {
+                locks::convert(Self::PdmLock, source)
+            }),
+            Self::PipfileLock => lock_importer(&["Pipfile.lock"], &[], |source| {
+                locks::convert(Self::PipfileLock, source)
+            }),
+            Self::PixiLock => lock_importer(&["pixi.lock"], &[], |source| {
+                locks::convert(Self::PixiLock, source)
+            }),
+            Self::CondaLock => lock_importer(
+                &["conda-lock.yml", "conda-lock.yaml"],
+                &["conda-lock.yml", "conda-lock.yaml"],
+                |source| locks::convert(Self::CondaLock, source),
+            ),
             Self::Pyproject => Importer {
                 file_names: &["pyproject.toml"],
                 prefixes: &[],
                 suffixes: &[],
                 max_bytes: MAX_BYTES,
-                convert: |source| pyproject::convert(source.path, source.text),
+                convert: |source| pyproject::convert(source.path, source.text, source.beside),
+            },
+            Self::Setup => Importer {
+                file_names: &["setup.py", "setup.cfg"],
+                prefixes: &[],
+                suffixes: &[],
+                max_bytes: MAX_BYTES,
+                convert: |source| setup::convert(source.path, source.text, source.beside),
             },
             Self::Requirements => Importer {
                 file_names: &["requirements.txt"],
@@ -117,7 +214,12 @@ impl ImportFormat {
                 },
             },
             Self::Conda => Importer {
-                file_names: &["environment.yml", "environment.yaml"],
+                file_names: &[
+                    "environment.yml",
+                    "environment.yaml",
+                    "conda.yaml",
+                    "conda.yml",
+                ],
                 prefixes: &[],
                 suffixes: &[".yml", ".yaml"],
                 max_bytes: MAX_BYTES,
@@ -200,6 +302,14 @@ pub enum ImportError {
         /// What is wrong.
         message: String,
     },
+    /// Not JSON, or not of its format.
+    #[error("line {line}: {message}")]
+    Json {
+        /// Where.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
     /// Not YAML.
     #[error("line {line}: {message}")]
     Yaml {
@@ -243,7 +353,9 @@ impl Hint for ImportError {
             Self::LockVersion { .. } => "give pyproject.toml instead",
             Self::Unread { .. } => "write it out, or `conda env export` it",
             Self::Nothing { .. } => "give another file, or write sconce.toml by hand",
-            Self::TooLarge { .. } | Self::Toml { .. } | Self::Yaml { .. } => return None,
+            Self::TooLarge { .. } | Self::Toml { .. } | Self::Json { .. } | Self::Yaml { .. } => {
+                return None;
+            }
         };
         Some(text.to_owned())
     }
@@ -257,14 +369,21 @@ impl Hint for ImportError {
 /// no `..` and is not absolute. `None` for a file that is not there or not text.
 pub type SiblingFiles<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The text of a file, without a byte order mark.
+/// The text of a file, without a byte order mark. Requirements may be UTF-16, which PowerShell makes of
+/// `pip freeze >`, and which pip and uv read, too.
 ///
 /// # Errors
 /// [`ImportError::TooLarge`] and [`ImportError::NotText`].
-pub fn decode_text(kind: ImportFormat, bytes: &[u8]) -> Result<&str, ImportError> {
+pub fn decode_text(kind: ImportFormat, bytes: &[u8]) -> Result<Cow<'_, str>, ImportError> {
     let limit_bytes = kind.limit_bytes();
     if bytes.len() as u64 > limit_bytes {
         return Err(ImportError::TooLarge { limit_bytes });
+    }
+    if kind == ImportFormat::Requirements
+        && let Some(text) = decode_utf16(bytes)
+    {
+        let text = text.ok_or(ImportError::NotText { line: 1 })?;
+        return Ok(Cow::Owned(text));
     }
     let line = |at: usize| bytes[..at].iter().filter(|&&b| b == b'\n').count() + 1;
     let text = std::str::from_utf8(bytes).map_err(|error| ImportError::NotText {
@@ -273,7 +392,26 @@ pub fn decode_text(kind: ImportFormat, bytes: &[u8]) -> Result<&str, ImportError
     if let Some(at) = text.find('\0') {
         return Err(ImportError::NotText { line: line(at) });
     }
-    Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
+    Ok(Cow::Borrowed(text.strip_prefix('\u{feff}').unwrap_or(text)))
+}
+
+/// Text that begins with the byte order mark of UTF-16; `Some(None)` where it is none in spite of that.
+fn decode_utf16(bytes: &[u8]) -> Option<Option<String>> {
+    let (rest, is_little) = match bytes {
+        [0xff, 0xfe, rest @ ..] => (rest, true),
+        [0xfe, 0xff, rest @ ..] => (rest, false),
+        _ => return None,
+    };
+    let (pairs, odd) = rest.as_chunks::<2>();
+    let units = pairs.iter().map(|pair| match is_little {
+        true => u16::from_le_bytes(*pair),
+        false => u16::from_be_bytes(*pair),
+    });
+    let text = String::from_utf16(&units.collect::<Vec<_>>());
+    let text = text
+        .ok()
+        .filter(|text| odd.is_empty() && !text.contains('\0'));
+    Some(text)
 }
 
 /// Reads `text`, the file at `path` (relative to the spec's folder, as a spec would name it).

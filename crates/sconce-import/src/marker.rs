@@ -1,22 +1,34 @@
-//! Environment markers (PEP 508), decided for CPython on Linux x86_64.
+//! Environment markers (PEP 508), decided for CPython on Linux.
 
-use super::release::BaseRelease;
 use super::specifier::{evaluate_specifiers, parse_numbers};
+
+/// What markers are decided by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct MarkerEnvironment {
+    /// CPython's version.
+    pub(super) python: [u32; 3],
+    /// As the kernel names the architecture.
+    pub(super) machine: &'static str,
+    /// What `extra` is; none: the empty text.
+    pub(super) extras: Vec<String>,
+    /// Dependency groups that are asked for (PEP 751).
+    pub(super) groups: Vec<String>,
+}
 
 /// Markers deeper than this are not decided.
 const MAX_DEPTH: usize = 32;
 /// Nor are longer ones.
 const MAX_MARKER_BYTES: usize = 10_000;
 
-/// Whether the marker holds there; `None` where that cannot be told. No extra is asked for.
-pub(super) fn evaluate_marker(marker: &str, release: &BaseRelease) -> Option<bool> {
+/// Whether the marker holds in `environment`; `None` where that cannot be told.
+pub(super) fn evaluate_marker(marker: &str, environment: &MarkerEnvironment) -> Option<bool> {
     if marker.len() > MAX_MARKER_BYTES {
         return None;
     }
     let mut parser = Parser {
         tokens: tokens(marker)?,
         at: 0,
-        release,
+        environment,
     };
     let value = parser.any(0).ok()?;
     (parser.at == parser.tokens.len()).then_some(value)?
@@ -65,7 +77,7 @@ struct MalformedMarker;
 struct Parser<'a> {
     tokens: Vec<Token<'a>>,
     at: usize,
-    release: &'a BaseRelease,
+    environment: &'a MarkerEnvironment,
 }
 
 impl<'a> Parser<'a> {
@@ -136,6 +148,15 @@ impl<'a> Parser<'a> {
                     "<=" => ">=",
                     ">=" => "<=",
                     "==" | "!=" => operator,
+                    // PEP 751: `'cpu' in extras`
+                    "in" | "not in" if matches!(variable, "extras" | "dependency_groups") => {
+                        let all = match variable {
+                            "extras" => &self.environment.extras,
+                            _ => &self.environment.groups,
+                        };
+                        let is_there = all.iter().any(|one| one == value);
+                        return Ok(Some(is_there == (operator == "in")));
+                    }
                     // `'win' in sys_platform`
                     "in" => return Ok(self.value(variable).map(|is| is.contains(value))),
                     "not in" => return Ok(self.value(variable).map(|is| !is.contains(value))),
@@ -148,6 +169,16 @@ impl<'a> Parser<'a> {
     }
 
     fn compare(&self, variable: &str, operator: &str, value: &str) -> Option<bool> {
+        if variable == "extra" {
+            let extras = &self.environment.extras;
+            let is_one = extras.iter().any(|extra| extra == value);
+            let is_empty = value.is_empty() && extras.is_empty();
+            return match operator {
+                "==" => Some(is_one || is_empty),
+                "!=" => Some(!is_one && !is_empty),
+                _ => None,
+            };
+        }
         let is = self.value(variable)?;
         let versions = [
             "python_version",
@@ -171,14 +202,16 @@ impl<'a> Parser<'a> {
             "sys_platform" => "linux",
             "platform_system" => "Linux",
             "os_name" => "posix",
-            "platform_machine" => "x86_64",
+            "platform_machine" => self.environment.machine,
             "implementation_name" => "cpython",
             "platform_python_implementation" => "CPython",
-            "python_version" => self.release.python,
-            "python_full_version" | "implementation_version" => {
-                return Some(self.release.numbers.map(|n| n.to_string()).join("."));
+            "python_version" => {
+                let [major, minor, _] = self.environment.python;
+                return Some(format!("{major}.{minor}"));
             }
-            "extra" => "",
+            "python_full_version" | "implementation_version" => {
+                return Some(self.environment.python.map(|n| n.to_string()).join("."));
+            }
             _ => return None,
         };
         Some(value.to_owned())
@@ -189,12 +222,20 @@ impl<'a> Parser<'a> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::release::RELEASES;
     use super::*;
+
+    fn environment() -> MarkerEnvironment {
+        MarkerEnvironment {
+            python: [3, 13, 5],
+            machine: "x86_64",
+            extras: Vec::new(),
+            groups: Vec::new(),
+        }
+    }
 
     #[test]
     fn markers_are_decided_for_linux() {
-        let holds = |marker| evaluate_marker(marker, &RELEASES[0]);
+        let holds = |marker| evaluate_marker(marker, &environment());
         for yes in [
             "sys_platform == 'linux'",
             "platform_machine == 'x86_64' and sys_platform == \"linux\"",
@@ -234,10 +275,34 @@ mod tests {
         assert_eq!(holds(&"(".repeat(5000)), None);
     }
 
+    #[test]
+    fn what_is_asked_for_by_name_holds() {
+        let environment = MarkerEnvironment {
+            python: [3, 12, 4],
+            machine: "aarch64",
+            extras: vec!["cpu".to_owned(), "x".to_owned()],
+            groups: vec!["dev".to_owned()],
+        };
+        let holds = |marker| evaluate_marker(marker, &environment);
+        for yes in [
+            "extra == 'cpu' and extra == 'x' and extra != 'gpu'",
+            "'cpu' in extras and 'gpu' not in extras",
+            "'dev' in dependency_groups",
+            "platform_machine == 'aarch64' and python_full_version == '3.12.4'",
+            "python_version == '3.12'",
+        ] {
+            assert_eq!(holds(yes), Some(true), "{yes}");
+        }
+        for no in ["extra == ''", "'cpu' in dependency_groups", "extra != 'x'"] {
+            assert_eq!(holds(no), Some(false), "{no}");
+        }
+        assert_eq!(holds("extra > 'x'"), None);
+    }
+
     proptest! {
         #[test]
         fn no_text_panics(text in "[a-z_ ()'<=>!.0-9é]{0,80}") {
-            let _ = evaluate_marker(&text, &RELEASES[1]);
+            let _ = evaluate_marker(&text, &environment());
         }
     }
 }

@@ -1,30 +1,40 @@
 //! Poetry's `[tool.poetry.dependencies]`, whose versions have a grammar of their own:
 //! <https://python-poetry.org/docs/dependency-specification/>.
 
+use std::collections::BTreeMap;
+
 use toml::{Table, Value};
 
 use super::draft::Draft;
-use super::pyproject::{MAX_GROUPS, key_lines, line_of};
-use super::requirement::{self, PROJECT, SOURCES};
+use super::project_table::{MAX_GROUPS, is_for_developers, key_lines, line_of, note_choices};
+use super::requirement;
 use super::specifier::parse_numbers;
 
 const CONSTRAINT: &str = "a version that is not understood: write it as pip has it";
 
-pub(super) fn convert_into(table: &Table, text: &str, draft: &mut Draft) {
+const GROUPS: &str =
+    "it is not asked for: what of it is needed has to be named in `[python] packages`";
+
+/// Puts what it needs into the draft; what is said of Python only where the project is no package, since it
+/// is read from there otherwise.
+pub(super) fn convert_into(table: &Table, text: &str, package: bool, draft: &mut Draft) {
     if let Some(name) = table.get("name").and_then(Value::as_str) {
         draft.set_name(name);
     }
-    draft.left_out(
-        line_of(text, "[tool.poetry]"),
-        "the project itself",
-        PROJECT,
+    let extras = table.get("extras").and_then(Value::as_table);
+    let extras = extras.into_iter().flat_map(Table::keys);
+    note_choices(
+        extras.map(String::as_str),
+        line_of(text, "[tool.poetry.extras]"),
+        "extras",
+        draft,
     );
     let groups = table.get("group").and_then(Value::as_table);
     for name in groups.into_iter().flat_map(Table::keys).take(MAX_GROUPS) {
-        let line = line_of(text, &format!("[tool.poetry.group.{name}"));
-        let why =
-            "it is not asked for: what of it is needed has to be named in `[python] packages`";
-        draft.left_out(line, &format!("the group `{name}`"), why);
+        if !is_for_developers(name) {
+            let line = line_of(text, &format!("[tool.poetry.group.{name}"));
+            draft.left_out(line, &format!("the group `{name}`"), GROUPS);
+        }
     }
     let dependencies = table.get("dependencies").and_then(Value::as_table);
     let mut batch = Vec::new();
@@ -32,9 +42,18 @@ pub(super) fn convert_into(table: &Table, text: &str, draft: &mut Draft) {
     for (name, value) in dependencies.into_iter().flatten().take(5000) {
         let line = lines.get(name.as_str()).copied();
         if name == "python" {
+            if package {
+                continue;
+            }
             match value.as_str().and_then(specifiers) {
                 Some(allowed) => draft.requires_python(line, &allowed),
                 None => draft.left_out(line, name, CONSTRAINT),
+            }
+            continue;
+        }
+        if let Some(path) = value.get("path").and_then(Value::as_str) {
+            if !package {
+                draft.add_editable(line, path);
             }
             continue;
         }
@@ -43,6 +62,8 @@ pub(super) fn convert_into(table: &Table, text: &str, draft: &mut Draft) {
                 Ok(requirement) => batch.push(requirement),
                 Err(why) => draft.left_out(line, &text, why),
             },
+            // What installs the package understands it.
+            Err(_) if package => {}
             Err(why) => draft.left_out(line, name, why),
         }
     }
@@ -53,6 +74,40 @@ pub(super) fn convert_into(table: &Table, text: &str, draft: &mut Draft) {
             draft.extra_index(line_of(text, "[[tool.poetry.source]]"), url);
         }
     }
+}
+
+/// What it needs, what each of its extras asks for, and whether some of it is not understood. A folder of
+/// this machine is none of them.
+pub(super) fn read_requirements(
+    table: &Table,
+) -> (Vec<String>, BTreeMap<String, Vec<String>>, bool) {
+    let dependencies = table.get("dependencies").and_then(Value::as_table);
+    let (mut needed, mut optional, mut is_partial) = (Vec::new(), BTreeMap::new(), false);
+    let mut named = BTreeMap::new();
+    for (name, value) in dependencies.into_iter().flatten().take(5000) {
+        if name == "python" || value.get("path").is_some() {
+            continue;
+        }
+        let is_optional = value.get("optional").and_then(Value::as_bool) == Some(true);
+        let mut value = value.clone();
+        if let Some(table) = value.as_table_mut() {
+            table.remove("optional");
+        }
+        let requirement = dependency(name, &value)
+            .and_then(|text| requirement::parse(&text).map(|requirement| requirement.text));
+        match requirement {
+            Ok(text) if is_optional => drop(named.insert(name.to_ascii_lowercase(), text)),
+            Ok(text) => needed.push(text),
+            Err(_) => is_partial = true,
+        }
+    }
+    let extras = table.get("extras").and_then(Value::as_table);
+    for (extra, names) in extras.into_iter().flatten().take(MAX_GROUPS) {
+        let names = super::project_table::array_strings(names).into_iter();
+        let texts = names.filter_map(|name| named.get(&name.to_ascii_lowercase()).cloned());
+        optional.insert(extra.clone(), texts.collect());
+    }
+    (needed, optional, is_partial)
 }
 
 /// One dependency as a requirement.
@@ -66,18 +121,20 @@ fn dependency(name: &str, value: &Value) -> Result<String, &'static str> {
         _ => return Err("several constraints for one package: write those for Linux"),
     };
     let text = |key: &str| table.get(key).and_then(Value::as_str);
-    if table.contains_key("git") {
-        return Err(SOURCES);
-    }
-    if table.contains_key("path") {
-        return Err(PROJECT);
+    if let Some(address) = text("git") {
+        let version = ["rev", "tag", "branch"].iter().find_map(|key| text(key));
+        let version = version.map(|version| format!("@{version}"));
+        return Ok(format!(
+            "{name} @ git+{address}{}",
+            version.unwrap_or_default()
+        ));
     }
     if table.get("optional").and_then(Value::as_bool) == Some(true) {
         return Err("it is optional");
     }
     let extras: Vec<&str> = table
         .get("extras")
-        .map(super::pyproject::array_strings)
+        .map(super::project_table::array_strings)
         .unwrap_or_default();
     let extras = match extras.as_slice() {
         [] => String::new(),
@@ -94,7 +151,7 @@ fn dependency(name: &str, value: &Value) -> Result<String, &'static str> {
 }
 
 /// `^1.2`, `~1.2`, `1.2.*`, `1.2`, `>=1,<2` as PEP 440 has it; `*` is any.
-fn specifiers(text: &str) -> Option<String> {
+pub(super) fn specifiers(text: &str) -> Option<String> {
     let clauses: Option<Vec<String>> = text
         .split(',')
         .map(str::trim)
@@ -139,7 +196,7 @@ fn clause(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pyproject::convert;
+    use super::super::pyproject;
     use super::super::tests::format_notes;
     use super::*;
 
@@ -167,24 +224,27 @@ mod tests {
 
     #[test]
     fn poetrys_dependencies_are_translated() {
-        let adopted = convert(
+        let adopted = pyproject::convert(
             "pyproject.toml",
             "[tool.poetry]\nname = \"net\"\n[tool.poetry.dependencies]\npython = \">=3.9,<3.12\"\n\
              torch = \"^2.6\"\nray = { version = \"2.9\", extras = [\"data\", \"tune\"] }\n\
-             mine = { path = \"../mine\" }\nodd = [\"1\"]\n[tool.poetry.group.dev.dependencies]\nruff = \"*\"\n",
+             mine = { path = \"libs/mine\" }\nx = { git = \"https://git.example.org/x\", tag = \"v1\" }\nodd = [\"1\"]\n[tool.poetry.group.dev.dependencies]\nruff = \"*\"\n\
+             [tool.poetry.group.train.dependencies]\nwandb = \"*\"\n",
+            &|_| None,
         )
         .unwrap();
         assert_eq!(
             adopted.spec.python.packages,
-            ["ray[data,tune]==2.9", "torch>=2.6,<3"]
+            [
+                "ray[data,tune]==2.9",
+                "torch>=2.6,<3",
+                "x @ git+https://git.example.org/x@v1"
+            ]
         );
-        assert_eq!(adopted.spec.system.release, "debian/bookworm");
+        assert_eq!(adopted.spec.python.editable, ["libs/mine"]);
+        assert_eq!(adopted.spec.python.version.as_deref(), Some("3.11"));
         let said = format_notes(&adopted);
-        for expected in [
-            "9 left out: the group `dev`",
-            "7 left out: mine",
-            "8 left out: odd",
-        ] {
+        for expected in ["12 left out: the group `train`", "9 left out: odd"] {
             assert!(said.contains(expected), "{expected}\n{said}");
         }
     }

@@ -1,9 +1,9 @@
-//! Which Debian release has the Python that is asked for.
+//! Which Pythons there are, and which Debian release has the one that is asked for.
 
 use super::specifier::{compare_versions, evaluate_specifiers};
 
 /// A release that environments are made from.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BaseRelease {
     /// As the spec names it.
     pub(super) name: &'static str,
@@ -31,31 +31,51 @@ pub(super) const RELEASES: [BaseRelease; 2] = [
     },
 ];
 
+/// Every Python that an environment can have: Debian's, then those that stand alone, the newest first. What is
+/// behind the minor version decides few markers and is that of this writing.
+pub(super) const INTERPRETERS: [BaseRelease; 8] = [
+    RELEASES[0],
+    RELEASES[1],
+    standalone("3.15", [3, 15, 0]),
+    standalone("3.14", [3, 14, 2]),
+    standalone("3.12", [3, 12, 12]),
+    standalone("3.10", [3, 10, 19]),
+    standalone("3.9", [3, 9, 25]),
+    standalone("3.8", [3, 8, 20]),
+];
+
+const fn standalone(python: &'static str, numbers: [u32; 3]) -> BaseRelease {
+    BaseRelease {
+        name: RELEASES[0].name,
+        python,
+        numbers,
+        glibc_minor: RELEASES[0].glibc_minor,
+    }
+}
+
 impl BaseRelease {
     /// The one that has this Python, given as `3.11` or `3.11.8`.
     pub(super) fn with_python(version: &str) -> Option<&'static Self> {
         let minor: Vec<&str> = version.trim().split('.').take(2).collect();
-        RELEASES.iter().find(|r| r.python == minor.join("."))
+        let minor = minor.join(".");
+        INTERPRETERS.iter().find(|r| r.python == minor)
     }
 
-    /// The first whose Python meets the specifiers; `Err` where they cannot be understood.
-    pub(super) fn that_meets(specifiers: &str) -> Result<Option<&'static Self>, ()> {
-        for release in &RELEASES {
-            if evaluate_specifiers(&release.numbers, specifiers).ok_or(())? {
-                return Ok(Some(release));
+    /// The newest whose Python meets the specifiers; `Err` where they cannot be understood.
+    pub(super) fn newest_that_meets(specifiers: &str) -> Result<Option<&'static Self>, ()> {
+        let mut best: Option<&'static Self> = None;
+        for release in &INTERPRETERS {
+            let newer = best.is_none_or(|best| best.numbers < release.numbers);
+            if evaluate_specifiers(&release.numbers, specifiers).ok_or(())? && newer {
+                best = Some(release);
             }
         }
-        Ok(None)
+        Ok(best)
     }
 }
 
-/// What the releases have, for a sentence.
-pub(super) const PYTHONS: &str = "Debian trixie has 3.13 and bookworm 3.11";
-
-/// The lowest torch with every wheel (triton too) for Python 3.13, and the lowest with any for
-/// 3.11: tags of the wheels on the package index, and torch's own markers for triton.
-pub(super) const TORCH_FOR_3_13: [u32; 2] = [2, 6];
-pub(super) const TORCH_FOR_3_11: [u32; 2] = [1, 13];
+/// What there is, for a sentence.
+pub(super) const PYTHONS: &str = "Pythons from 3.8 to 3.15 can be had";
 
 /// CUDA of the wheels of torch that the main package index has, by torch's minor version (their
 /// pins of nvrtc).
@@ -84,20 +104,19 @@ mod tests {
         let mut names = RELEASES.map(|r| r.name.trim_start_matches("debian/"));
         names.sort_unstable();
         assert_eq!(names, sconce_schema::spec::RELEASES);
-        for release in &RELEASES {
-            assert!(PYTHONS.contains(release.python));
-        }
     }
 
     #[test]
     fn the_newest_that_fits_is_taken() {
-        let python = |specifiers| BaseRelease::that_meets(specifiers).map(|r| r.map(|r| r.python));
-        assert_eq!(python(">=3.9"), Ok(Some("3.13")));
-        assert_eq!(python(">=3.9,<3.12"), Ok(Some("3.11")));
-        assert_eq!(python("<3.11"), Ok(None));
+        let python =
+            |specifiers| BaseRelease::newest_that_meets(specifiers).map(|r| r.map(|r| r.python));
+        assert_eq!(python(">=3.9"), Ok(Some("3.15")));
+        assert_eq!(python(">=3.9,<3.13"), Ok(Some("3.12")));
+        assert_eq!(python("<3.8"), Ok(None));
         assert_eq!(python("python"), Err(()));
-        let python = |version| BaseRelease::with_python(version).map(|r| r.python);
-        assert_eq!(python("3.11.8"), Some("3.11"));
-        assert_eq!(python("3.1"), None);
+        let release = |version| BaseRelease::with_python(version).map(|r| (r.python, r.name));
+        assert_eq!(release("3.11.8"), Some(("3.11", "debian/bookworm")));
+        assert_eq!(release("3.10"), Some(("3.10", "debian/trixie")));
+        assert_eq!(release("3.1"), None);
     }
 }

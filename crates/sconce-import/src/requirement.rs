@@ -21,10 +21,8 @@ pub(super) struct Requirement {
 /// Why a line is no requirement that can be locked, and what to do about it.
 pub(super) type UnsupportedReason = &'static str;
 
-pub(super) const SOURCES: UnsupportedReason =
-    "only wheels are locked: build one (`pip wheel`) and name it as `name @ file:///…`";
-pub(super) const PROJECT: UnsupportedReason = "the project's own folder is not installed but is /workspace inside; \
-     for a src/ layout, set PYTHONPATH = \"/workspace/src\" in [run.env]";
+pub(super) const FOLDER: UnsupportedReason =
+    "a folder outside the spec's own: what is in it can be named in `[python] editable`";
 pub(super) const LOCAL: UnsupportedReason =
     "a file of this machine: name it as `name @ file:///…`, with its whole path";
 pub(super) const VARIABLE: UnsupportedReason = "its text depends on a variable: write it out";
@@ -44,17 +42,15 @@ pub(super) fn parse(text: &str) -> Result<Requirement, UnsupportedReason> {
     if text.contains("${") {
         return Err(VARIABLE);
     }
-    if is_repository(text) {
-        return Err(SOURCES);
+    let address = text.split(" ;").next().unwrap_or_default().trim();
+    if let Some(name) = name_of_address(address) {
+        return at_url(name.clone(), &format!("{name} @ {text}"), text);
     }
     if is_local(text) {
-        return Err(if text.ends_with(".whl") {
-            LOCAL
-        } else if text.ends_with(".gz") || text.ends_with(".zip") {
-            SOURCES
-        } else {
-            PROJECT
-        });
+        let archive = [".whl", ".gz", ".zip"]
+            .iter()
+            .any(|end| text.ends_with(end));
+        return Err(if archive { LOCAL } else { FOLDER });
     }
     let end = text
         .find(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)))
@@ -98,20 +94,40 @@ fn at_url(name: String, text: &str, url: &str) -> Result<Requirement, Unsupporte
         Some((address, marker)) => (address.trim(), Some(marker)),
         None => (url, None),
     };
-    if is_repository(address) {
-        return Err(SOURCES);
-    }
     let file = address.split(['?', '#']).next().unwrap_or_default();
     let known = ["https://", "http://", "file://"]
         .iter()
         .any(|scheme| address.starts_with(scheme));
-    if !known || address.contains(char::is_whitespace) {
+    if !(known || is_repository(address)) || address.contains(char::is_whitespace) {
         return Err(NOT_ONE);
     }
-    if !file.ends_with(".whl") {
-        return Err(SOURCES);
+    if address.starts_with("file:") && !file.ends_with(".whl") {
+        return Err(LOCAL);
     }
-    let clean = redact_url_credentials(text);
+    // `#egg=` repeats the name, and says nothing that `name @` does not.
+    let text = match text.split_once('#') {
+        Some((before, fragment)) if is_repository(address) => {
+            let end = fragment.find(char::is_whitespace).unwrap_or(fragment.len());
+            let (fragment, rest) = fragment.split_at(end);
+            let kept: Vec<&str> = fragment
+                .split('&')
+                .filter(|part| !part.starts_with("egg="))
+                .collect();
+            match kept.as_slice() {
+                [] => format!("{before}{rest}"),
+                kept => format!("{before}#{}{rest}", kept.join("&")),
+            }
+        }
+        _ => text.to_owned(),
+    };
+    // A user of ssh is no login: all have the same.
+    let user = address
+        .split_once("ssh://")
+        .and_then(|(_, rest)| rest.split_once('@'));
+    let clean = match user {
+        Some((user, _)) if !user.contains([':', '/']) => text.clone(),
+        _ => redact_url_credentials(&text),
+    };
     Ok(Requirement {
         name,
         versioned: true,
@@ -120,6 +136,65 @@ fn at_url(name: String, text: &str, url: &str) -> Result<Requirement, Unsupporte
         text: clean,
     })
 }
+
+/// The project of an address that stands for itself: what `#egg=` says, or as its file or its repository is
+/// called. A wrong name is an error when it is locked, never another project.
+fn name_of_address(text: &str) -> Option<String> {
+    let web = ["https://", "http://"]
+        .iter()
+        .any(|scheme| text.starts_with(scheme));
+    if !web && !is_repository(text) || text.contains(char::is_whitespace) {
+        return None;
+    }
+    let (address, fragment) = text.split_once('#').unwrap_or((text, ""));
+    let egg = fragment
+        .split('&')
+        .find_map(|part| part.strip_prefix("egg="));
+    if let Some(egg) = egg {
+        return normalize_project_name(egg.split('[').next()?);
+    }
+    let address = address.split('?').next()?.trim_end_matches('/');
+    // The version of `repository.git@v1`; the host may have a user before it.
+    let last = address.rsplit('/').next()?;
+    let last = last.split('@').next()?;
+    // `…/OWNER/NAME/archive/refs/heads/main.zip`, GitLab's `…/NAME/-/archive/main/NAME-main.zip`.
+    if web && let Some((before, _)) = address.split_once("/archive/") {
+        let repository = before.trim_end_matches("/-").rsplit('/').next()?;
+        return normalize_project_name(project_of_repository(repository));
+    }
+    if web {
+        let version = [".whl", ".tar.gz", ".zip", ".tgz"]
+            .iter()
+            .find_map(|end| last.strip_suffix(end))?;
+        return normalize_project_name(version.split('-').next()?);
+    }
+    let repository = last.trim_end_matches(".git");
+    normalize_project_name(project_of_repository(repository))
+}
+
+fn project_of_repository(repository: &str) -> &str {
+    let known = REPOSITORIES.iter().find(|(name, _)| *name == repository);
+    known.map_or(repository, |(_, project)| project)
+}
+
+/// Repositories that are called otherwise than the project in them.
+const REPOSITORIES: &[(&str, &str)] = &[
+    ("cocoapi", "pycocotools"),
+    ("hydra", "hydra-core"),
+    ("mamba", "mamba-ssm"),
+    ("flash-attention", "flash-attn"),
+    ("pytorch-image-models", "timm"),
+    ("whisper", "openai-whisper"),
+    ("stable-diffusion", "latent-diffusion"),
+    ("pytorch_geometric", "torch-geometric"),
+    ("pytorch_scatter", "torch-scatter"),
+    ("pytorch_sparse", "torch-sparse"),
+    ("pytorch_cluster", "torch-cluster"),
+    ("pytorch-fid", "pytorch-fid"),
+    ("TransformerEngine", "transformer-engine"),
+    ("vision", "torchvision"),
+    ("audio", "torchaudio"),
+];
 
 impl Requirement {
     /// The version of `==`, where it names one: `2.6.0`, `2.6.0+cu124`.
@@ -141,6 +216,14 @@ fn is_repository(text: &str) -> bool {
 
 /// A path or a bare URL instead of a name.
 fn is_local(text: &str) -> bool {
+    // `name@git+https://…`, without spaces.
+    let of_name = |c: char| c.is_ascii_alphanumeric() || "-_.[],".contains(c);
+    if let Some((name, _)) = text.split_once('@')
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.trim_end().chars().all(of_name)
+    {
+        return false;
+    }
     let path = text.split([' ', ';', '[']).next().unwrap_or_default();
     path.starts_with(['.', '/', '~'])
         || path.contains("://") && !text.contains('@')
@@ -188,14 +271,10 @@ mod tests {
     #[test]
     fn what_cannot_be_locked_says_why() {
         for (text, why) in [
-            ("git+https://git.example.org/me/x.git@v1", SOURCES),
-            ("x @ git+ssh://git@git.example.org/me/x", SOURCES),
-            ("x @ https://a.example.org/x-1.0.tar.gz", SOURCES),
-            ("https://a.example.org/x-1.0.zip", SOURCES),
-            ("numpy @ file:///croot/numpy_1/work", SOURCES),
-            (".", PROJECT),
-            ("./lib[extra]", PROJECT),
-            ("libs/mine", PROJECT),
+            ("numpy @ file:///croot/numpy_1/work", LOCAL),
+            (".", FOLDER),
+            ("./lib[extra]", FOLDER),
+            ("libs/mine", FOLDER),
             ("./dist/x-1.0-py3-none-any.whl", LOCAL),
             ("x==${VERSION}", VARIABLE),
             ("--pre", NOT_ONE),
@@ -203,6 +282,46 @@ mod tests {
             ("", NOT_ONE),
         ] {
             assert_eq!(parse(text), Err(why), "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses_have_a_name() {
+        for (text, expected) in [
+            (
+                "git+https://git.example.org/me/X_y.git@v1",
+                "x-y @ git+https://git.example.org/me/X_y.git@v1",
+            ),
+            (
+                "git+https://git.example.org/coco/cocoapi.git#subdirectory=PythonAPI&egg=pycocotools",
+                "pycocotools @ git+https://git.example.org/coco/cocoapi.git#subdirectory=PythonAPI",
+            ),
+            (
+                "x @ git+ssh://git@git.example.org/me/x#egg=x",
+                "x @ git+ssh://git@git.example.org/me/x",
+            ),
+            (
+                "git+https://git.example.org/x#egg=y ; python_version < '3.9'",
+                "y @ git+https://git.example.org/x ; python_version < '3.9'",
+            ),
+            (
+                "https://a.example.org/my_x-1.0.tar.gz",
+                "my-x @ https://a.example.org/my_x-1.0.tar.gz",
+            ),
+            (
+                "https://a.example.org/x-1.0-py3-none-any.whl",
+                "x @ https://a.example.org/x-1.0-py3-none-any.whl",
+            ),
+            (
+                "x@git+https://git.example.org/y@abc#egg=x",
+                "x@git+https://git.example.org/y@abc",
+            ),
+            (
+                "x @ https://a.example.org/x-1.0.tar.gz",
+                "x @ https://a.example.org/x-1.0.tar.gz",
+            ),
+        ] {
+            assert_eq!(parse(text).expect(text).text, expected);
         }
     }
 

@@ -1,8 +1,9 @@
 //! pip's requirements files: <https://pip.pypa.io/en/stable/reference/requirements-file-format/>.
 
 use super::draft::Draft;
-use super::requirement::{self, PROJECT, Requirement};
-use super::{ImportedSpec, SiblingFiles, inside};
+use super::freeze::{self, FrozenLine, read_frozen_line};
+use super::requirement::{self, FOLDER, Requirement};
+use super::{ImportedSpec, SiblingFiles, inside, torch_builds};
 
 /// Files that a requirements file may include, all together.
 const MAX_FILES: usize = 50;
@@ -14,7 +15,9 @@ const MAX_LINES: usize = 20_000;
 pub(super) struct RequirementsScan {
     /// What can be locked, each with its line in the first file.
     pub(super) requirements: Vec<(Option<usize>, Requirement)>,
-    /// What cannot, with the reason.
+    /// Folders of projects, with extras or not.
+    pub(super) projects: Vec<(Option<usize>, String)>,
+    /// What cannot be locked, with the reason.
     pub(super) refused: Vec<(Option<usize>, String, String)>,
     /// Files that it includes.
     pub(super) includes: Vec<String>,
@@ -24,10 +27,14 @@ pub(super) struct RequirementsScan {
     pub(super) extra_index: Vec<(Option<usize>, String)>,
     /// Options that the spec cannot say, and that the file keeps where it is referred to.
     options: Vec<(Option<usize>, String, &'static str)>,
+    /// Lines that neither pip nor uv can read elsewhere, with what became of them.
+    rewritten: Vec<(Option<usize>, String, &'static str)>,
     /// Includes that lie outside the spec's folder.
     unseen: Vec<(Option<usize>, String)>,
     /// `--find-links` stands in it.
     links: bool,
+    /// The first requirement with `--hash`.
+    hashed: Option<(Option<usize>, String)>,
     files: usize,
     lines: usize,
 }
@@ -39,7 +46,8 @@ const CONSTRAINTS: &str = "a spec has no constraints: add the versions to the re
 const LINKS: &str = "a spec has no find-links: name each wheel as `name @ https://…`";
 const PRE: &str =
     "pre-releases are taken where a requirement names one, as in `torch>=2.16.0.dev0`";
-const SOURCE_BUILD: &str = "only wheels are locked";
+const DIGESTS: &str =
+    "its digests, and those of what follows it: they count where the file is referred to";
 
 impl RequirementsScan {
     /// Reads `text`, the file at `path`.
@@ -68,13 +76,28 @@ impl RequirementsScan {
                 continue;
             }
             let (text, options) = split_options(&line);
-            match requirement::parse(text) {
+            let rewritten = match read_frozen_line(text) {
+                Some(FrozenLine::Nothing) => {
+                    self.rewritten.push((place, name(text), freeze::NOTHING));
+                    continue;
+                }
+                Some(FrozenLine::OfConda(requirement)) => {
+                    self.rewritten.push((place, name(text), freeze::OF_CONDA));
+                    Some(requirement)
+                }
+                None => None,
+            };
+            match requirement::parse(rewritten.as_deref().unwrap_or(text)) {
                 Ok(requirement) => {
+                    if options.contains("--hash") && self.hashed.is_none() {
+                        self.hashed = Some((place, name(text)));
+                    }
                     if options.contains("--global-option") || options.contains("--config-setting") {
-                        self.options.push((place, name(&line), SOURCE_BUILD));
+                        self.options.push((place, name(&line), OTHER_OPTION));
                     }
                     self.requirements.push((place, requirement));
                 }
+                Err(FOLDER) => self.projects.push((place, text.to_owned())),
                 Err(why) => self.refused.push((place, name(text), why.to_owned())),
             }
         }
@@ -94,13 +117,11 @@ impl RequirementsScan {
         match option {
             "-r" | "--requirement" => self.include(path, value, place, shown, beside, depth),
             "-c" | "--constraint" => self.options.push((place, shown.to_owned(), CONSTRAINTS)),
-            "-e" | "--editable" => {
-                let why = match requirement::parse(value) {
-                    Err(why) => why,
-                    Ok(_) => PROJECT,
-                };
-                self.refused.push((place, shown.to_owned(), why.to_owned()));
-            }
+            "-e" | "--editable" => match requirement::parse(value) {
+                Ok(requirement) => self.requirements.push((place, requirement)),
+                Err(FOLDER) => self.projects.push((place, value.to_owned())),
+                Err(why) => self.refused.push((place, shown.to_owned(), why.to_owned())),
+            },
             "-i" | "--index-url" => self.index = Some((place, value.to_owned())),
             "--extra-index-url" => self.extra_index.push((place, value.to_owned())),
             "-f" | "--find-links" => {
@@ -108,12 +129,9 @@ impl RequirementsScan {
                 self.options.push((place, shown.to_owned(), LINKS));
             }
             "--pre" => self.options.push((place, shown.to_owned(), PRE)),
-            "--no-binary" => {
-                let why = SOURCE_BUILD.to_owned();
-                self.refused.push((place, shown.to_owned(), why));
-            }
-            // What a lock does anyway.
-            "--only-binary" | "--prefer-binary" | "--require-hashes" | "--use-feature" => {}
+            // What a lock does anyway, or decides itself.
+            "--only-binary" | "--no-binary" | "--prefer-binary" | "--require-hashes"
+            | "--use-feature" => {}
             _ => self.options.push((place, shown.to_owned(), OTHER_OPTION)),
         }
     }
@@ -158,8 +176,10 @@ impl RequirementsScan {
             *place = place.and_then(|number| lines.get(number - 1).copied());
         };
         self.requirements.iter_mut().for_each(|r| there(&mut r.0));
+        self.projects.iter_mut().for_each(|r| there(&mut r.0));
         self.refused.iter_mut().for_each(|r| there(&mut r.0));
         self.options.iter_mut().for_each(|r| there(&mut r.0));
+        self.rewritten.iter_mut().for_each(|r| there(&mut r.0));
         self.unseen.iter_mut().for_each(|r| there(&mut r.0));
         self.extra_index.iter_mut().for_each(|r| there(&mut r.0));
         self.index.iter_mut().for_each(|r| there(&mut r.0));
@@ -171,11 +191,20 @@ impl RequirementsScan {
         for (own, what, why) in self.refused {
             draft.left_out(place(own), &what, why);
         }
+        for (own, folder) in self.projects {
+            draft.add_editable(place(own), &folder);
+        }
+        for (own, what, why) in self.rewritten {
+            draft.note_decision(place(own), &what, why.to_owned());
+        }
         for (own, what, why) in self.options {
             draft.left_out(place(own), &what, why);
         }
         for (own, what) in self.unseen {
             draft.left_out(place(own), &what, OUTSIDE);
+        }
+        if let Some((own, what)) = self.hashed {
+            draft.left_out(place(own), &what, DIGESTS);
         }
         if let Some((own, url)) = self.index {
             draft.set_index(place(own), &url);
@@ -192,9 +221,18 @@ impl RequirementsScan {
 pub(super) fn convert(path: &str, text: &str, beside: SiblingFiles<'_>) -> ImportedSpec {
     let scan = RequirementsScan::scan_file(path, text, beside);
     let mut draft = Draft::default();
-    if !scan.refused.is_empty() {
+    let indexes: Vec<String> = scan
+        .extra_index
+        .iter()
+        .map(|(_, url)| url.clone())
+        .collect();
+    let requirements: Vec<Requirement> = scan.requirements.iter().map(|(_, r)| r.clone()).collect();
+    // A copy says no more than requirements and indexes.
+    let is_simple = scan.options.is_empty() && scan.unseen.is_empty() && scan.hashed.is_none();
+    let is_plain = is_simple && torch_builds::asks_for_plain_build(&requirements, &indexes);
+    if is_plain || !scan.refused.is_empty() || !scan.rewritten.is_empty() {
         let why = format!(
-            "its requirements are copied into the spec, as not all of {path} can be locked; later changes of it do not count"
+            "its requirements are copied into the spec, as not all of {path} can be locked as it stands; later changes of it do not count"
         );
         draft.note_decision(None, path, why);
         scan.copy_into(&mut draft, None);
@@ -215,7 +253,7 @@ pub(super) fn convert(path: &str, text: &str, beside: SiblingFiles<'_>) -> Impor
 }
 
 /// Lines without comments, joined where a backslash ends one; each with its number.
-fn logical_lines(text: &str) -> Vec<(usize, String)> {
+pub(super) fn logical_lines(text: &str) -> Vec<(usize, String)> {
     let mut lines = Vec::new();
     let mut open: Option<(usize, String)> = None;
     for (at, line) in text.lines().enumerate() {
@@ -252,7 +290,7 @@ fn without_comment(line: &str) -> &str {
 }
 
 /// A requirement and the options behind it (`--hash=…`).
-fn split_options(line: &str) -> (&str, &str) {
+pub(super) fn split_options(line: &str) -> (&str, &str) {
     match line.find(" --") {
         Some(at) => (line[..at].trim(), &line[at..]),
         None => (line, ""),
@@ -309,7 +347,17 @@ mod tests {
             "-i https://me:pw@i.example.org/simple\n-r more.txt\n--pre\nnumpy\\\n>=1.26\nx @ file:///croot/x\n\n-e git+https://git.example.org/y#egg=y\n--no-binary :all:\n",
         );
         let python = &adopted.spec.python;
-        assert_eq!(python.packages, ["scipy", "pandas", "numpy>=1.26"]);
+        assert_eq!(
+            python.packages,
+            [
+                "scipy",
+                "pandas",
+                "numpy>=1.26",
+                "x",
+                "y @ git+https://git.example.org/y"
+            ]
+        );
+        assert_eq!(python.editable, ["."]);
         assert_eq!(
             python.index.as_deref(),
             Some("https://i.example.org/simple")
@@ -317,14 +365,37 @@ mod tests {
         for expected in [
             "reqs/a.txt: its requirements are copied",
             "1 decided: https://i.example.org/simple: the login",
-            "left out: reqs/deep/x.txt: -e .: the project's own folder",
             "3 left out: --pre",
-            "6 left out: x @ file:///croot/x: only wheels",
-            "8 left out: -e git+https://git.example.org/y#egg=y: only wheels",
-            "9 left out: --no-binary :all:",
+            "6 decided: x @ file:///croot/x: conda built it",
         ] {
             assert!(said.contains(expected), "{expected}\n{said}");
         }
+    }
+
+    #[test]
+    fn what_pip_freeze_writes_is_read() {
+        let (adopted, said) =
+            read("numpy @ file:///croot/numpy_1/work\npkg-resources==0.0.0\ntqdm==4.66\n");
+        assert_eq!(adopted.spec.python.packages, ["numpy", "tqdm==4.66"]);
+        for expected in [
+            "1 decided: numpy @ file:///croot/numpy_1/work: conda built it",
+            "2 decided: pkg-resources==0.0.0: no package",
+        ] {
+            assert!(said.contains(expected), "{expected}\n{said}");
+        }
+    }
+
+    #[test]
+    fn an_index_of_the_build_that_the_main_one_has_is_not_needed() {
+        let (adopted, said) =
+            read("--extra-index-url https://i.example.org/whl/cu117\ntorch==2.0.0\nnumpy\n");
+        let python = &adopted.spec.python;
+        assert_eq!(python.packages, ["torch==2.0.0", "numpy"]);
+        assert!(python.extra_index.is_empty());
+        assert!(
+            said.contains("whl/cu117: torch 2.0.0 of the main index is this build"),
+            "{said}"
+        );
     }
 
     #[test]
@@ -339,16 +410,25 @@ mod tests {
     }
 
     #[test]
-    fn torch_asks_for_its_python_and_its_index() {
-        let (adopted, said) = read("torch==2.4.1+cu118\n");
-        assert_eq!(adopted.spec.system.release, "debian/bookworm");
-        assert!(said.contains("decided: torch 2.4.1+cu118: `+cu118` is on PyTorch's own index"));
-        let (adopted, said) = read("torch==1.12\n");
-        assert_eq!(adopted.spec.system.release, "debian/trixie");
-        assert!(
-            said.contains("left out: torch 1.12: it has no wheels"),
-            "{said}"
+    fn sources_and_folders_are_referred_to() {
+        let (adopted, said) = read(
+            "-e .[train]\n-e git+https://git.example.org/y#egg=y\n./libs/x\n\
+             git+https://git.example.org/z\nhttps://a.example.org/w-1.0.tar.gz\n--no-binary :all:\n",
         );
-        assert_eq!(read("torch>=2.4\n").0.spec.python.version, None);
+        assert_eq!(
+            adopted.spec.python.requirements.as_deref(),
+            Some("reqs/a.txt")
+        );
+        let provided: Vec<&str> = adopted.provided.iter().map(String::as_str).collect();
+        assert_eq!(provided, ["w", "y", "z"]);
+        assert_eq!(said, "");
+    }
+
+    #[test]
+    fn torch_asks_for_its_index() {
+        let (adopted, said) = read("torch==2.4.1+cu118\n");
+        assert_eq!(adopted.spec.python.version, None);
+        assert!(said.contains("decided: torch 2.4.1+cu118: `+cu118` is on PyTorch's own index"));
+        assert_eq!(read("torch==1.12\n").1, "");
     }
 }

@@ -32,6 +32,12 @@ fn holds(adopted: &ImportedSpec) {
         );
         assert!(!package.contains(['\n', '\r', '\0']), "{package:?}");
     }
+    for folder in &adopted.spec.python.editable {
+        assert!(
+            !folder.starts_with(['/', '-']) && folder.split('/').all(|part| part != ".."),
+            "{folder:?}"
+        );
+    }
     for note in &adopted.notes {
         let said = format!("{}{}", note.what, note.why);
         assert!(!said.contains(char::is_control), "{said:?}");
@@ -39,7 +45,7 @@ fn holds(adopted: &ImportedSpec) {
 }
 
 /// One of each, with most of what its converter knows. Written by hand in the usual shape.
-const EXAMPLES: [(ImportFormat, &str); 6] = [
+const EXAMPLES: [(ImportFormat, &str); 13] = [
     (
         ImportFormat::Requirements,
         "# train\n-r base.txt\n--extra-index-url https://builds.example.org/whl/cu124\ntorch==2.4.1+cu124 \\\n    --hash=sha256:aa\nnumpy>=1.26; python_version < '3.13'  # why\n-e .\ngit+https://me:pw@git.example.org/x\n",
@@ -53,8 +59,36 @@ const EXAMPLES: [(ImportFormat, &str); 6] = [
         "[tool.poetry]\nname = \"net\"\n[tool.poetry.dependencies]\npython = \"^3.9\"\ntorch = \"^2.1\"\nray = { version = \"~2.9\", extras = [\"data\"], markers = \"sys_platform == 'linux'\" }\n",
     ),
     (
+        ImportFormat::Setup,
+        "import os\nfrom setuptools import setup, find_packages\nextras = {'train': ['wandb']}\nextras[\"dev\"] = extras['train'] + ['ruff']\nwith open('requirements.txt') as f:\n    required = [line.strip() for line in f if line]\nsetup(name='net', package_dir={'': 'src'}, install_requires=required + ['torch>=2',], extras_require=extras, entry_points={'console_scripts': ['net=net.cli:main']})\n",
+    ),
+    (
         ImportFormat::UvLock,
         "version = 1\nrequires-python = \">=3.11\"\n[[package]]\nname = \"net\"\nversion = \"0\"\nsource = { virtual = \".\" }\ndependencies = [{ name = \"torch\", marker = \"sys_platform == 'linux'\" }]\n[[package]]\nname = \"torch\"\nversion = \"2.6.0+cu124\"\nsource = { registry = \"https://builds.example.org/whl/cu124\" }\nwheels = [{ url = \"https://builds.example.org/torch-2.6.0%2Bcu124-cp313-cp313-linux_x86_64.whl\" }]\n",
+    ),
+    (
+        ImportFormat::Pylock,
+        "lock-version = \"1.0\"\nrequires-python = \">=3.11\"\n[[packages]]\nname = \"torch\"\nversion = \"2.6.0\"\nmarker = \"sys_platform == 'linux' and 'gpu' not in extras\"\nwheels = [{ url = \"https://u:p@i.example.org/torch-2.6.0-cp313-cp313-linux_x86_64.whl\", hashes = { sha256 = \"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\" } }]\n[[packages]]\nname = \"a\"\nvcs = { type = \"git\", url = \"https://git.example.org/a\", commit-id = \"01\" }\n[[packages]]\nname = \"net\"\ndirectory = { path = \".\" }\n",
+    ),
+    (
+        ImportFormat::PoetryLock,
+        "[[package]]\nname = \"torch\"\nversion = \"2.6.0\"\noptional = false\npython-versions = \">=3.9\"\nfiles = [{ file = \"torch-2.6.0-cp313-cp313-linux_x86_64.whl\", hash = \"sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\" }]\n[package.dependencies]\nnumpy = { version = \"*\", markers = \"os_name == 'posix'\" }\n[[package]]\nname = \"numpy\"\nversion = \"2\"\n[package.source]\ntype = \"legacy\"\nurl = \"https://me:pw@i.example.org/simple\"\n[metadata]\nlock-version = \"2.0\"\npython-versions = \"^3.9\"\n",
+    ),
+    (
+        ImportFormat::PdmLock,
+        "[metadata]\ngroups = [\"default\", \"dev\"]\nlock_version = \"4.5.0\"\n[[metadata.targets]]\nrequires_python = \">=3.9\"\n[[package]]\nname = \"torch\"\nversion = \"2.6.0\"\ngroups = [\"default\"]\nmarker = \"sys_platform == 'linux'\"\ndependencies = [\"numpy[x]>=1; python_version < '3.12'\"]\nfiles = [{ file = \"torch-2.6.0.tar.gz\", hash = \"sha256:00\" }]\n",
+    ),
+    (
+        ImportFormat::PipfileLock,
+        "{\"_meta\": {\"pipfile-spec\": 6, \"requires\": {\"python_version\": \"3.11\"}, \"sources\": [{\"name\": \"a\", \"url\": \"https://a.example.org/simple\"}, {\"name\": \"b\", \"url\": \"https://u:p@b.example.org/simple\"}]}, \"default\": {\"torch\": {\"hashes\": [\"sha256:00\"], \"index\": \"b\", \"markers\": \"python_version >= '3.9'\", \"version\": \"==2.6.0\"}, \"x\": {\"path\": \".\"}}, \"develop\": {}}\n",
+    ),
+    (
+        ImportFormat::PixiLock,
+        "version: 6\nenvironments:\n  default:\n    packages:\n      linux-64:\n      - conda: https://c.example.org/linux-64/python-3.11.9-h1_0.conda\n      - conda: https://c.example.org/linux-64/numpy-1.26.4-py311_0.conda\n      - pypi: https://f.example.org/wandb-0.19-py3-none-any.whl\n      - pypi: ./\npackages:\n- conda: https://c.example.org/linux-64/numpy-1.26.4-py311_0.conda\n  depends:\n  - python >=3\n- pypi: https://f.example.org/wandb-0.19-py3-none-any.whl\n  name: wandb\n  version: '0.19'\n  sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n- pypi: ./\n  name: net\n  version: '0'\n",
+    ),
+    (
+        ImportFormat::CondaLock,
+        "version: 1\nmetadata:\n  platforms: [linux-64]\npackage:\n- name: numpy\n  version: 1.26.4\n  manager: conda\n  platform: linux-64\n  dependencies:\n    python: ''\n  url: https://c.example.org/numpy-1.26.4-py311_0.conda\n  category: main\n- name: wandb\n  version: '0.19'\n  manager: pip\n  platform: linux-64\n  dependencies: {}\n  url: https://f.example.org/wandb-0.19-py3-none-any.whl\n  hash:\n    sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n  category: main\n",
     ),
     (
         ImportFormat::Conda,
@@ -139,6 +173,16 @@ fn hostile_files_are_read_in_no_time_or_refused() {
             "(".repeat(500_000)
         ),
         "\u{1}\u{2}\u{fffd}".repeat(1000),
+        "version: 6\nenvironments:\n  default:\n    packages:\n      linux-64:\n".to_owned()
+            + &"      - pypi: a\n".repeat(40_000),
+        format!("version: 1\npackage:\n- a: linux-64 {}", "[".repeat(500_000)),
+        format!("version: 1\npackage:\n{}", "- linux-64\n".repeat(50_000)),
+        format!("{{\"_meta\": {}", "{\"a\":".repeat(100_000)),
+        format!(
+            "version = 1\n[manifest]\nrequirements = [{}]\n{}",
+            "{ name = \"a\", marker = \"os_name == 'x'\" }, ".repeat(10_000),
+            "[[package]]\nname = \"a\"\nversion = \"1\"\nsource = { registry = \"x\" }\nresolution-markers = [\"os_name == 'y'\"]\n".repeat(60)
+        ),
     ];
     for text in &hostile {
         for kind in ImportFormat::ALL {
@@ -158,7 +202,7 @@ fn hostile_files_are_read_in_no_time_or_refused() {
 fn only_text_is_read() {
     assert_eq!(
         decode_text(ImportFormat::Conda, b"\xef\xbb\xbfa: b"),
-        Ok("a: b")
+        Ok("a: b".into())
     );
     assert_eq!(
         decode_text(ImportFormat::Requirements, b"torch\n\xff\xfet"),
@@ -168,6 +212,27 @@ fn only_text_is_read() {
         decode_text(ImportFormat::Requirements, b"t\0o\0"),
         Err(ImportError::NotText { line: 1 })
     );
+    // As PowerShell's `>` writes.
+    let utf16: Vec<u8> = "\u{feff}torch\r\né"
+        .encode_utf16()
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    assert_eq!(
+        decode_text(ImportFormat::Requirements, &utf16),
+        Ok("torch\r\né".into())
+    );
+    let big: Vec<u8> = "\u{feff}a"
+        .encode_utf16()
+        .flat_map(u16::to_be_bytes)
+        .collect();
+    assert_eq!(
+        decode_text(ImportFormat::Requirements, &big),
+        Ok("a".into())
+    );
+    for bytes in [&utf16[..5], b"\xff\xfe\x00\xd8", b"\xff\xfe\0\0"] {
+        assert!(decode_text(ImportFormat::Requirements, bytes).is_err());
+    }
+    assert!(decode_text(ImportFormat::Conda, &utf16).is_err());
     let large = vec![b'a'; 2 << 20];
     assert!(decode_text(ImportFormat::UvLock, &large).is_ok());
     assert!(matches!(
@@ -186,9 +251,10 @@ fn every_format_has_an_example_and_is_found_by_its_names() {
     }
     assert_eq!(
         super::list_formats(),
-        "uv.lock, pyproject.toml, requirements.txt, environment.yml or Dockerfile"
+        "uv.lock, pylock.toml, poetry.lock, pdm.lock, Pipfile.lock, pixi.lock, conda-lock.yml, \
+         pyproject.toml, setup.py, requirements.txt, environment.yml or Dockerfile"
     );
-    assert_eq!(super::known_file_names().count(), 6);
+    assert_eq!(super::known_file_names().count(), 17);
 }
 
 #[test]
@@ -214,8 +280,14 @@ fn kinds_are_told_by_their_names() {
         ("train.Dockerfile", Some(ImportFormat::Dockerfile)),
         ("Containerfile", Some(ImportFormat::Dockerfile)),
         ("UV.LOCK", Some(ImportFormat::UvLock)),
+        ("pylock.gpu.toml", Some(ImportFormat::Pylock)),
+        ("poetry.lock", Some(ImportFormat::PoetryLock)),
+        ("gpu.conda-lock.yml", Some(ImportFormat::CondaLock)),
+        ("cargo.lock", None),
         ("dockerfile.txt", Some(ImportFormat::Dockerfile)),
-        ("setup.py", None),
+        ("setup.py", Some(ImportFormat::Setup)),
+        ("conda.yaml", Some(ImportFormat::Conda)),
+        ("train.py", None),
     ] {
         assert_eq!(ImportFormat::from_file_name(name), kind, "{name}");
     }

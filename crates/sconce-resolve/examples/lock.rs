@@ -13,6 +13,7 @@ use std::time::{Instant, SystemTime};
 use sconce_fetch::{FetchConfig, Fetcher};
 use sconce_resolve::debian::sources::AptFile;
 use sconce_resolve::python::IndexSettings;
+use sconce_resolve::python::local_sources::UvProject;
 use sconce_resolve::python::uv::UvSource;
 use sconce_resolve::{LockContext, LockInput, StoreDocuments, resolve_lock};
 use sconce_schema::{Hint, Lock, Progress, Sha256, WaitCause};
@@ -85,10 +86,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         requirements: sconce_resolve::python::compile::Requirements {
             packages: packages.to_vec(),
             file: requirements,
-            pyprojects: pyproject.into_iter().collect(),
+            pyprojects: match pyproject {
+                Some(path) => vec![UvProject::read(&path)?.for_uv(&[])],
+                None => Vec::new(),
+            },
             ..Default::default()
         },
         project_folders: Vec::new(),
+        project_names: Vec::new(),
         folder: std::env::current_dir()?,
         system_packages: system,
         services: Vec::new(),

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use sconce_base::input;
 use sconce_fetch::redact_url;
+use sconce_formats::debian_packages_of;
 use sconce_schema::lock::{
     BUILD, Deb, Lock, LockTarget, LockedStage, LockedVersions, StandalonePython, Wheel,
 };
@@ -24,8 +25,9 @@ use crate::python::IndexSettings;
 use crate::python::compile::{Requirements, UvCompile};
 use crate::python::download_table::{DownloadTable, MIRROR_VARIABLE};
 use crate::python::downloads::LOWEST_MINOR;
+use crate::python::late_limits::{LateLimit, LimitKind, find_limits};
 use crate::python::pylock::LockedPackages;
-use crate::python::python_bounds::read_bounds;
+use crate::python::python_bounds::{PythonBound, read_bounds};
 use crate::python::uv::{self, UvSource};
 use crate::python::versions::name_versions;
 use crate::python_search::{self, CandidatePython, PythonSearch};
@@ -42,6 +44,8 @@ const KEYRINGS: [&str; 2] = [
 /// What resolving waits for, as it is shown.
 const LISTS: &str = "Debian's package lists";
 const PACKAGES: &str = "Python packages";
+/// How often what was resolved may want something more ([`find_limits`]).
+const MAX_LATE_ROUNDS: usize = 3;
 
 /// What is to be locked: the spec's values, flags already merged into them.
 #[derive(Debug, Clone)]
@@ -59,6 +63,8 @@ pub struct LockInput {
     pub requirements: Requirements,
     /// Folders of projects whose bounds on Python count, besides those of `requirements`.
     pub project_folders: Vec<PathBuf>,
+    /// Their normalised names.
+    pub project_names: Vec<String>,
     /// The spec's folder: relative paths in requirements are below it.
     pub folder: PathBuf,
     /// Debian packages besides the base set, as `apt-get install` takes them.
@@ -214,7 +220,7 @@ pub fn resolve(
                 // The other thread failed and says why.
                 return Ok(None);
             };
-            let search = PythonSearch {
+            let mut search = PythonSearch {
                 is_open: input.python.is_none(),
                 is_release_open: input.is_release_open,
                 bounds: read_bounds(&input.requirements.pyprojects, &input.project_folders),
@@ -222,36 +228,84 @@ pub fn resolve(
             };
             progress.advance(PACKAGES, 0);
             let names = SourceNames::default();
-            let (python, packages) = search.find(&first, progress, |python| {
-                let compile = uv_compile(input, env, (&uv, cache), python, machine);
-                names.resolve_packages(&compile, &input.requirements, may_build)
-            })?;
+            let find = |search: &PythonSearch<'_>, requirements: &Requirements| {
+                search.find(&first, progress, |python| {
+                    let compile = uv_compile(input, env, (&uv, cache), python, machine);
+                    names.resolve_packages(&compile, requirements, may_build)
+                })
+            };
+            let mut requirements = input.requirements.clone();
+            let (mut python, mut packages) = find(&search, &requirements)?;
+            // What a repository has locked is what runs.
+            for _ in 0..MAX_LATE_ROUNDS * usize::from(requirements.pinned.is_empty()) {
+                let limits = find_limits(&packages.wheels, python.minor);
+                let mut limited = requirements.clone();
+                for limit in &limits {
+                    match &limit.asks {
+                        LimitKind::Package(text) => limited.packages.push(text.clone()),
+                        LimitKind::Python(text) if search.is_open => {
+                            search.bounds.extend(PythonBound::said_by(&limit.why, text));
+                        }
+                        LimitKind::Python(_) => {}
+                    }
+                }
+                let is_python = |limit: &&LateLimit| matches!(limit.asks, LimitKind::Python(_));
+                let has_python = search.is_open && limits.iter().any(|limit| is_python(&limit));
+                if limited == requirements && !has_python {
+                    break;
+                }
+                let Ok(found) = find(&search, &limited) else {
+                    let limits = limits.iter().map(|limit| limit.why.as_str());
+                    let limits = limits.collect::<Vec<_>>().join("; ");
+                    progress.note(&format!(
+                        "this may not work, and nothing else resolves: {limits}"
+                    ));
+                    break;
+                };
+                for limit in &limits {
+                    if let LimitKind::Package(text) = &limit.asks {
+                        progress.note(&format!("{text}, because of {}", limit.why));
+                    }
+                }
+                (python, packages) = found;
+                requirements = limited;
+            }
             progress.done(PACKAGES);
             Ok(Some(PythonPackages {
                 packages,
+                requirements,
                 names,
                 uv,
                 is_other: python != first,
                 python,
             }))
         });
-        let debian = resolve_debian(input, env, machine, table, progress, send);
+        let debian = resolve_debian(input, env, machine, table, progress, send, &[]);
         let packages = packages
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let debian = debian?;
         let packages = packages?;
-        let other = packages.as_ref().filter(|packages| packages.is_other);
-        let (input, debian) = match other {
+        let (input, debian) = match &packages {
             None => (input.clone(), debian),
-            Some(PythonPackages { python, .. }) => {
-                let input = LockInput {
-                    python: Some(format!("3.{}", python.minor)),
-                    release: python.release.clone(),
-                    ..input.clone()
+            Some(packages) => {
+                let needs = system_needs(packages, &input.project_names, &debian.debs);
+                let input = match packages.is_other {
+                    false => input.clone(),
+                    true => LockInput {
+                        python: Some(format!("3.{}", packages.python.minor)),
+                        release: packages.python.release.clone(),
+                        ..input.clone()
+                    },
                 };
-                let (send, _) = mpsc::channel();
-                let debian = resolve_debian(&input, env, machine, table, progress, send)?;
+                let debian = match packages.is_other || !needs.is_empty() {
+                    false => debian,
+                    true => {
+                        let (send, _) = mpsc::channel();
+                        resolve_debian(&input, env, machine, table, progress, send, &needs)?
+                    }
+                };
+                note_system_needs(&needs, &debian.debs, progress);
                 (input, debian)
             }
         };
@@ -288,7 +342,7 @@ pub fn resolve(
                 builder,
                 names: &packages.names,
                 compile: &compile,
-                requirements: &input.requirements,
+                requirements: &packages.requirements,
                 previous,
                 progress,
             });
@@ -311,7 +365,7 @@ pub fn resolve(
             let of_index = wheels.iter().filter(|wheel| wheel.build.is_none());
             let of_index: Vec<Wheel> = of_index.cloned().collect();
             for (more, further) in input.more.iter().zip(&mut of_python) {
-                let requirements = &packages.names.with_names(&input.requirements);
+                let requirements = &packages.names.with_names(&packages.requirements);
                 *further = stages::further_wheels(
                     more,
                     requirements,
@@ -373,6 +427,8 @@ pub fn resolve(
 /// What resolving Python's packages gives.
 struct PythonPackages {
     packages: LockedPackages,
+    /// What was asked for, in the end.
+    requirements: Requirements,
     /// Those that have sources alone.
     names: SourceNames,
     uv: PathBuf,
@@ -380,6 +436,61 @@ struct PythonPackages {
     python: CandidatePython,
     /// Whether that is another one than was tried first.
     is_other: bool,
+}
+
+/// A Debian package that a package of Python needs and does not bring.
+struct SystemNeed {
+    debian: &'static str,
+    project: String,
+}
+
+/// What packages, and the projects that are installed from where they lie, need of Debian and is not among
+/// `debs`; each once.
+fn system_needs(packages: &PythonPackages, projects: &[String], debs: &[Deb]) -> Vec<SystemNeed> {
+    let wheels = packages.packages.wheels.iter().map(|wheel| &wheel.name);
+    let sources = packages.packages.sources.iter().map(|source| &source.name);
+    let mut needs: Vec<SystemNeed> = Vec::new();
+    for project in wheels.chain(sources).chain(projects) {
+        for debian in debian_packages_of(project) {
+            if !has_deb(debs, debian) && needs.iter().all(|need| need.debian != *debian) {
+                let project = project.clone();
+                needs.push(SystemNeed { debian, project });
+            }
+        }
+    }
+    needs
+}
+
+/// Whether a package is there, under its name of before the change to 64-bit times, too.
+fn has_deb(debs: &[Deb], name: &str) -> bool {
+    let mut names = debs.iter().map(|deb| deb.name.as_str());
+    names.any(|other| other == name || other.strip_suffix("t64") == Some(name))
+}
+
+/// Says what was added, and what this release has not.
+fn note_system_needs(needs: &[SystemNeed], debs: &[Deb], progress: &dyn Progress) {
+    let mut by_project: BTreeMap<&str, (Vec<&str>, Vec<&str>)> = BTreeMap::new();
+    for need in needs {
+        let (added, missing) = by_project.entry(&need.project).or_default();
+        match has_deb(debs, need.debian) {
+            true => added.push(need.debian),
+            false => missing.push(need.debian),
+        }
+    }
+    for (project, (added, missing)) in by_project {
+        if !added.is_empty() {
+            let added = added.join(", ");
+            progress.note(&format!(
+                "Debian's {added}: {project} needs what its wheel does not bring"
+            ));
+        }
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
+            progress.note(&format!(
+                "{project} may need {missing}, which this release does not have"
+            ));
+        }
+    }
 }
 
 /// uv's call for a Python; uv with its cache.
@@ -424,7 +535,7 @@ fn resolve_build_packages(
         ..input.clone()
     };
     let (send, _) = mpsc::channel();
-    let debian = resolve_debian(&input, env, machine, table, progress, send)?;
+    let debian = resolve_debian(&input, env, machine, table, progress, send, &[])?;
     let debs = debian.of_stages.into_iter().next().unwrap_or_default();
     Ok((!debs.is_empty()).then(|| LockedStage {
         name: BUILD.to_owned(),
@@ -515,6 +626,7 @@ fn resolve_debian(
     table: &DownloadTable<'_>,
     progress: &dyn Progress,
     send: mpsc::Sender<CandidatePython>,
+    needs: &[SystemNeed],
 ) -> Result<Debian, ResolveError> {
     let (codename, previous) = (
         codename(&input.release)?,
@@ -563,6 +675,10 @@ fn resolve_debian(
         Some(_) => None,
     };
     let mut requests = input.system_packages.clone();
+    let has =
+        |name: &&str| index.find_newest(name).is_some() || !index.providers_of(name).is_empty();
+    let needed = needs.iter().map(|need| need.debian);
+    requests.extend(needed.filter(has).map(str::to_owned));
     requests.extend(
         base_packages(of_release)
             .into_iter()

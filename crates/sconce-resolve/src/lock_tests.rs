@@ -15,6 +15,7 @@ fn input() -> LockInput {
         python: None,
         requirements: Requirements::default(),
         project_folders: Vec::new(),
+        project_names: Vec::new(),
         folder: "/".into(),
         system_packages: vec!["git".into()],
         services: Vec::new(),

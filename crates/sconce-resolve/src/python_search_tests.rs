@@ -9,6 +9,7 @@ use sconce_store::Store;
 use super::*;
 use crate::documents::memory::MemoryDocuments;
 use crate::python::compile::NoSolution;
+use crate::python::local_sources::UvProject;
 use crate::python::python_bounds::read_bounds;
 use crate::python::uv::UvSource;
 
@@ -86,7 +87,7 @@ fn find(
     let mut search = PythonSearch {
         is_open: true,
         is_release_open: true,
-        bounds: read_bounds(&[pyproject], &[]),
+        bounds: read_bounds(&[UvProject::without_file(&pyproject).for_uv(&[])], &[]),
         table: &table,
     };
     change(&mut search);

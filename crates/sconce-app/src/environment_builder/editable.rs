@@ -21,7 +21,7 @@ impl EnvironmentBuilder<'_> {
         for project in &self.project.editable {
             let built = EditableWheel::build(&project.metadata, &project.module_root);
             let EditableWheel { wheel, bytes } =
-                built.map_err(AppError::unreadable(&project.pyproject))?;
+                built.map_err(AppError::unreadable(&project.folder))?;
             if self.store.wheel_tree(&wheel, &lock.target.python).is_none() {
                 self.install_wheel(&wheel, &bytes, &lock.target.python)?;
             }
@@ -53,8 +53,21 @@ impl EnvironmentBuilder<'_> {
         Ok(())
     }
 
-    /// Says which versions are not known, as they will stand in what the projects tell of themselves.
-    pub fn note_unknown_versions(&self) {
+    /// Says what of the projects is not known: versions, as they will stand in what they tell of themselves,
+    /// and what they require.
+    pub fn note_unknown_metadata(&self) {
+        for project in self
+            .project
+            .editable
+            .iter()
+            .filter(|project| project.is_partial)
+        {
+            self.progress.note(&format!(
+                "{} computes some of what it requires, which is not known without running it: what is missing \
+                 goes into `[python] packages`",
+                project.metadata.name
+            ));
+        }
         let projects = self.project.editable.iter();
         for project in projects.filter(|project| project.metadata.version.is_none()) {
             self.progress.note(&format!(

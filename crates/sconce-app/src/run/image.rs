@@ -33,6 +33,7 @@ use crate::registries::fetch_image;
 use crate::reporter::AppEvent;
 use crate::run_id::new_id;
 use crate::run_options::{ResolvedRunOptions, RunOverrides};
+use crate::sources::LockUse;
 use crate::virtual_gpu::VirtualGpus;
 
 /// What is to be run in the image.
@@ -258,6 +259,8 @@ fn refuse_sources(overrides: &RunOverrides) -> Result<()> {
         ("--index", sources.index.is_some()),
         ("--extra-index", !sources.extra_index.is_empty()),
         ("--mirror", sources.mirror.is_some()),
+        ("--locked", sources.lock_use == LockUse::Locked),
+        ("--frozen", sources.lock_use == LockUse::Frozen),
     ];
     match given.into_iter().find(|(_, given)| *given) {
         Some((flag, _)) => Err(AppError::ImageSource { flag }.into()),

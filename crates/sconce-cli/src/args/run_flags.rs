@@ -10,7 +10,7 @@ use sconce_schema::{Bytes, Hint, Millicores, NumberSet, Runtime};
 use crate::number::{some_size, whole_number_parser};
 use sconce_app::accounting::AccountingOverrides;
 use sconce_app::run_options::RunOverrides;
-use sconce_app::sources::PackageSources;
+use sconce_app::sources::{LockUse, PackageSources};
 
 /// What a run may use; each overrides the spec.
 #[derive(Debug, Args, Clone, Default)]
@@ -76,6 +76,8 @@ pub(crate) struct RunFlags {
     pub(crate) ranks: RankFlags,
     #[command(flatten)]
     pub(crate) sources: SourceFlags,
+    #[command(flatten)]
+    pub(crate) lock: LockFlags,
 }
 
 impl RunFlags {
@@ -113,18 +115,41 @@ impl RunFlags {
             },
             plans: self.plan.plan.clone(),
             ranks: self.ranks.ranks,
-            sources: self.sources.to_sources(),
+            sources: self.sources.to_sources(self.lock.to_lock_use()),
         }
     }
 }
 
 impl SourceFlags {
     /// Returns what they say, for the application.
-    pub(crate) fn to_sources(&self) -> PackageSources {
+    pub(crate) fn to_sources(&self, lock_use: LockUse) -> PackageSources {
         PackageSources {
+            lock_use,
             index: self.index.clone(),
             extra_index: self.extra_index.clone(),
             mirror: self.mirror.clone(),
+        }
+    }
+}
+
+/// Whether a lock may be made by a verb that needs one.
+#[derive(Debug, Args, Clone, Default)]
+pub(crate) struct LockFlags {
+    /// Make no lock: it is an error if there is none, or if the spec has changed since.
+    #[arg(long, help_heading = "Sources", conflicts_with = "frozen")]
+    pub(crate) locked: bool,
+    /// Make no lock: take the one that is there, whatever the spec says by now.
+    #[arg(long, help_heading = "Sources")]
+    pub(crate) frozen: bool,
+}
+
+impl LockFlags {
+    /// Returns what they say, for the application.
+    pub(crate) fn to_lock_use(&self) -> LockUse {
+        match (self.locked, self.frozen) {
+            (true, _) => LockUse::Locked,
+            (false, true) => LockUse::Frozen,
+            (false, false) => LockUse::Update,
         }
     }
 }

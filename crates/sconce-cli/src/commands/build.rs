@@ -23,7 +23,7 @@ use sconce_schema::{Bytes, HostFacts, Lock, exit};
 
 use self::plan::print_plan;
 use super::push::{self, PushContext};
-use crate::args::SourceFlags;
+use crate::args::{LockFlags, SourceFlags};
 use crate::error::CliError;
 use crate::output;
 use crate::signing_keys::check_signing_key;
@@ -87,6 +87,8 @@ pub(crate) struct BuildArgs {
     json: bool,
     #[command(flatten)]
     sources: SourceFlags,
+    #[command(flatten)]
+    lock: LockFlags,
 }
 
 pub(crate) fn build(args: &BuildArgs, context: &AppContext) -> Result<u8> {
@@ -104,7 +106,8 @@ pub(crate) fn build(args: &BuildArgs, context: &AppContext) -> Result<u8> {
     let project = Project::open(&args.spec)?;
     validate_packed_files(&project.spec.build.files, &project.folder, &places)?;
     let opened = CommandContext::open(project, context)?;
-    let workshop = opened.environment_builder(args.sources.to_sources(), context);
+    let workshop =
+        opened.environment_builder(args.sources.to_sources(args.lock.to_lock_use()), context);
     let whole = workshop.ensure_lock()?;
     let spec = &opened.project.spec;
     let variant = spec.build.variant.unwrap_or_default();

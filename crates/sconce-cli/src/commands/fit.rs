@@ -37,7 +37,7 @@ use self::server::ForkServer;
 use self::training_plans::BaselineTrial;
 use self::trial::{TrialContext, TrialOutput, TrialRequest};
 use self::values::Free;
-use crate::args::{RankFlags, SourceFlags, TrainingPlanFlags};
+use crate::args::{LockFlags, RankFlags, SourceFlags, TrainingPlanFlags};
 use crate::error::CliError;
 use crate::failure::render_failure;
 use crate::output;
@@ -93,7 +93,7 @@ pub(crate) struct FitArgs {
     #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
     /// Use the Python that is here: no image, no container.
-    #[arg(long, requires = "command", conflicts_with_all = ["spec", "volumes", "index", "extra_index", "mirror"])]
+    #[arg(long, requires = "command", conflicts_with_all = ["spec", "volumes", "index", "extra_index", "mirror", "locked", "frozen"])]
     host: bool,
     /// Mount a host folder or file: SOURCE:TARGET[:ro].
     #[arg(long = "volume", short = 'v', value_name = "MOUNT")]
@@ -115,6 +115,8 @@ pub(crate) struct FitArgs {
     all: bool,
     #[command(flatten)]
     sources: SourceFlags,
+    #[command(flatten)]
+    lock: LockFlags,
     /// The command, instead of the spec's.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -135,7 +137,7 @@ pub(crate) fn fit(args: &FitArgs, context: &AppContext) -> Result<u8> {
         mounts: args.volumes.clone(),
         env: args.env.clone(),
         workdir: args.workdir.clone(),
-        sources: args.sources.to_sources(),
+        sources: args.sources.to_sources(args.lock.to_lock_use()),
         ..RunOverrides::default()
     };
     let mut asked = TrialContext {

@@ -1,7 +1,10 @@
 //! `sconce init`.
 
+mod commit_day;
 mod format;
 mod import_candidates;
+mod lock_differences;
+mod project_tree;
 
 use std::path::{Path, PathBuf};
 
@@ -24,9 +27,11 @@ fn help() -> String {
         sconce_import::list_formats()
     );
     format!(
-        "{search} With none, a small spec is written. requirements.txt and pyproject.toml are referred \
-         to where all of them can be locked; anything else is copied. What is left out is said, and \
-         noted in the file."
+        "{search} What it does not name is added from the README's install commands and from what the \
+         programs import, each with its file and line. The project itself is installed where it is a \
+         package. Locks of other tools, requirements.txt and pyproject.toml are referred to where all of \
+         them can be locked; anything else is copied. With nothing to read, a small spec is written. What \
+         is left out is said, and noted in the file."
     )
 }
 

@@ -11,6 +11,7 @@ use sconce_app::context::AppContext;
 use sconce_app::failure::Result;
 use sconce_app::inspect::resolve_capabilities;
 use sconce_app::project::Project;
+use sconce_app::sources::LockUse;
 
 pub(crate) fn lock(args: &LockArgs, context: &AppContext) -> Result<u8> {
     let project = Project::open(&args.spec)?;
@@ -20,7 +21,7 @@ pub(crate) fn lock(args: &LockArgs, context: &AppContext) -> Result<u8> {
     }
     let present = project.load_lock_to_replace()?;
     let opened = CommandContext::open(project, context)?;
-    let workshop = opened.environment_builder(args.sources.to_sources(), context);
+    let workshop = opened.environment_builder(args.sources.to_sources(LockUse::Update), context);
     let lock = workshop.lock_anew(present, args.upgrade)?;
     opened.progress.finish();
     if args.json {

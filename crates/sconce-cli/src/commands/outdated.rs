@@ -17,6 +17,7 @@ use sconce_app::command_context::CommandContext;
 use sconce_app::context::AppContext;
 use sconce_app::failure::Result;
 use sconce_app::project::Project;
+use sconce_app::sources::LockUse;
 
 #[derive(Debug, Args)]
 pub(crate) struct OutdatedArgs {
@@ -43,7 +44,7 @@ pub(crate) fn outdated(args: &OutdatedArgs, context: &AppContext) -> Result<u8> 
     }
     let opened = CommandContext::open(project, context)?;
     let newest = opened
-        .environment_builder(args.sources.to_sources(), context)
+        .environment_builder(args.sources.to_sources(LockUse::Update), context)
         .resolve_newest()?;
     opened.progress.finish();
     let changes = diff_locks(&present, &newest.lock, newest.security.as_ref());

@@ -424,25 +424,25 @@ fn a_run_goes_on_without_its_record() {
 }
 
 #[test]
-fn a_configuration_file_is_strict() {
+fn an_unknown_key_of_a_configuration_is_told_once() {
     let home = Home::new("");
     let config = home.path().join(".config/sconce");
     std::fs::create_dir_all(&config).unwrap();
-    std::fs::write(
-        config.join("config.toml"),
-        "mirrors = \"http://mirror.example.org\"\n",
-    )
-    .unwrap();
-    assert_snapshot!(home.said(&["runs"]), @r#"
-    exit code 3
+    let write = |text: &str| std::fs::write(config.join("config.toml"), text).unwrap();
+    write(
+        "mirrors = \"http://mirror.example.org\"\n[[registry-mirrors]]\nof = \"a\"\nbase = \"https://b\"\nport = 1\n",
+    );
+    assert_snapshot!(home.said(&["run", "--host", "-q", "--", "true"]), @r"
+    exit code 0
     -- standard output
     -- standard error
-    error: [home]/.config/sconce/config.toml: TOML parse error at line 1, column 1
-      |
-    1 | mirrors = "http://mirror.example.org"
-      | ^^^^^^^
-    unknown field `mirrors`, expected one of `index`, `extra-index`, `mirror`, `security-mirror`, `keyring`, `python-downloads`, `store`, `registry`, `insecure-registries`, `kernel-cache`, `registry-mirrors`
-    "#);
+    ");
+    let (code, _, err) = home.sconce(&["run", "--host", "--", "true"]);
+    let told = "[home]/.config/sconce/config.toml: this Sconce does not know `mirrors`, `registry-mirrors.0.port`";
+    assert_eq!((code, err.matches(told).count()), (0, 1), "{err}");
+    write("mirror = 3\n");
+    let (code, _, err) = home.sconce(&["runs"]);
+    assert!(code == 3 && err.contains("invalid type: integer"), "{err}");
 }
 
 /// A lock of two packages, as `sconce lock` writes them, with digests of nothing.
@@ -568,6 +568,36 @@ fn outdated_needs_a_lock_and_says_why_it_cannot_look() {
     let (code, out, err) = home.sconce(&["outdated", "--offline"]);
     assert_eq!((code, out.as_str()), (5, ""), "{err}");
     assert_eq!(std::fs::read_to_string(&lock).unwrap(), small_lock());
+}
+
+#[test]
+fn a_lock_is_not_made_where_that_may_not_be() {
+    let home = Home::new("[system]\nmirror = \"http://127.0.0.1:9/debian\"\n");
+    for verb in ["run", "build"] {
+        let command: &[&str] = if verb == "run" { &["--", "true"] } else { &[] };
+        for (flag, says) in [
+            ("--locked", "`--locked` makes none"),
+            ("--frozen", "`--frozen` makes none"),
+        ] {
+            let (code, _, err) = home.sconce(&[&[verb, flag], command].concat());
+            assert!(code == 3 && err.contains(says), "{err}");
+        }
+    }
+    let lock = home.path().join("project/sconce.lock");
+    std::fs::write(&lock, small_lock()).unwrap();
+    assert_snapshot!(home.said(&["build", "--locked"]), @r"
+    exit code 3
+    -- standard output
+    -- standard error
+    error: the spec has changed since [home]/project/sconce.lock was made, and `--locked` makes no other
+    hint: make it anew with `sconce lock`; `--frozen` takes it as it is
+    ");
+    // It is taken; its packages are nowhere.
+    let (code, _, err) = home.sconce(&["build", "--frozen", "--offline"]);
+    assert!(code == 5 && err.contains("torch.whl"), "{err}");
+    assert_eq!(std::fs::read_to_string(&lock).unwrap(), small_lock());
+    let (code, _, err) = home.sconce(&["run", "--locked", "--frozen"]);
+    assert!(code == 2 && err.contains("cannot be used with"), "{err}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod names;
 
 use self::names::{CondaMapping, find_mapping};
 use super::draft::Draft;
+use super::known_projects::is_known_project;
 use super::requirement;
 use super::requirements::RequirementsScan;
 use super::yaml::{self, YamlNode};
@@ -90,6 +91,16 @@ pub(super) fn note_unneeded(place: Option<usize>, unneeded: &[String], draft: &m
     draft.note_decision(place, &names, why);
 }
 
+/// Whether an index or Debian has what conda calls so.
+pub(super) fn is_installable(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name == "python"
+        || matches!(
+            find_mapping(&name),
+            Some(CondaMapping::Python(_) | CondaMapping::Debian(_))
+        )
+}
+
 /// Adds what a package that is named on a line means, or notes why it is left out. The names of those that an
 /// environment has anyway go to `unneeded`, for one note of all.
 pub(super) fn add_dependency(
@@ -111,14 +122,15 @@ pub(super) fn add_dependency(
         // Installers are no part of an environment, unless a version is asked for.
         Some(CondaMapping::Python("pip" | "setuptools" | "wheel")) => {}
         Some(CondaMapping::Python(project)) => {
-            let version = read.version.clone().unwrap_or_else(|()| {
-                draft.note_decision(line, text, VERSION.to_owned());
-                String::new()
-            });
-            match requirement::parse(&format!("{project}{version}")) {
-                Ok(requirement) => draft.add_requirements(line, vec![requirement]),
-                Err(why) => draft.left_out(line, text, why),
+            // `pytorch=1.12.1=py3.9_cuda11.3_cudnn8.3.2_0`
+            let cuda = read
+                .written
+                .split('_')
+                .find_map(|part| part.strip_prefix("cuda"));
+            if let Some(cuda) = cuda.filter(|cuda| project == "torch" && is_cuda_version(cuda)) {
+                draft.request_cuda(line, text, cuda, CUDA);
             }
+            add_project(project, &read, text, line, draft);
         }
         Some(CondaMapping::Debian(package)) => {
             draft.add_system_package(line, package);
@@ -126,11 +138,39 @@ pub(super) fn add_dependency(
                 draft.note_decision(line, text, DEBIANS.to_owned());
             }
         }
-        Some(CondaMapping::Cuda) => draft.left_out(line, text, CUDA),
+        Some(CondaMapping::Cuda) => {
+            let version = read.version.as_deref().unwrap_or_default();
+            let version = version.trim_start_matches('=').trim_end_matches(".*");
+            let decides = matches!(name, "cudatoolkit" | "pytorch-cuda" | "cuda-version");
+            match decides && is_cuda_version(version) {
+                true => draft.request_cuda(line, text, version, CUDA),
+                false => draft.left_out(line, text, CUDA),
+            }
+        }
         Some(CondaMapping::Compiler) => draft.left_out(line, text, COMPILER),
         Some(CondaMapping::Unneeded) => unneeded.push(name.to_owned()),
+        None if is_known_project(name) => add_project(name, &read, text, line, draft),
         None => draft.left_out(line, text, UNKNOWN),
     }
+}
+
+/// A project of the Python package index, in the version that is read.
+fn add_project(project: &str, read: &Line<'_>, text: &str, line: Option<usize>, draft: &mut Draft) {
+    let version = read.version.clone().unwrap_or_else(|()| {
+        draft.note_decision(line, text, VERSION.to_owned());
+        String::new()
+    });
+    match requirement::parse(&format!("{project}{version}")) {
+        Ok(requirement) => draft.add_requirements(line, vec![requirement]),
+        Err(why) => draft.left_out(line, text, why),
+    }
+}
+
+/// `11.3`, `12.4.1`
+fn is_cuda_version(version: &str) -> bool {
+    let digits =
+        |part: &str| (1..=3).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit());
+    (2..=3).contains(&version.split('.').count()) && version.split('.').all(digits)
 }
 
 fn python(read: &Line<'_>, line: Option<usize>, draft: &mut Draft) {
@@ -312,8 +352,14 @@ mod tests {
         let spec = &adopted.spec;
         assert_eq!(
             spec.python.packages,
-            ["torch==2.6.*", "opencv-python-headless", "wandb>=0.17"]
+            [
+                "torch==2.6.*",
+                "opencv-python-headless",
+                "wandb>=0.17",
+                "x @ git+https://git.example.org/x"
+            ]
         );
+        assert_eq!(spec.python.editable, ["."]);
         assert_eq!(spec.python.version.as_deref(), Some("3.11"));
         assert_eq!(spec.system.release, "debian/bookworm");
         assert_eq!(spec.system.packages, ["ffmpeg"]);
@@ -321,13 +367,40 @@ mod tests {
         assert_eq!(spec.name.as_deref(), Some("seg"));
         let said = format_notes(&adopted);
         for expected in [
-            "6 left out: pytorch-cuda=12.4: torch's wheels",
+            "6 decided: pytorch-cuda=12.4: torch 2.6.* of the main index is built for it",
             "8 decided: ffmpeg=6: in Debian's version",
             "9 left out: gxx_linux-64: nothing is compiled",
             "10 left out: mystery: not known",
-            "14 left out: -e .: the project's own folder",
-            "15 left out: git+https://git.example.org/x: only wheels",
         ] {
+            assert!(said.contains(expected), "{expected}\n{said}");
+        }
+    }
+
+    #[test]
+    fn another_cuda_is_a_question() {
+        for (text, expected) in [
+            (
+                "[pytorch=1.12.1, cudatoolkit=11.3]",
+                "1 left out: cudatoolkit=11.3: torch 1.12.1 of the main index is built for cu102",
+            ),
+            (
+                "[\"pytorch=1.12.1=py3.9_cuda11.3_cudnn8.3.2_0\", cudatoolkit=11.3]",
+                "1 left out: pytorch=1.12.1=py3.9_cuda11.3_cudnn8.3.2_0: torch 1.12.1 of the main index is built for cu102",
+            ),
+            (
+                "[cudatoolkit=11.7, pytorch=2.0.1]",
+                "1 decided: cudatoolkit=11.7: torch 2.0.1 of the main index is built for it (cu117)",
+            ),
+            (
+                "[cudatoolkit=11.3, pytorch]",
+                "1 left out: cudatoolkit=11.3: torch's wheels bring",
+            ),
+            (
+                "[cudatoolkit, pytorch]",
+                "1 left out: cudatoolkit: torch's wheels bring",
+            ),
+        ] {
+            let said = format_notes(&read_env(&format!("dependencies: {text}\n")));
             assert!(said.contains(expected), "{expected}\n{said}");
         }
     }
@@ -340,11 +413,10 @@ mod tests {
              - numpy=1.26.4=py310h5f9d8c6_0\n- tzdata=2024a=h04d1e81_0\nprefix: /opt/conda\n",
         );
         assert_eq!(adopted.spec.python.packages, ["numpy==1.26.4", "tzdata"]);
-        assert_eq!(adopted.spec.python.version, None);
+        assert_eq!(adopted.spec.python.version.as_deref(), Some("3.10"));
         assert_eq!(adopted.spec.name, None);
         let said = format_notes(&adopted);
         for expected in [
-            "7 left out: Python 3.10.14: no release has this Python: Debian trixie has 3.13 and bookworm 3.11",
             "_libgcc_mutex, ca-certificates, libffi and 1 more: wheels and the base",
             "9 decided: tzdata=2024a=h04d1e81_0: the version is not understood",
         ] {
@@ -356,6 +428,13 @@ mod tests {
     fn python_may_be_a_range() {
         let adopted = read_env("dependencies: [\"python>=3.9,<3.12\", numpy]\n");
         assert_eq!(adopted.spec.system.release, "debian/bookworm");
+        let adopted = read_env("dependencies: [\"python>=3.8\", numpy]\n");
+        assert_eq!(adopted.spec.python.version, None);
+        let said = format_notes(&read_env("dependencies: [python=3.7]\n"));
+        assert!(
+            said.contains("1 left out: Python 3.7: out of reach: Pythons from 3.8"),
+            "{said}"
+        );
     }
 
     #[test]

@@ -332,6 +332,7 @@ const DEBIAN: &[(&str, &str)] = &[
     ("git", "git"),
     ("git-lfs", "git-lfs"),
     ("graphviz", "graphviz"),
+    ("imagemagick", "imagemagick"),
     ("htop", "htop"),
     ("jq", "jq"),
     ("libgl", "libgl1"),

@@ -1,9 +1,11 @@
 //! The commands of a `RUN` that install something.
 
 use super::super::conda;
+use super::super::draft::Draft;
 use super::super::note::redacted_line;
-use super::super::pyproject::{ProjectTable, toml_table};
-use super::super::requirement::{self, PROJECT, SOURCES};
+use super::super::project_table::{is_package_text, toml_table};
+use super::super::pyproject::ProjectTable;
+use super::super::requirement::{self, FOLDER};
 use super::super::requirements::RequirementsScan;
 use super::shell::{self, ShellCommand};
 use super::stage::StageState;
@@ -95,7 +97,7 @@ impl StageState<'_> {
             Installs::Conda(arguments) => self.conda(arguments, line),
             Installs::Environment(arguments) => self.conda_file(arguments, line),
             Installs::Locked => self.left_out(line, &told(program, rest), LOCKED),
-            Installs::Setup => self.left_out(line, &told(program, rest), SOURCES),
+            Installs::Setup => self.project(".", line),
             Installs::Apt(_) | Installs::Nothing => {}
             Installs::Other => match (program, rest) {
                 ("cd", [folder]) => self.folder = self.absolute_path(folder),
@@ -167,7 +169,7 @@ impl StageState<'_> {
                         "pip" | "setuptools" | "wheel" | "uv" | "poetry" | "pipx"
                     ) => {}
                 Ok(requirement) => requirements.push(requirement),
-                Err(PROJECT) => self.project(word, line),
+                Err(FOLDER) => self.project(word, line),
                 Err(why) => self.left_out(line, word, why),
             }
         }
@@ -202,21 +204,37 @@ impl StageState<'_> {
         scan.copy_into(&mut self.draft, Some(line));
     }
 
-    /// `pip install .`: the dependencies of the project.
+    /// `pip install .`: the project, or a folder of it.
     fn project(&mut self, path: &str, line: usize) {
         let (folder, extras) = match path.split_once('[') {
-            Some((folder, extras)) => (folder, extras.trim_end_matches(']')),
-            None => (path, ""),
+            Some((folder, extras)) => (folder, format!("[{extras}")),
+            None => (path, String::new()),
         };
-        let file = format!("{}/pyproject.toml", folder.trim_end_matches('/'));
-        let table = self
-            .read_copied_file(&file)
-            .and_then(|(_, text)| toml_table(&text).ok());
-        self.left_out(line, path, PROJECT);
+        // Where the folder lies beside the spec, as far as its files were copied.
+        let file = |name: &str| format!("{}/{name}", folder.trim_end_matches('/'));
+        let found = ["pyproject.toml", "setup.py"]
+            .iter()
+            .find_map(|name| Some((*name, self.read_copied_file(&file(name))?)));
+        let Some((name, (path, text))) = found else {
+            self.left_out(line, path, MISSING);
+            return;
+        };
+        let here = path.strip_suffix(name).unwrap_or_default();
+        let here = match here.trim_end_matches('/') {
+            "" => ".",
+            here => here,
+        };
+        let package = name == "setup.py" || is_package_text(&text);
+        if package {
+            self.draft
+                .add_editable(Some(line), &format!("{here}{extras}"));
+            return;
+        }
+        let table = toml_table(&text).ok();
         let Some(project) = table.as_ref().and_then(ProjectTable::from_root) else {
             return;
         };
-        let extras: Vec<&str> = extras.split(',').map(str::trim).collect();
+        let extras: Vec<&str> = extras.trim_matches(['[', ']']).split(',').collect();
         let (good, bad) = project.classify_dependencies(&extras);
         for (what, why) in bad {
             self.left_out(line, &what, why);
@@ -239,53 +257,7 @@ impl StageState<'_> {
                 _ if word.contains('/') && word.ends_with(".deb") => {
                     self.left_out(line, word, NOT_RUN)
                 }
-                _ => self.deb(word, line),
-            }
-        }
-    }
-
-    fn deb(&mut self, word: &str, line: usize) {
-        let name = word.split(['=', '/', ':']).next().unwrap_or_default();
-        if word.contains('=') {
-            self.draft.note_decision(line, word, DEBIANS.to_owned());
-        }
-        let begins = |list: &[&str]| list.iter().any(|begin| name.starts_with(begin));
-        if let Some(minor) = name.strip_prefix("python3.") {
-            let minor = minor.split('-').next().unwrap_or_default();
-            if !minor.is_empty() && minor.bytes().all(|b| b.is_ascii_digit()) && minor.len() < 4 {
-                self.draft.set_python(Some(line), &format!("3.{minor}"));
-                return;
-            }
-        }
-        match name {
-            "python" | "python3" | "python3-pip" | "python3-dev" | "python3-venv"
-            | "python-is-python3" | "python3-distutils" | "python3-setuptools"
-            | "python3-wheel" | "python3-virtualenv" => {
-                self.draft.note_decision(line, name, BASE.to_owned());
-            }
-            "software-properties-common"
-            | "apt-transport-https"
-            | "apt-utils"
-            | "gnupg"
-            | "gnupg2"
-            | "lsb-release"
-            | "dirmngr" => self.draft.note_decision(line, name, ARCHIVES.to_owned()),
-            _ if begins(&[
-                "cuda-",
-                "libcudnn",
-                "libcublas",
-                "libnccl",
-                "nvidia-",
-                "tensorrt",
-                "libnvinfer",
-            ]) || name == "cuda" =>
-            {
-                self.left_out(line, name, conda::CUDA);
-            }
-            _ => {
-                let debian = DEBIAN.iter().find(|(ubuntu, _)| *ubuntu == name);
-                self.draft
-                    .add_system_package(Some(line), debian.map_or(name, |(_, debian)| debian));
+                _ => add_debian_package(&mut self.draft, word, line),
             }
         }
     }
@@ -327,8 +299,54 @@ impl StageState<'_> {
     }
 }
 
+/// A package as `apt-get install` names it.
+pub(crate) fn add_debian_package(draft: &mut Draft, word: &str, line: usize) {
+    let name = word.split(['=', '/', ':']).next().unwrap_or_default();
+    if word.contains('=') {
+        draft.note_decision(line, word, DEBIANS.to_owned());
+    }
+    let begins = |list: &[&str]| list.iter().any(|begin| name.starts_with(begin));
+    if let Some(minor) = name.strip_prefix("python3.") {
+        let minor = minor.split('-').next().unwrap_or_default();
+        if !minor.is_empty() && minor.bytes().all(|b| b.is_ascii_digit()) && minor.len() < 4 {
+            draft.set_python(Some(line), &format!("3.{minor}"));
+            return;
+        }
+    }
+    match name {
+        "python" | "python3" | "python3-pip" | "python3-dev" | "python3-venv"
+        | "python-is-python3" | "python3-distutils" | "python3-setuptools" | "python3-wheel"
+        | "python3-virtualenv" => {
+            draft.note_decision(line, name, BASE.to_owned());
+        }
+        "software-properties-common"
+        | "apt-transport-https"
+        | "apt-utils"
+        | "gnupg"
+        | "gnupg2"
+        | "lsb-release"
+        | "dirmngr" => draft.note_decision(line, name, ARCHIVES.to_owned()),
+        _ if begins(&[
+            "cuda-",
+            "libcudnn",
+            "libcublas",
+            "libnccl",
+            "nvidia-",
+            "tensorrt",
+            "libnvinfer",
+        ]) || name == "cuda" =>
+        {
+            draft.left_out(line, name, conda::CUDA);
+        }
+        _ => {
+            let debian = DEBIAN.iter().find(|(ubuntu, _)| *ubuntu == name);
+            draft.add_system_package(Some(line), debian.map_or(name, |(_, debian)| debian));
+        }
+    }
+}
+
 /// pip's and uv's options that are followed by a value.
-const PIP_VALUES: &[&str] = &[
+pub(crate) const PIP_VALUES: &[&str] = &[
     "-t",
     "--target",
     "--prefix",
@@ -392,7 +410,7 @@ const DEBIAN: &[(&str, &str)] = &[
 ];
 
 /// What a command installs, with the words that say it.
-enum Installs<'a> {
+pub(crate) enum Installs<'a> {
     Pip(&'a [&'a str]),
     Apt(&'a [&'a str]),
     Conda(&'a [&'a str]),
@@ -408,7 +426,7 @@ enum Installs<'a> {
 }
 
 impl<'a> Installs<'a> {
-    fn of(program: &str, arguments: &'a [&'a str]) -> Self {
+    pub(crate) fn of(program: &str, arguments: &'a [&'a str]) -> Self {
         // The first words that are no options.
         let after = |word: &str| {
             let at = arguments.iter().position(|argument| *argument == word)?;
@@ -469,7 +487,7 @@ impl<'a> Installs<'a> {
 }
 
 /// Without `sudo`, `env A=b`, `exec` and the like.
-fn without_prefix<'a>(words: &'a [&'a str]) -> &'a [&'a str] {
+pub(crate) fn without_prefix<'a>(words: &'a [&'a str]) -> &'a [&'a str] {
     let mut words = words;
     while let [first, rest @ ..] = words {
         let prefix = matches!(

@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 
 use sconce_schema::spec::{MountSpec, WORKSPACE};
 
+pub(super) use self::install::{Installs, PIP_VALUES, add_debian_package, without_prefix};
 use self::parse::Instruction;
 use self::shell::ShellVariables;
 use self::stage::{StageOutline, StageState, strip_dir_prefix};
@@ -66,6 +67,16 @@ fn plans<'a>(
         }
     }
     plans
+}
+
+/// The words of each simple command of a script and where it begins, but for those that a condition decides
+/// about.
+pub(super) fn script_words(script: &str) -> Vec<(usize, Vec<String>)> {
+    let commands = shell::parse_commands(script, &mut ShellVariables::default());
+    let always = commands.into_iter().filter(|command| !command.conditional);
+    always
+        .map(|command| (command.place, command.words))
+        .collect()
 }
 
 fn finish(mut stage: StageState<'_>) -> ImportedSpec {

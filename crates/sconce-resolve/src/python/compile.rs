@@ -1,6 +1,6 @@
 //! Driving `uv pip compile`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,13 @@ use tracing::{debug, info};
 
 use super::downloads::{HIGHEST_MINOR, LOWEST_MINOR};
 use super::index_settings::IndexSettings;
-use super::local_sources::{PyprojectFileError, UvProject};
-use super::pylock::{self, LockedPackages, PylockError};
+use super::local_sources::{PyprojectFileError, PyprojectForUv};
+use super::pylock::{self, KnownFiles, LockedPackages, PylockError};
 use super::source_package::{SourceMetadata, UnnamedSource};
 use super::{obstacle, says_disk_full, uv_settings};
 use sconce_base::text::redact_url_credentials;
 use sconce_formats::tags::WheelTarget;
+use sconce_formats::{PinnedPackage, normalize_project_name};
 
 /// What is wanted. All of them may be given; together they are one set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,11 +33,19 @@ pub struct Requirements {
     pub unnamed: Vec<UnnamedSource>,
     /// Of each `pyproject.toml`, its `[project] dependencies`, but projects on this machine. The projects
     /// themselves are not built.
-    pub pyprojects: Vec<PathBuf>,
+    pub pyprojects: Vec<PyprojectForUv>,
     /// Extras of these.
     pub extras: Vec<String>,
     /// Dependency groups, each of the first of these.
     pub groups: Vec<String>,
+    /// What the lock of another tool pins: all of it is wanted, in no other version, whatever packages
+    /// say that they need.
+    pub pinned: Vec<PinnedPackage>,
+    /// Files whose digests stand beside requirements that are in `file`.
+    pub hashed: Vec<PinnedPackage>,
+    /// Whether the best version of all indexes is taken, as pip does, instead of the first index that has
+    /// a project: `file` was written for pip and names indexes.
+    pub compares_indexes: bool,
 }
 
 impl Requirements {
@@ -44,6 +53,30 @@ impl Requirements {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// What of [`Requirements::pinned`] counts: a version that is asked for in [`Requirements::packages`]
+    /// takes the place of the lock's.
+    fn effective_pins(&self) -> impl Iterator<Item = &PinnedPackage> {
+        let replaced: BTreeSet<String> = self
+            .packages
+            .iter()
+            .filter_map(|r| versioned_project(r))
+            .collect();
+        let pinned = self.pinned.iter();
+        pinned.filter(move |package| !replaced.contains(&package.name))
+    }
+
+    /// The files that each project may be.
+    fn known_files(&self) -> KnownFiles<'_> {
+        let mut files = KnownFiles::new();
+        for package in self.effective_pins().chain(&self.hashed) {
+            files
+                .entry(&package.name)
+                .or_default()
+                .extend(&package.files);
+        }
+        files
     }
 }
 
@@ -258,6 +291,9 @@ impl UvCompile<'_> {
             return Ok(LockedPackages::default());
         }
         check_packages(&requirements.packages)?;
+        let pinned = requirements.effective_pins();
+        let pinned: Vec<&str> = pinned.map(|package| package.requirement.as_str()).collect();
+        check_packages(&pinned)?;
         let failed = |source| CompileError::Run {
             program: self.uv.to_owned(),
             source,
@@ -275,6 +311,11 @@ impl UvCompile<'_> {
         if !self.keep.is_empty() {
             std::fs::write(&lock, preferences(self.keep)).map_err(in_scratch)?;
         }
+        // What replaces needs of packages: a lock has been resolved, with whatever its tool was told.
+        let overrides = scratch.path().join("pinned.txt");
+        if !pinned.is_empty() {
+            std::fs::write(&overrides, pinned.join("\n")).map_err(in_scratch)?;
+        }
         info!(
             python = self.python,
             platform = self.platform(),
@@ -284,10 +325,11 @@ impl UvCompile<'_> {
             let settings = uv_settings::settings_with(self.folder, self.sources);
             std::fs::write(scratch.path().join("uv.toml"), settings).map_err(in_scratch)?;
         }
-        let copies = RequirementCopies::write(requirements, scratch.path(), in_scratch)?;
-        let output = self
-            .call(&copies.requirements, &lock, &[])
-            .map_err(failed)?;
+        let mut copies = RequirementCopies::write(requirements, scratch.path(), in_scratch)?;
+        let overrides = (!pinned.is_empty()).then_some(overrides.as_path());
+        let packages = &mut copies.requirements.packages;
+        packages.extend(pinned.iter().map(|text| (*text).to_owned()));
+        let output = self.call(&copies, overrides, &lock, &[]).map_err(failed)?;
         debug!(status = %output.status, "uv ended");
         if !output.status.success() {
             let stderr = copies.with_own_paths(&String::from_utf8_lossy(&output.stderr));
@@ -299,15 +341,20 @@ impl UvCompile<'_> {
             return Err(classify(stderr));
         }
         let text = std::fs::read_to_string(&lock).map_err(in_scratch)?;
-        Ok(pylock::parse(&text, self.target, scratch.path())?)
+        let known = requirements.known_files();
+        Ok(pylock::parse(&text, self.target, scratch.path(), &known)?)
     }
 
     /// Whether some version that a requirement allows has wheels for some Python. Where that cannot be
     /// known, there are none.
     pub(crate) fn has_wheels(&self, requirement: &str) -> bool {
-        let requirements = Requirements {
-            packages: vec![requirement.to_owned()],
-            ..Requirements::default()
+        let copies = RequirementCopies {
+            requirements: Requirements {
+                packages: vec![requirement.to_owned()],
+                ..Requirements::default()
+            },
+            pyprojects: Vec::new(),
+            paths: Vec::new(),
         };
         let Ok(scratch) = tempfile::tempdir() else {
             return false;
@@ -321,17 +368,19 @@ impl UvCompile<'_> {
                 keep: &[],
                 ..*self
             };
-            let called = compile.call(&requirements, &lock, &["--no-deps"]);
+            let called = compile.call(&copies, None, &lock, &["--no-deps"]);
             called.is_ok_and(|output| output.status.success())
         })
     }
 
     fn call(
         &self,
-        requirements: &Requirements,
+        copies: &RequirementCopies,
+        overrides: Option<&Path>,
         lock: &Path,
         further: &[&str],
     ) -> std::io::Result<Output> {
+        let requirements = &copies.requirements;
         let mut command = Command::new(self.uv);
         command
             .args([
@@ -371,13 +420,13 @@ impl UvCompile<'_> {
             command.args(self.pip_index.uv_args());
         }
         command.args(&requirements.file);
-        command.args(&requirements.pyprojects);
+        command.args(&copies.pyprojects);
         for extra in &requirements.extras {
             command.args(["--extra", extra]);
         }
         for group in &requirements.groups {
             command.arg("--group");
-            command.arg(match requirements.pyprojects.first() {
+            command.arg(match copies.pyprojects.first() {
                 Some(path) => [path.as_os_str(), OsStr::new(group)].join(OsStr::new(":")),
                 None => group.into(),
             });
@@ -392,6 +441,12 @@ impl UvCompile<'_> {
         if let Some(day) = self.as_of {
             // Without a time, uv takes the day of the machine's time zone.
             command.args(["--exclude-newer", &format!("{day}T23:59:59Z")]);
+        }
+        if requirements.compares_indexes {
+            command.args(["--index-strategy", "unsafe-best-match"]);
+        }
+        if let Some(overrides) = overrides {
+            command.arg("--override").arg(overrides);
         }
         if !requirements.packages.is_empty() {
             command.arg("-");
@@ -474,6 +529,7 @@ pub(crate) struct UnbuiltPackage {
 /// Requirements whose files are copies without the projects on this machine.
 struct RequirementCopies {
     requirements: Requirements,
+    pyprojects: Vec<PathBuf>,
     /// Each copy's path, and the file's own.
     paths: Vec<(PathBuf, PathBuf)>,
 }
@@ -486,6 +542,7 @@ impl RequirementCopies {
     ) -> Result<Self, CompileError> {
         let mut copies = Self {
             requirements: requirements.clone(),
+            pyprojects: Vec::new(),
             paths: Vec::new(),
         };
         if let Some(text) = &requirements.file_text {
@@ -495,14 +552,12 @@ impl RequirementCopies {
                 copies.paths.push((copy, own));
             }
         }
-        for (number, pyproject) in copies.requirements.pyprojects.iter_mut().enumerate() {
-            let text = UvProject::read(pyproject)?.text_for_uv();
+        for (number, pyproject) in requirements.pyprojects.iter().enumerate() {
             let copy = folder.join(number.to_string()).join("pyproject.toml");
             std::fs::create_dir(folder.join(number.to_string())).map_err(&failed)?;
-            std::fs::write(&copy, text).map_err(&failed)?;
-            copies
-                .paths
-                .push((copy.clone(), std::mem::replace(pyproject, copy)));
+            std::fs::write(&copy, &pyproject.text).map_err(&failed)?;
+            copies.pyprojects.push(copy.clone());
+            copies.paths.push((copy, pyproject.path.clone()));
         }
         Ok(copies)
     }
@@ -517,8 +572,9 @@ impl RequirementCopies {
 }
 
 /// A requirement must not be an option of a requirements file, nor several of them.
-fn check_packages(packages: &[String]) -> Result<(), CompileError> {
+fn check_packages(packages: &[impl AsRef<str>]) -> Result<(), CompileError> {
     for text in packages {
+        let text = text.as_ref();
         let why = if text.trim().is_empty() {
             "it is empty"
         } else if text.trim_start().starts_with('-') {
@@ -529,11 +585,36 @@ fn check_packages(packages: &[String]) -> Result<(), CompileError> {
             continue;
         };
         return Err(CompileError::Requirement {
-            text: text.clone(),
+            text: text.to_owned(),
             why,
         });
     }
     Ok(())
+}
+
+/// The project that a requirement is of.
+#[must_use]
+pub fn project_of(requirement: &str) -> Option<String> {
+    split_name(requirement).0
+}
+
+/// The project that a requirement is of, where it says which version or file of it is meant.
+#[must_use]
+pub fn versioned_project(requirement: &str) -> Option<String> {
+    let (name, rest) = split_name(requirement);
+    let rest = match rest.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?.1.trim(),
+        None => rest,
+    };
+    name.filter(|_| !rest.is_empty() && !rest.starts_with(';'))
+}
+
+fn split_name(requirement: &str) -> (Option<String>, &str) {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let text = requirement.trim();
+    let end = text.find(|c: char| !plain(c)).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    (normalize_project_name(name), rest.trim())
 }
 
 /// The least of a `pylock.toml` that uv reads versions from. Names and versions in a lock are of
@@ -655,6 +736,35 @@ mod tests {
             NoSolution::Conflict,
         ),
     ];
+
+    #[test]
+    fn what_packages_say_takes_the_place_of_a_lock() {
+        let pinned = |name: &str| PinnedPackage {
+            name: name.to_owned(),
+            requirement: format!("{name}==1"),
+            files: vec![],
+        };
+        let requirements = Requirements {
+            packages: [
+                "numpy<2",
+                "torch",
+                "ray[tune] ; os_name == 'posix'",
+                "Pillow @ https://a.example.org/x",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
+            pinned: ["numpy", "torch", "ray", "pillow"].map(pinned).to_vec(),
+            ..Requirements::default()
+        };
+        let names: Vec<&str> = requirements
+            .effective_pins()
+            .map(|p| p.name.as_str())
+            .collect();
+        assert_eq!(names, ["torch", "ray"]);
+        assert_eq!(requirements.known_files().len(), 2);
+        assert_eq!(project_of("Ray[tune]>=2").as_deref(), Some("ray"));
+        assert_eq!(versioned_project("-e ."), None);
+    }
 
     #[test]
     fn failures_are_told_apart() {

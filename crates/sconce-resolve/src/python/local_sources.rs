@@ -6,7 +6,7 @@
 //!
 //! The table: <https://docs.astral.sh/uv/concepts/projects/dependencies/>, uv 0.13.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -45,14 +45,69 @@ pub struct LocalDependency {
 }
 
 /// A `pyproject.toml` with the workspace that it is in.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct UvProject {
+    path: PathBuf,
     table: Table,
     /// Normalised names to folders.
     local: BTreeMap<String, Option<PathBuf>>,
 }
 
+/// What uv is given of a project: nothing that it would run code for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PyprojectForUv {
+    pub(super) path: PathBuf,
+    pub(super) text: String,
+}
+
+impl PyprojectForUv {
+    /// The project's own `pyproject.toml`, which need not be there.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
 impl UvProject {
+    /// A project without a `pyproject.toml`, which would be at `path`.
+    #[must_use]
+    pub fn without_file(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            table: Table::new(),
+            local: BTreeMap::new(),
+        }
+    }
+
+    /// Takes this for what `[project]` says.
+    pub fn set_project(
+        &mut self,
+        name: &str,
+        requires_python: Option<&str>,
+        dependencies: &[String],
+        optional: &BTreeMap<String, Vec<String>>,
+    ) {
+        let list =
+            |texts: &[String]| Value::Array(texts.iter().cloned().map(Value::String).collect());
+        let optional = optional
+            .iter()
+            .map(|(extra, texts)| (extra.clone(), list(texts)));
+        let mut project = Table::from_iter([
+            ("name".to_owned(), name.into()),
+            ("version".to_owned(), "0".into()),
+            ("dependencies".to_owned(), list(dependencies)),
+            (
+                "optional-dependencies".to_owned(),
+                Value::Table(optional.collect()),
+            ),
+        ]);
+        if let Some(text) = requires_python {
+            project.insert("requires-python".to_owned(), text.into());
+        }
+        self.table
+            .insert("project".to_owned(), Value::Table(project));
+    }
+
     /// Reads a `pyproject.toml`.
     ///
     /// # Errors
@@ -102,7 +157,11 @@ impl UvProject {
         if let Some(Value::Table(project)) = table.get_mut("project") {
             project.retain(|key, _| OF_PROJECT.contains(&key));
         }
-        Ok(Self { table, local })
+        Ok(Self {
+            path: pyproject.to_owned(),
+            table,
+            local,
+        })
     }
 
     /// The projects on this machine among its dependencies, those of `extras` and those of `groups`.
@@ -112,15 +171,7 @@ impl UvProject {
         let of_project = |key: &str| project.and_then(|project| project.get(key));
         let mut texts = Vec::new();
         texts.extend(strings(of_project("dependencies")));
-        let optional = of_project("optional-dependencies").and_then(Value::as_table);
-        for (extra, list) in optional.into_iter().flatten() {
-            if extras
-                .iter()
-                .any(|asked| normalize_project_name(asked) == normalize_project_name(extra))
-            {
-                texts.extend(strings(Some(list)));
-            }
-        }
+        texts.extend(self.requirements_of_extras(extras));
         self.add_groups(groups, &mut texts, 0);
         let mut found: Vec<LocalDependency> = Vec::new();
         for text in texts {
@@ -164,10 +215,52 @@ impl UvProject {
         }
     }
 
-    /// The text for uv: what it resolves by, without the projects on this machine.
+    /// Requirements of extras, with those of extras of the project itself that they ask for
+    /// (`all = ["mine[train]"]`).
+    fn requirements_of_extras<'a>(&'a self, extras: &[String]) -> Vec<&'a str> {
+        let project = self.table.get("project");
+        let optional = project.and_then(|project| project.get("optional-dependencies")?.as_table());
+        let name =
+            project.and_then(|project| normalize_project_name(project.get("name")?.as_str()?));
+        let normalized = |text: &String| normalize_project_name(text).unwrap_or_default();
+        let mut open: Vec<String> = extras.iter().map(normalized).collect();
+        let mut known = BTreeSet::new();
+        let mut texts = Vec::new();
+        while let Some(asked) = open.pop() {
+            if !known.insert(asked.clone()) {
+                continue;
+            }
+            let lists = optional.into_iter().flatten();
+            for (_, list) in lists.filter(|(extra, _)| normalized(extra) == asked) {
+                for text in strings(Some(list)) {
+                    let (of, extras) = split_requirement(text);
+                    match Some(&of) == name.as_ref() {
+                        true => open.extend(extras.iter().map(normalized)),
+                        false => texts.push(text),
+                    }
+                }
+            }
+        }
+        texts
+    }
+
+    /// What uv resolves by, without the projects on this machine; the requirements of these extras are among
+    /// its dependencies.
     #[must_use]
-    pub fn text_for_uv(&self) -> String {
+    pub fn for_uv(&self, extras: &[String]) -> PyprojectForUv {
         let mut table = self.table.clone();
+        let more = self.requirements_of_extras(extras).into_iter();
+        let more: Vec<Value> = more.map(|text| Value::String(text.to_owned())).collect();
+        if let Some(Value::Table(project)) = table.get_mut("project")
+            && !more.is_empty()
+        {
+            let list = project
+                .entry("dependencies")
+                .or_insert(Value::Array(Vec::new()));
+            if let Value::Array(list) = list {
+                list.extend(more);
+            }
+        }
         if let Some(Value::Table(project)) = table.get_mut("project") {
             if let Some(list) = project.get_mut("dependencies") {
                 self.retain_remote(list);
@@ -183,7 +276,10 @@ impl UvProject {
                 .iter_mut()
                 .for_each(|(_, list)| self.retain_remote(list));
         }
-        table.to_string()
+        PyprojectForUv {
+            path: self.path.clone(),
+            text: table.to_string(),
+        }
     }
 
     fn retain_remote(&self, list: &mut Value) {
@@ -396,7 +492,7 @@ mod tests {
         assert_eq!(mine.folder, Some(folder.path().join("libs/mine")));
         assert_eq!(mine.extras, ["gpu"]);
 
-        let table: Table = project.text_for_uv().parse().unwrap();
+        let table: Table = project.for_uv(&[]).text.parse().unwrap();
         let at = folder.path().display();
         assert_eq!(
             strings(table["project"].get("dependencies")),
@@ -432,7 +528,7 @@ mod tests {
         ]);
         let project = read(&folder, "pyproject.toml");
         assert_eq!(project.local_dependencies(&[], &[]).len(), 2);
-        assert!(!project.text_for_uv().contains("path"));
+        assert!(!project.for_uv(&[]).text.contains("path"));
     }
 
     #[test]
@@ -449,6 +545,32 @@ mod tests {
         let found = read(&folder, "packages/app/pyproject.toml").local_dependencies(&[], &[]);
         assert_eq!(found[0].folder, Some(folder.path().join("packages/lib")));
         assert_eq!((found[1].name.as_str(), &found[1].folder), ("gone", &None));
+    }
+
+    #[test]
+    fn extras_that_are_asked_for_are_among_the_dependencies() {
+        let text = "[project]\nname = 'My_Net'\nversion = '1'\ndependencies = ['six']\n\
+            [project.optional-dependencies]\nall = ['my.net[train, all]', 'idna']\nTrain = ['wandb']\nother = ['x']\n";
+        let folder = folder_with(&[("pyproject.toml", text)]);
+        let given = read(&folder, "pyproject.toml").for_uv(&["all".to_owned()]);
+        let table: Table = given.text.parse().unwrap();
+        let list = strings(table["project"].get("dependencies"));
+        assert_eq!(list, ["six", "idna", "wandb"]);
+    }
+
+    #[test]
+    fn a_project_without_a_file_says_what_it_is_told() {
+        let mut project = UvProject::without_file(Path::new("/x/pyproject.toml"));
+        let optional = BTreeMap::from([("a".to_owned(), vec!["idna".to_owned()])]);
+        project.set_project("net", Some(">=3.8"), &["six".to_owned()], &optional);
+        let given = project.for_uv(&[]);
+        let table: Table = given.text.parse().unwrap();
+        assert_eq!(table["project"]["name"].as_str(), Some("net"));
+        assert_eq!(
+            strings(table["project"]["optional-dependencies"].get("a")),
+            ["idna"]
+        );
+        assert_eq!(given.path(), Path::new("/x/pyproject.toml"));
     }
 
     #[test]

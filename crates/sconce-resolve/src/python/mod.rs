@@ -4,6 +4,7 @@ pub mod compile;
 pub mod download_table;
 pub mod downloads;
 mod index_settings;
+pub(crate) mod late_limits;
 pub mod local_sources;
 pub(crate) mod obstacle;
 pub mod pylock;

@@ -1,6 +1,7 @@
 //! `pylock.toml` (PEP 751), as uv writes it for one platform: which wheel of each package the
 //! target takes, and where the sources of those are that have none.
 
+use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use sconce_schema::lock::Wheel;
@@ -10,8 +11,8 @@ use serde::Deserialize;
 use super::source_package::{SourceOrigin, SourcePackage};
 use sconce_base::text::without_credentials;
 use sconce_fetch::file_url;
-use sconce_formats::normalize_project_name;
 use sconce_formats::tags::{WheelName, WheelTarget};
+use sconce_formats::{PinnedFile, normalize_project_name};
 
 /// Why a `pylock.toml` cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +58,21 @@ pub enum PylockError {
         /// The wheel.
         file: String,
     },
+    /// Another file than a lock, or a requirements file, names.
+    #[error(
+        "{package} is not what was locked: {file} has the SHA-256 {found}, and {}",
+        describe_locked(locked)
+    )]
+    OtherBytes {
+        /// The package's name and version.
+        package: String,
+        /// The file that the index has.
+        file: String,
+        /// Its digest.
+        found: String,
+        /// The digests that it may have.
+        locked: Vec<String>,
+    },
     /// One package twice: a lock for several platforms.
     #[error("{package} stands in the lock twice")]
     Twice {
@@ -77,6 +93,10 @@ impl Hint for PylockError {
             Self::Version { .. } | Self::Malformed(_) => {
                 Some("use the uv that Sconce brings: take yours off PATH".to_owned())
             }
+            Self::OtherBytes { .. } => Some(
+                "ask the index that it was locked from; where the new file is meant, lock it again with the tool that wrote the lock"
+                    .to_owned(),
+            ),
             Self::Unsound { .. } | Self::Twice { .. } => None,
         }
     }
@@ -89,6 +109,7 @@ impl Hint for PylockError {
             Self::Malformed(_)
             | Self::Version { .. }
             | Self::Unsound { .. }
+            | Self::OtherBytes { .. }
             | Self::Twice { .. } => exit::VERIFY,
         }
     }
@@ -150,12 +171,25 @@ pub struct LockedPackages {
     pub sources: Vec<SourcePackage>,
 }
 
-/// Reads the lock and takes for each package the wheel that suits `target` best. Relative paths
-/// in it are below `folder`.
+/// The files that each project may be, by its name; any where there are none.
+pub type KnownFiles<'a> = BTreeMap<&'a str, Vec<&'a PinnedFile>>;
+
+/// `the lock says 0123…`, or how many there are.
+fn describe_locked(locked: &[String]) -> String {
+    match locked {
+        [one] => format!("the lock says {one}"),
+        [first, rest @ ..] => format!("the lock says {first} or one of {} more", rest.len()),
+        [] => "the lock has no such file".to_owned(),
+    }
+}
+
+/// Reads the lock and takes for each package the wheel that suits `target` best, among those that
+/// `known` allows. Relative paths in it are below `folder`.
 pub fn parse(
     text: &str,
     target: WheelTarget,
     folder: &Path,
+    known: &KnownFiles<'_>,
 ) -> Result<LockedPackages, PylockError> {
     let lock: Pylock = toml::from_str(text)?;
     if lock.lock_version.split('.').next() != Some("1") {
@@ -165,9 +199,13 @@ pub fn parse(
     }
     let mut packages = LockedPackages::default();
     for package in &lock.packages {
-        match find_sources(package, folder)? {
+        let known = known.get(package.name.as_str()).map(Vec::as_slice);
+        let known = known.unwrap_or_default();
+        match find_sources(package, folder, known)? {
             Some(source) => packages.sources.push(source),
-            None => packages.wheels.push(choose(package, target, folder)?),
+            None => packages
+                .wheels
+                .push(choose(package, target, folder, known)?),
         }
     }
     let LockedPackages { wheels, sources } = &mut packages;
@@ -185,7 +223,11 @@ pub fn parse(
 }
 
 /// Where the sources of a package are that has no wheel; `None` for one that has some, or neither.
-fn find_sources(package: &Package, folder: &Path) -> Result<Option<SourcePackage>, PylockError> {
+fn find_sources(
+    package: &Package,
+    folder: &Path,
+    known: &[&PinnedFile],
+) -> Result<Option<SourcePackage>, PylockError> {
     check_name(package)?;
     let is_wheel = |file: &&File| {
         file_name(package, file).is_ok_and(|name| {
@@ -204,6 +246,14 @@ fn find_sources(package: &Package, folder: &Path) -> Result<Option<SourcePackage
     };
     if let Some(version) = &package.version {
         check_version(package, version)?;
+    }
+    if let SourceOrigin::Archive { url, sha256, .. } = &origin
+        && !known.is_empty()
+        && !is_known(&sha256.to_string(), known)
+    {
+        let file = url.rsplit('/').next().unwrap_or_default();
+        let found = sha256.to_string();
+        return Err(other_bytes(package, file, found, known));
     }
     Ok(Some(SourcePackage {
         name: package.name.clone(),
@@ -290,11 +340,39 @@ fn check_version(package: &Package, version: &str) -> Result<(), PylockError> {
     }
 }
 
-fn choose(package: &Package, target: WheelTarget, folder: &Path) -> Result<Wheel, PylockError> {
-    let label = match &package.version {
+fn label(package: &Package) -> String {
+    match &package.version {
         Some(version) => format!("{} {version}", package.name),
         None => package.name.clone(),
-    };
+    }
+}
+
+/// Whether a file may have this digest.
+fn is_known(digest: &str, known: &[&PinnedFile]) -> bool {
+    let mut known = known.iter();
+    known.any(|file| file.sha256.eq_ignore_ascii_case(digest))
+}
+
+fn other_bytes(package: &Package, file: &str, found: String, known: &[&PinnedFile]) -> PylockError {
+    let is_named = known.iter().all(|file| file.name.is_some());
+    let locked = known
+        .iter()
+        .filter(|one| !is_named || one.name.as_deref() == Some(file));
+    PylockError::OtherBytes {
+        package: label(package),
+        file: file.to_owned(),
+        found,
+        locked: locked.map(|file| file.sha256.clone()).collect(),
+    }
+}
+
+fn choose(
+    package: &Package,
+    target: WheelTarget,
+    folder: &Path,
+    known: &[&PinnedFile],
+) -> Result<Wheel, PylockError> {
+    let label = label(package);
     let not_a_wheel = |kind| PylockError::NotAWheel {
         package: label.clone(),
         kind,
@@ -315,11 +393,21 @@ fn choose(package: &Package, target: WheelTarget, folder: &Path) -> Result<Wheel
     if names.is_empty() {
         return Err(not_a_wheel("a source distribution"));
     }
-    let best = names
+    let mut suited: Vec<_> = names
         .iter()
         .filter_map(|(name, file, entry)| Some((name.tag_priority(target)?, name, *file, *entry)))
-        .max_by_key(|(fit, ..)| *fit);
-    let Some((_, name, file, entry)) = best else {
+        .collect();
+    suited.sort_by_key(|(fit, ..)| *fit);
+    // An index may have got more of a version since it was locked.
+    let is_locked = |entry: &File| {
+        known.is_empty() || is_known(entry.hashes.sha256.as_deref().unwrap_or_default(), known)
+    };
+    let best = suited.iter().rev().find(|(.., entry)| is_locked(entry));
+    if let (None, Some((_, _, file, entry))) = (best, suited.last()) {
+        let found = entry.hashes.sha256.clone().unwrap_or_default();
+        return Err(other_bytes(package, file, found, known));
+    }
+    let Some((_, name, file, entry)) = best.copied() else {
         let tags: Vec<String> = names.iter().map(|(name, ..)| name.tag_string()).collect();
         return Err(PylockError::NoWheel {
             package: label,
@@ -446,11 +534,17 @@ mod tests {
     };
 
     fn read(text: &str) -> Result<Vec<Wheel>, PylockError> {
-        parse(text, TARGET, Path::new("/project/folder")).map(|packages| packages.wheels)
+        let folder = Path::new("/project/folder");
+        parse(text, TARGET, folder, &KnownFiles::new()).map(|packages| packages.wheels)
     }
 
     fn read_source(entry: &str) -> Result<SourcePackage, PylockError> {
-        let packages = parse(&one(entry), TARGET, Path::new("/project/folder"))?;
+        let packages = parse(
+            &one(entry),
+            TARGET,
+            Path::new("/project/folder"),
+            &KnownFiles::new(),
+        )?;
         assert_eq!((packages.wheels.len(), packages.sources.len()), (0, 1));
         Ok(packages.sources[0].clone())
     }
@@ -642,6 +736,44 @@ mod tests {
             read(&format!("{fine}\n{package}")),
             Err(PylockError::Twice { .. })
         ));
+    }
+
+    #[test]
+    fn only_the_bytes_that_were_locked() {
+        let other = "0".repeat(64);
+        let file = |name: &str, tag: &str, digest: &str| {
+            format!(
+                "{{ url = \"https://example.org/{name}-1-{tag}.whl\", hashes = {{ sha256 = \"{digest}\" }} }}"
+            )
+        };
+        let own = file("a", "py3-none-any", DIGEST);
+        // Suits better, and came later.
+        let newer = file("a", "cp313-cp313-manylinux_2_28_x86_64", &other);
+        let text = one(&format!("wheels = [{own}, {newer}]"));
+        let pinned = |name: Option<&str>, sha256: &str| PinnedFile {
+            name: name.map(str::to_owned),
+            sha256: sha256.to_owned(),
+        };
+        let read = |known: &[&PinnedFile]| {
+            let known = KnownFiles::from([("a", known.to_vec())]);
+            parse(&text, TARGET, Path::new("/"), &known).map(|packages| packages.wheels)
+        };
+        assert_eq!(read(&[]).unwrap()[0].sha256.to_string(), other);
+        let upper = pinned(None, &DIGEST.to_ascii_uppercase());
+        assert_eq!(read(&[&upper]).unwrap()[0].sha256.to_string(), DIGEST);
+        let ones = "1".repeat(64);
+        let wrong = pinned(Some("a-1-cp313-cp313-manylinux_2_28_x86_64.whl"), &ones);
+        let error = read(&[&wrong]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "a 1 is not what was locked: a-1-cp313-cp313-manylinux_2_28_x86_64.whl has the SHA-256 {other}, and the lock says {ones}"
+            )
+        );
+        assert_eq!(error.exit_code(), exit::VERIFY);
+        let elsewhere = pinned(Some("a-1-cp39-cp39-win_amd64.whl"), &ones);
+        let text = read(&[&elsewhere]).unwrap_err().to_string();
+        assert!(text.ends_with("and the lock has no such file"), "{text}");
     }
 
     proptest! {

@@ -8,6 +8,8 @@ use pep440_rs::{Version, VersionSpecifiers};
 use sconce_base::input;
 use sconce_schema::Bytes;
 
+use super::local_sources::PyprojectForUv;
+
 /// No file that is looked into is longer.
 const MAX_FILE_BYTES: Bytes = Bytes::from_mib(4);
 
@@ -22,6 +24,11 @@ pub(crate) struct PythonBound {
 }
 
 impl PythonBound {
+    /// What something else than a file says.
+    pub(crate) fn said_by(what: &str, text: &str) -> Option<Self> {
+        Self::new(Path::new(what), text)
+    }
+
     fn new(file: &Path, text: &str) -> Option<Self> {
         let text = text.trim();
         let name = file.file_name().unwrap_or_default();
@@ -44,12 +51,12 @@ impl PythonBound {
 }
 
 /// What `pyprojects`, and projects in `folders`, say; each once.
-pub(crate) fn read_bounds(pyprojects: &[PathBuf], folders: &[PathBuf]) -> Vec<PythonBound> {
+pub(crate) fn read_bounds(pyprojects: &[PyprojectForUv], folders: &[PathBuf]) -> Vec<PythonBound> {
     let mut bounds = Vec::new();
     let of_folder = |folder: &PathBuf| {
         ["pyproject.toml", "setup.cfg", "setup.py"].map(|name| folder.join(name))
     };
-    let files = pyprojects.iter().cloned();
+    let files = pyprojects.iter().map(|project| project.path().to_owned());
     for file in files.chain(folders.iter().flat_map(of_folder)) {
         let bytes = input::read_regular(&file, MAX_FILE_BYTES).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
@@ -138,6 +145,6 @@ mod tests {
             assert_eq!(read_bounds(&[], &[folder.path().to_owned()]), [], "{text}");
             fs::remove_file(folder.path().join(name)).unwrap();
         }
-        assert_eq!(read_bounds(&["/nowhere".into()], &[]), []);
+        assert_eq!(read_bounds(&[], &["/nowhere".into()]), []);
     }
 }

@@ -64,7 +64,7 @@ pub struct Spec {
     pub services: ServicesSpec,
 }
 
-/// `[python]`. At most one of `requirements` and `pyproject` is given; `packages` come beside it.
+/// `[python]`. At most one of `requirements`, `pyproject` and `lock` is given; `packages` come beside it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Python {
@@ -81,6 +81,10 @@ pub struct Python {
     /// A pyproject.toml whose dependencies are meant, relative to the spec.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pyproject: Option<String>,
+    /// The lock of another tool (`uv.lock`, `poetry.lock`, …), relative to the spec, whose versions and
+    /// files are taken. `extras` and `groups` are those of its project.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock: Option<String>,
     /// Folders of Python projects, relative to the spec, that are installed as `pip install -e` does:
     /// with their dependencies and their entry points, and read from where they lie. `.`, `libs/mine[gpu]`.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -76,7 +76,7 @@ impl Hint for SpecError {
                 "give one of them, and what else there is in `packages`".to_owned()
             }
             Self::NoProject { .. } => {
-                "give `pyproject = \"pyproject.toml\"`, or `editable = [\".\"]`".to_owned()
+                "give `pyproject = \"pyproject.toml\"`, `lock` or `editable = [\".\"]`".to_owned()
             }
             Self::Unfit { fits, .. } => (*fits).to_owned(),
         })
@@ -104,11 +104,17 @@ impl Spec {
             return Err(SpecError::Newer { found });
         }
         let python = &self.python;
-        if python.requirements.is_some() && python.pyproject.is_some() {
-            let (first, second) = ("requirements", "pyproject");
+        let files = [
+            ("requirements", &python.requirements),
+            ("pyproject", &python.pyproject),
+            ("lock", &python.lock),
+        ];
+        let mut given = files.iter().filter(|(_, file)| file.is_some());
+        if let (Some((first, _)), Some((second, _))) = (given.next(), given.next()) {
             return Err(SpecError::Both { first, second });
         }
-        let project = python.pyproject.is_some() || !python.editable.is_empty();
+        let project =
+            python.pyproject.is_some() || python.lock.is_some() || !python.editable.is_empty();
         for (key, values) in [("extras", &python.extras), ("groups", &python.groups)] {
             if !values.is_empty() && !project {
                 return Err(SpecError::NoProject { key });
@@ -493,6 +499,11 @@ OMP_NUM_THREADS = "2"
                 Some("a version such as \"3.13\""),
             ),
             (
+                "[python]\nlock = \"uv.lock\"\nrequirements = \"r.txt\"",
+                "[python] has both `requirements` and `lock`",
+                Some("give one of them, and what else there is in `packages`"),
+            ),
+            (
                 "[python]\npyproject = \"p.toml\"\nrequirements = \"r.txt\"",
                 "[python] has both `requirements` and `pyproject`",
                 Some("give one of them, and what else there is in `packages`"),
@@ -500,7 +511,7 @@ OMP_NUM_THREADS = "2"
             (
                 "[python]\nextras = [\"train\"]",
                 "[python] has `extras` and no project that they are of",
-                Some("give `pyproject = \"pyproject.toml\"`, or `editable = [\".\"]`"),
+                Some("give `pyproject = \"pyproject.toml\"`, `lock` or `editable = [\".\"]`"),
             ),
             (
                 "[python]\neditable = [\"../other\"]",

@@ -8,7 +8,7 @@ use super::Spec;
 use crate::units::Bytes;
 
 /// The keys in the order of the documentation; a key that is not here comes after these.
-const ORDER: [&str; 37] = [
+const ORDER: [&str; 38] = [
     "version",
     "name",
     "release",
@@ -16,6 +16,7 @@ const ORDER: [&str; 37] = [
     "compiler",
     "requirements",
     "pyproject",
+    "lock",
     "editable",
     "extras",
     "groups",

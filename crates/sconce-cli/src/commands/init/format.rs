@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use sconce_import::{NoteKind, group_by_reason};
+use sconce_import::{NoteKind, PackageOrigin, group_by_reason};
 use sconce_schema::Spec;
 use sconce_schema::spec::WORKSPACE;
 
@@ -46,12 +46,58 @@ pub(super) fn render_imported_spec(found: &ImportCandidate) -> String {
         text += "# Left out of it:\n";
         text += &left.concat();
     }
-    let spec = found.adopted.spec.to_text();
+    let spec = annotate_python(&found.adopted.spec.to_text(), found);
     if !spec.is_empty() {
         text.push('\n');
         text += &spec;
     }
     text
+}
+
+/// The text of a spec with a comment for each package that is not from its source, and the newest commit's day
+/// for who wants the versions of then.
+fn annotate_python(text: &str, found: &ImportCandidate) -> String {
+    let mut out = String::new();
+    let mut lines = text.lines().peekable();
+    let mut inside = false;
+    while let Some(line) = lines.next() {
+        if line.starts_with('[') {
+            inside = line == "[python]";
+        }
+        if inside && line.starts_with("packages = [") && !found.adopted.origins.is_empty() {
+            if line == "packages = [" {
+                lines.by_ref().find(|line| *line == "]");
+            }
+            out += &annotated_packages(found);
+        } else {
+            out += line;
+            out.push('\n');
+        }
+        let ends = lines.peek().is_none_or(|next| next.is_empty());
+        if inside && ends {
+            inside = false;
+            if let Some(commit) = &found.commit {
+                let _ = writeln!(
+                    out,
+                    "# as-of = \"{}\"  # the newest commit's day: versions that are open become those of then",
+                    commit.day
+                );
+            }
+        }
+    }
+    out
+}
+
+fn annotated_packages(found: &ImportCandidate) -> String {
+    let mut out = "packages = [\n".to_owned();
+    for package in &found.adopted.spec.python.packages {
+        let origins = &found.adopted.origins;
+        let origin = origins.iter().find(|origin| origin.package == *package);
+        let quoted = toml::Value::String(package.clone()).to_string();
+        let comment = origin.map(|origin| format!("  # {}", plain(&origin.place)));
+        let _ = writeln!(out, "    {quoted},{}", comment.unwrap_or_default());
+    }
+    out + "]\n"
 }
 
 /// `-e . (line 3), PATH (lines 4, 8)`.
@@ -105,6 +151,28 @@ pub(super) fn render_summary(
         };
         let _ = write!(text, "\n{label} {what}\n  {}", group.why);
     }
+    let added: Vec<String> = found
+        .adopted
+        .origins
+        .iter()
+        .map(|origin| format!("{} ({})", plain(&origin.package), plain(&origin.place)))
+        .collect();
+    if !added.is_empty() {
+        let _ = write!(
+            text,
+            "\n{} {}\n  no file of packages names them",
+            style.dim("added:"),
+            added.join(", ")
+        );
+    }
+    if let Some(commit) = found.commit.as_ref().filter(|commit| commit.is_old) {
+        let _ = write!(
+            text,
+            "\n{} the newest commit is of {}: with `as-of` in [python], which the spec has as a comment, versions that are open become those of then",
+            style.hint("hint:"),
+            commit.day
+        );
+    }
     if let Some(script) = found.script {
         let _ = write!(
             text,
@@ -121,6 +189,13 @@ pub(super) fn render_summary(
     text
 }
 
+/// Where packages come from that the source does not name.
+fn origins(found: &ImportCandidate) -> Vec<serde_json::Value> {
+    let origins = found.adopted.origins.iter();
+    let pair = |origin: &PackageOrigin| serde_json::json!({"package": origin.package, "place": origin.place});
+    origins.map(pair).collect()
+}
+
 /// The same as data.
 pub(super) fn as_json(
     found: Option<&ImportCandidate>,
@@ -135,6 +210,8 @@ pub(super) fn as_json(
         "source": found.map(|found| &found.path),
         "also_here": found.map(|found| &found.others),
         "notes": found.map(|found| &found.adopted.notes),
+        "origins": found.map(origins),
+        "as_of": found.and_then(|found| found.commit.as_ref()).map(|commit| &commit.day),
         "spec": spec,
         "text": text,
     })

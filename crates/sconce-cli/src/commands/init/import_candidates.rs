@@ -3,10 +3,13 @@
 use std::path::Path;
 
 use sconce_base::input::read_regular;
-use sconce_import::{ImportError, ImportFormat, ImportedSpec};
+use sconce_import::{
+    FolderEntry, ImportError, ImportFormat, ImportedSpec, ProjectFolder as _, SurveyedSpec,
+};
 use sconce_schema::Bytes;
 
-use super::InitError;
+use super::project_tree::ProjectTree;
+use super::{InitError, lock_differences};
 use sconce_app::failure::{AppError, Result};
 use sconce_app::file_action::FileAction;
 
@@ -17,13 +20,26 @@ pub(super) struct ImportCandidate {
     pub(super) path: String,
     pub(super) adopted: ImportedSpec,
     /// Others that are there too.
-    pub(super) others: Vec<&'static str>,
+    pub(super) others: Vec<String>,
     /// The script that the command is made of, where the source has none.
     pub(super) script: Option<&'static str>,
+    /// The newest commit's day, where the source pins no versions.
+    pub(super) commit: Option<CommitDay>,
+}
+
+/// When a project was last worked on.
+#[derive(Debug)]
+pub(super) struct CommitDay {
+    /// `2021-03-25`.
+    pub(super) day: String,
+    /// What was newest then is not what is newest now.
+    pub(super) is_old: bool,
 }
 
 /// Scripts that are taken for the command, in their order.
 const SCRIPTS: [&str; 2] = ["train.py", "main.py"];
+/// Files of packages that are told of.
+const MAX_CANDIDATES: usize = 60;
 
 pub(super) fn find_script(folder: &Path) -> Option<&'static str> {
     SCRIPTS.into_iter().find(|name| folder.join(name).is_file())
@@ -44,24 +60,24 @@ pub(super) fn read_source(folder: &Path, path: &Path) -> Result<ImportCandidate>
         .ok_or_else(unknown)?;
     let named = path.to_str().ok_or_else(unknown)?;
     let named = named.strip_prefix("./").unwrap_or(named).to_owned();
-    let adopted = adopted(folder, path, kind, &named)?;
+    let adopted = adopted(&ProjectTree::new(folder), path, kind, &named)?;
     Ok(ImportCandidate {
         path: named,
         adopted,
         others: Vec::new(),
         script: None,
+        commit: None,
     })
 }
 
-/// The first file of the folder that names packages; where none does, the first that is one.
+/// The first file of the folder that names packages, completed by what else is there; where none does, the
+/// first that is one.
 pub(super) fn find_source(folder: &Path) -> Result<Option<ImportCandidate>> {
-    let here: Vec<&'static str> = sconce_import::known_file_names()
-        .filter(|name| folder.join(name).is_file())
-        .collect();
-    let mut found: Option<ImportCandidate> = None;
-    for name in &here {
-        let kind = ImportFormat::from_file_name(name).expect("its name is a known one");
-        let adopted = match adopted(folder, &folder.join(name), kind, name) {
+    let tree = ProjectTree::new(folder);
+    let here = candidates(&tree, folder);
+    let mut found: Option<(ImportFormat, SurveyedSpec)> = None;
+    for (kind, name) in &here {
+        let adopted = match adopted(&tree, &folder.join(name), *kind, name) {
             Ok(adopted) => adopted,
             // Settings of other tools, or an environment.yml of another program.
             Err(Problem::Adopt(InitError::Adopt {
@@ -70,27 +86,115 @@ pub(super) fn find_source(folder: &Path) -> Result<Option<ImportCandidate>> {
             })) => continue,
             Err(problem) => return Err(problem.into()),
         };
-        let python = &adopted.spec.python;
-        let packages = !python.packages.is_empty()
-            || python.requirements.is_some()
-            || python.pyproject.is_some();
+        let packages = !adopted.provided.is_empty() || adopted.spec.python.lock.is_some();
         if found.is_none() || packages {
-            found = Some(ImportCandidate {
-                path: (*name).to_owned(),
-                adopted,
-                others: here
-                    .iter()
-                    .filter(|other| *other != name)
-                    .copied()
-                    .collect(),
-                script: None,
-            });
+            let source = name.clone();
+            let surveyed = SurveyedSpec {
+                source,
+                imported: adopted,
+            };
+            found = Some((*kind, surveyed));
         }
         if packages {
             break;
         }
     }
-    Ok(found)
+    let surveyed = sconce_import::survey_folder(found, &tree);
+    Ok(surveyed.map(|surveyed| {
+        let mut found = ImportCandidate {
+            others: here
+                .into_iter()
+                .map(|(_, name)| name)
+                .filter(|name| *name != surveyed.source)
+                .collect(),
+            commit: commit_day(folder, &surveyed.source),
+            path: surveyed.source,
+            adopted: surveyed.imported,
+            script: None,
+        };
+        lock_differences::note_differences(&tree, &mut found);
+        found
+    }))
+}
+
+/// The newest commit's day, of a project whose versions are open.
+fn commit_day(folder: &Path, source: &str) -> Option<CommitDay> {
+    const DAY: i64 = 86_400;
+    if ImportFormat::from_file_name(source).is_some_and(sconce_import::is_lock_format) {
+        return None;
+    }
+    let seconds = super::commit_day::newest_commit_seconds(folder)?;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let age = i64::try_from(now.ok()?.as_secs())
+        .ok()?
+        .checked_sub(seconds)?;
+    // What is newer than half a year is as good as new.
+    (age > 180 * DAY).then(|| {
+        Some(CommitDay {
+            day: super::commit_day::format_day(seconds)?,
+            is_old: age > 2 * 365 * DAY,
+        })
+    })?
+}
+
+/// The files that can name packages, in the order in which they count: those of known names, then others of the
+/// same kind.
+fn candidates(tree: &ProjectTree, folder: &Path) -> Vec<(ImportFormat, String)> {
+    let mut all = Vec::new();
+    let root = tree.list("");
+    let below = tree.list("requirements");
+    for format in ImportFormat::ALL {
+        for name in format.file_names() {
+            if folder.join(name).is_file() {
+                all.push((format, (*name).to_owned()));
+            }
+        }
+        let begins = |prefix: &'static str, ends: &'static [&'static str]| {
+            move |entry: &&FolderEntry| {
+                let name = entry.name.to_ascii_lowercase();
+                let fits = name.starts_with(prefix) && ends.iter().any(|end| name.ends_with(end));
+                !entry.is_dir && fits && !sconce_import::is_for_developers(&name)
+            }
+        };
+        let mut more: Vec<String> = Vec::new();
+        match format {
+            ImportFormat::Requirements => {
+                let names = below.iter().filter(begins("", &[".txt"]));
+                more.extend(names.map(|entry| format!("requirements/{}", entry.name)));
+                let plain = |path: &String| {
+                    let stem = path
+                        .trim_start_matches("requirements/")
+                        .trim_end_matches(".txt");
+                    ![
+                        "requirements",
+                        "base",
+                        "main",
+                        "core",
+                        "default",
+                        "runtime",
+                        "common",
+                    ]
+                    .contains(&stem)
+                };
+                more.sort_by_key(plain);
+                let names = root.iter().filter(begins("requirements", &[".txt"]));
+                more.extend(names.map(|entry| entry.name.clone()));
+            }
+            ImportFormat::Conda => {
+                let names = root
+                    .iter()
+                    .filter(begins("environment", &[".yml", ".yaml"]));
+                more.extend(names.map(|entry| entry.name.clone()));
+            }
+            _ => {}
+        }
+        for name in more {
+            if all.len() < MAX_CANDIDATES && !all.iter().any(|(_, known)| *known == name) {
+                all.push((format, name));
+            }
+        }
+    }
+    all
 }
 
 /// Why a file is not read.
@@ -110,7 +214,7 @@ impl From<Problem> for sconce_app::failure::Failure {
 }
 
 fn adopted(
-    folder: &Path,
+    tree: &ProjectTree,
     path: &Path,
     kind: ImportFormat,
     named: &str,
@@ -122,30 +226,13 @@ fn adopted(
             source,
         })
     })?;
-    let beside = |path: &str| beside(folder, path);
+    let beside = |path: &str| tree.read_text(path);
     sconce_import::decode_text(kind, &bytes)
-        .and_then(|text| sconce_import::import_spec(kind, named, text, &beside))
+        .and_then(|text| sconce_import::import_spec(kind, named, &text, &beside))
         .map_err(|source| {
             let path = path.strip_prefix(".").unwrap_or(path).to_owned();
             Problem::Adopt(InitError::Adopt { path, source })
         })
-}
-
-/// A file of the folder that the source names. A link that leaves the folder is not followed.
-fn beside(folder: &Path, path: &str) -> Option<String> {
-    let kind = path
-        .rsplit('/')
-        .next()
-        .and_then(ImportFormat::from_file_name);
-    let kind = kind.unwrap_or(ImportFormat::Requirements);
-    let whole = folder.join(path).canonicalize().ok()?;
-    if !whole.starts_with(folder.canonicalize().ok()?) {
-        return None;
-    }
-    let bytes = read_regular(&whole, Bytes(kind.limit_bytes())).ok()?;
-    sconce_import::decode_text(kind, &bytes)
-        .ok()
-        .map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -177,24 +264,11 @@ mod tests {
         let image = ("Dockerfile", "FROM python:3.13\nRUN pip install torch\n");
         let expected = (
             "requirements.txt".to_owned(),
-            vec!["pyproject.toml", "Dockerfile"],
+            ["pyproject.toml", "Dockerfile"].map(str::to_owned).to_vec(),
         );
         assert_eq!(used(&[tools, wishes, image]), Some(expected.clone()));
         assert_eq!(used(&[bare, wishes, image]), Some(expected));
         assert_eq!(used(&[bare]), Some(("pyproject.toml".to_owned(), vec![])));
         assert_eq!(used(&[tools]), None);
-    }
-
-    #[test]
-    fn links_out_of_the_folder_and_pipes_are_not_read() {
-        let folder = folder(&[("a.txt", "torch")]);
-        let outside = tempfile::NamedTempFile::new().unwrap();
-        std::os::unix::fs::symlink(outside.path(), folder.path().join("b.txt")).unwrap();
-        std::fs::create_dir(folder.path().join("c.txt")).unwrap();
-        assert_eq!(beside(folder.path(), "a.txt").as_deref(), Some("torch"));
-        for name in ["b.txt", "c.txt", "gone.txt"] {
-            assert_eq!(beside(folder.path(), name), None, "{name}");
-        }
-        assert!(read_regular(Path::new("/dev/zero"), Bytes(10)).is_err());
     }
 }

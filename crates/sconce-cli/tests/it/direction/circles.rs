@@ -13,7 +13,6 @@ const TODAY: &[(&str, &str)] = &[
     ("sconce-host", "cdi facts host_profile nvidia nvml"),
     ("sconce-image", "assemble bytecode"),
     ("sconce-image", "docker_archive layout"),
-    ("sconce-import", "poetry pyproject"),
     ("sconce-lease", "clock types"),
     ("sconce-lease", "error wait_reason"),
     ("sconce-record", "read segments write"),

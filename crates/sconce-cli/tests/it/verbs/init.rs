@@ -60,18 +60,12 @@ fn init_adopts_what_is_there() {
     # Made by `sconce init` from requirements.txt.
 
     [python]
-    version = "3.11"
     requirements = "requirements.txt"
-
-    [system]
-    release = "debian/bookworm"
 
     [run]
     command = ["python", "train.py"]
     -- standard error
     not written: sconce.toml from requirements.txt (also here: Dockerfile)
-    decided: torch 2.4.1
-      its wheels do not suit Python 3.13, so debian/bookworm with 3.11 is taken
     decided: the command is `python train.py`
     "#);
     assert!(!project.join("sconce.toml").exists());
@@ -88,8 +82,6 @@ fn init_adopts_what_is_there() {
       takes the place of torch==2.6.0
     decided: requirements.txt (line 2)
       its requirements are copied into the spec, as they are not all; later changes of it do not count
-    decided: torch 2.4.1
-      its wheels do not suit Python 3.13, so debian/bookworm with 3.11 is taken
     decided: the command is `python train.py`
     "#);
     assert_snapshot!(std::fs::read_to_string(project.join("sconce.toml")).unwrap(), @r#"
@@ -100,16 +92,13 @@ fn init_adopts_what_is_there() {
     name = "net"
 
     [python]
-    version = "3.11"
     packages = ["torchvision", "torch==2.4.1"]
-
-    [system]
-    release = "debian/bookworm"
 
     [run]
     command = ["python", "train.py"]
     "#);
 
+    std::fs::write(project.join("requirements.txt"), "torch==2.4.1+cu118\n").unwrap();
     let (code, out, err) = home.sconce(&["init", "--force", "--json", "requirements.txt"]);
     assert_eq!((code, err.as_str()), (0, ""));
     crate::json::assert_same("init.json", &out);
@@ -122,37 +111,93 @@ fn init_adopts_what_is_there() {
 }
 
 #[test]
+fn init_completes_a_project_by_what_its_folder_has() {
+    let home = Home::new("");
+    let project = home.path().join("project");
+    std::fs::remove_file(project.join("sconce.toml")).unwrap();
+    std::fs::create_dir(project.join("net")).unwrap();
+    for (name, text) in [
+        (
+            "setup.py",
+            "setup(name='net', install_requires=['torch'])\n",
+        ),
+        ("Dockerfile", "FROM python:3.10\nRUN pip install tqdm\n"),
+        (
+            "README.md",
+            "# Net\n## Installation\n```\npip install -e .\npip install opencv-python\nsudo apt install ffmpeg\n```\n",
+        ),
+        ("net/__init__.py", "import cv2, numpy\n"),
+        ("show.py", "import yaml\nimport tourch\n"),
+    ] {
+        std::fs::write(project.join(name), text).unwrap();
+    }
+    assert_snapshot!(home.said(&["init"]), @r#"
+    exit code 0
+    -- standard output
+    -- standard error
+    wrote sconce.toml from setup.py (also here: Dockerfile)
+    left out: tourch (show.py:2)
+      imported, and nothing says what brings it: add that to `[python] packages`
+    decided: ffmpeg
+      as README.md:6 has it
+    decided: Python 3.10
+      as Dockerfile has it
+    added: opencv-python (README.md:5), pyyaml (show.py:1)
+      no file of packages names them
+    hint: no command yet: give [run] one, or say `sconce run -- COMMAND`; this folder is /workspace inside
+    "#);
+    assert_snapshot!(std::fs::read_to_string(project.join("sconce.toml")).unwrap(), @r#"
+    # Made by `sconce init` from setup.py.
+    # Left out of it:
+    #   tourch (show.py:2): imported, and nothing says what brings it: add that to `[python] packages`
+
+    name = "net"
+
+    [python]
+    version = "3.10"
+    packages = [
+        "opencv-python",  # README.md:5
+        "pyyaml",  # show.py:1
+    ]
+    editable = ["."]
+
+    [system]
+    packages = ["ffmpeg"]
+    "#);
+}
+
+#[test]
 fn init_says_what_it_cannot_read() {
     let home = Home::new("");
     let project = home.path().join("project");
     for (name, text) in [
-        ("setup.py", &b"setup()"[..]),
-        ("requirements.txt", b"\xff\xfet\0o\0r\0c\0h\0"),
+        ("settings.py", &b"setup()"[..]),
+        ("requirements.txt", b"six\ntorch\xff\n"),
         ("compose.yml", b"services: {}\n"),
         ("uv.lock", b"version = 7\n"),
     ] {
         std::fs::write(project.join(name), text).unwrap();
     }
     let force = |source| home.said(&["init", "--force", source]);
-    assert_snapshot!(force("setup.py"), @r#"
+    assert_snapshot!(force("settings.py"), @r#"
     exit code 3
     -- standard output
     -- standard error
-    error: it is not known what setup.py is
-    hint: SOURCE is a uv.lock, pyproject.toml, requirements.txt, environment.yml or Dockerfile, told by its name; or a folder
+    error: it is not known what settings.py is
+    hint: SOURCE is a uv.lock, pylock.toml, poetry.lock, pdm.lock, Pipfile.lock, pixi.lock, conda-lock.yml, pyproject.toml, setup.py, requirements.txt, environment.yml or Dockerfile, told by its name; or a folder
     "#);
     assert_snapshot!(force("nowhere.txt"), @r#"
     exit code 3
     -- standard output
     -- standard error
     error: there is nothing at nowhere.txt
-    hint: SOURCE is a uv.lock, pyproject.toml, requirements.txt, environment.yml or Dockerfile, told by its name; or a folder
+    hint: SOURCE is a uv.lock, pylock.toml, poetry.lock, pdm.lock, Pipfile.lock, pixi.lock, conda-lock.yml, pyproject.toml, setup.py, requirements.txt, environment.yml or Dockerfile, told by its name; or a folder
     "#);
     assert_snapshot!(force("requirements.txt"), @r#"
     exit code 3
     -- standard output
     -- standard error
-    error: requirements.txt: line 1: this is not UTF-8 text
+    error: requirements.txt: line 2: this is not UTF-8 text
     hint: save it as UTF-8 (`iconv -f UTF-16 -t UTF-8` where PowerShell wrote it)
     "#);
     assert_snapshot!(force("compose.yml"), @r#"

@@ -30,6 +30,7 @@ fn full_spec() -> Spec {
             packages: strings(&["torch==2.15.0", "scikit-learn"]),
             requirements: None,
             pyproject: Some("pyproject.toml".into()),
+            lock: None,
             editable: strings(&[".", "libs/mine[gpu]"]),
             extras: strings(&["train"]),
             groups: strings(&["dev"]),
@@ -227,6 +228,7 @@ fn full_python_table_is_written_as_before_and_read_back() {
     let python = Python {
         requirements: Some("requirements.txt".into()),
         pyproject: Some("pyproject.toml".into()),
+        lock: Some("uv.lock".into()),
         ..full_spec().python
     };
     let text = toml::to_string(&python).unwrap();

@@ -1,0 +1,150 @@
+//! The lock of another tool that a spec refers to.
+
+use std::path::{Path, PathBuf};
+
+use sconce_base::input::read_regular;
+use sconce_formats::tags::CpuArchitecture;
+use sconce_import::{
+    ImportError, ImportFormat, LockSelection, NoteKind, PinnedLock, RequirementOptions,
+};
+use sconce_schema::spec::Python;
+use sconce_schema::{Bytes, Hint, Progress, exit};
+
+use crate::failure::{AppError, Result};
+use crate::file_action::FileAction;
+
+/// Why what a spec calls a lock is none.
+#[derive(Debug, thiserror::Error)]
+pub enum ForeignLockError {
+    /// Not named as any tool names its lock.
+    #[error("`[python] lock` cannot be {}: no tool whose locks are read writes a file of that name", path.display())]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It cannot be read.
+    #[error("{}", path.display())]
+    Import {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: ImportError,
+    },
+}
+
+impl Hint for ForeignLockError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Unknown { .. } => {
+                let formats = sconce_import::lock_file_names().collect::<Vec<_>>();
+                Some(format!("these are read: {}", formats.join(", ")))
+            }
+            Self::Import { source, .. } => source.hint(),
+        }
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Unknown { .. } => exit::BAD_INPUT,
+            Self::Import { source, .. } => source.exit_code(),
+        }
+    }
+}
+
+/// The texts that decide what the lock `name` pins: its own, and for a lock that does not tell what is
+/// wanted, that of the project.
+pub(crate) fn read_texts(folder: &Path, name: &str) -> Result<Vec<String>> {
+    let path = folder.join(name);
+    let format = lock_format(&path)?;
+    let mut texts = vec![read_text(format, &path)?];
+    if sconce_import::reads_project(format) {
+        texts.extend(read_beside(&path, "pyproject.toml"));
+    }
+    Ok(texts)
+}
+
+/// What the lock that the spec names pins, on a machine of this architecture.
+pub(crate) fn read_pinned(
+    folder: &Path,
+    python: &Python,
+    machine: CpuArchitecture,
+    progress: &dyn Progress,
+) -> Result<Option<PinnedLock>> {
+    let Some(name) = &python.lock else {
+        return Ok(None);
+    };
+    let path = folder.join(name);
+    let format = lock_format(&path)?;
+    let text = read_text(format, &path)?;
+    let selection = LockSelection {
+        extras: &python.extras,
+        groups: &python.groups,
+        machine,
+    };
+    let beside = |name: &str| read_beside(&folder.join("sconce.toml"), name);
+    let lock = sconce_import::read_pinned_lock(format, name, &text, &beside, &selection);
+    let lock = lock.map_err(|source| ForeignLockError::Import { path, source })?;
+    for group in sconce_import::group_by_reason(&lock.notes) {
+        if group.outcome == NoteKind::LeftOut {
+            let names: Vec<&str> = group.things.iter().map(|(_, what)| *what).collect();
+            progress.note(&format!(
+                "{name}: left out: {}: {}",
+                list(&names),
+                group.why
+            ));
+        }
+    }
+    Ok(Some(lock))
+}
+
+/// What the requirements file that the spec refers to says beside requirements.
+pub(crate) fn read_options(folder: &Path, python: &Python) -> RequirementOptions {
+    let Some(name) = &python.requirements else {
+        return RequirementOptions::default();
+    };
+    // uv says what is wrong with a file that cannot be read.
+    let read = |name: &str| read_text(ImportFormat::Requirements, &folder.join(name)).ok();
+    let text = read(name).unwrap_or_default();
+    sconce_import::read_requirement_options(name, &text, &read)
+}
+
+/// A few names, and how many more there are.
+pub(crate) fn list(names: &[&str]) -> String {
+    match names {
+        [first, second, third, rest @ ..] if rest.len() > 1 => {
+            format!("{first}, {second}, {third} and {} more", rest.len())
+        }
+        few => few.join(", "),
+    }
+}
+
+fn lock_format(path: &Path) -> Result<ImportFormat, ForeignLockError> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let format = name.and_then(ImportFormat::from_file_name);
+    let format = format.filter(|format| sconce_import::is_lock_format(*format));
+    format.ok_or_else(|| ForeignLockError::Unknown {
+        path: path.to_owned(),
+    })
+}
+
+fn read_text(format: ImportFormat, path: &Path) -> Result<String> {
+    let limit = Bytes(format.limit_bytes());
+    let bytes = read_regular(path, limit).map_err(|source| AppError::File {
+        action: FileAction::Read,
+        path: path.to_owned(),
+        source,
+    })?;
+    let text =
+        sconce_import::decode_text(format, &bytes).map_err(|source| ForeignLockError::Import {
+            path: path.to_owned(),
+            source,
+        })?;
+    Ok(text.into_owned())
+}
+
+/// A file in the folder of `path`, where it is there and text.
+fn read_beside(path: &Path, name: &str) -> Option<String> {
+    let limit = Bytes(ImportFormat::Pyproject.limit_bytes());
+    let bytes = read_regular(&path.with_file_name(name), limit).ok()?;
+    String::from_utf8(bytes).ok()
+}

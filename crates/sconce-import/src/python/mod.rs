@@ -1,0 +1,12 @@
+//! Python source, as text: what a program imports, and what a setup.py says. Nothing of it is run.
+
+mod imports;
+mod lines;
+mod values;
+
+pub(super) use imports::{ImportStatement, find_imports};
+
+pub(super) use values::{ConstantTable, PythonValue};
+
+/// Larger files are data that is written as code.
+pub(super) const MAX_SOURCE_BYTES: usize = 512 << 10;

@@ -1,0 +1,577 @@
+//! What a README's commands install.
+
+use std::collections::BTreeSet;
+
+use super::super::conda;
+use super::super::dockerfile::{self, Installs};
+use super::super::draft::Draft;
+use super::super::project_table::is_for_developers;
+use super::super::requirement::{self, Requirement};
+use super::ReadmeBlock;
+
+const NO_DEPS: &str = "it is installed without what it requires, which a spec cannot say: name it in `[python] packages` if it is needed";
+const ONE_WHEEL: &str =
+    "a wheel for one Python and one torch: name it in `[python] packages` if it is needed";
+/// Commands that are read of one file.
+const MAX_COMMANDS: usize = 400;
+
+/// What the commands of a file say, each with its line.
+#[derive(Debug, Default)]
+pub(crate) struct InstallLines {
+    /// Requirements files, with the number of the block.
+    pub(crate) files: Vec<(usize, String, usize)>,
+    /// Files of `conda env create`.
+    pub(crate) environments: Vec<(usize, String)>,
+    /// What pip installs.
+    pub(crate) packages: Vec<(usize, Requirement)>,
+    /// What conda installs, as the index has it.
+    pub(crate) conda_packages: Vec<(usize, Requirement)>,
+    /// Debian packages.
+    pub(crate) system: Vec<(usize, String)>,
+    /// What cannot be taken as it is, with the reason.
+    pub(crate) skipped: Vec<(usize, String, &'static str)>,
+    /// The project itself is installed, with these extras.
+    pub(crate) project: Option<(usize, Vec<String>)>,
+}
+
+impl InstallLines {
+    /// Whether pip has something to do.
+    pub(crate) fn has_pip(&self) -> bool {
+        !self.files.is_empty() || !self.packages.is_empty()
+    }
+}
+
+/// The commands of the blocks that stand where installing is spoken of. `own` has the names that the project
+/// goes by, normalised.
+pub(crate) fn read_install_lines(blocks: &[ReadmeBlock], own: &BTreeSet<String>) -> InstallLines {
+    let about = blocks.iter().enumerate();
+    let about = about.filter(|(_, block)| is_about_installing(&block.headings));
+    read_blocks(about, own)
+}
+
+/// The same of commands that need no heading: a notebook's.
+pub(crate) fn read_scripts(blocks: &[ReadmeBlock], own: &BTreeSet<String>) -> InstallLines {
+    read_blocks(blocks.iter().enumerate(), own)
+}
+
+fn read_blocks<'a>(
+    blocks: impl Iterator<Item = (usize, &'a ReadmeBlock)>,
+    own: &BTreeSet<String>,
+) -> InstallLines {
+    let mut reader = InstallReader {
+        found: InstallLines::default(),
+        own,
+        block: 0,
+        elsewhere: false,
+        cloned: None,
+        commands: 0,
+    };
+    for (number, block) in blocks {
+        reader.block = number;
+        reader.elsewhere = false;
+        reader.cloned = None;
+        let script = plain_script(&block.text);
+        for (place, words) in dockerfile::script_words(&script) {
+            if reader.commands >= MAX_COMMANDS {
+                return reader.found;
+            }
+            reader.commands += 1;
+            let before = &script.as_bytes()[..place.min(script.len())];
+            let line = block.line + before.iter().filter(|&&b| b == b'\n').count();
+            reader.command(&words, line);
+        }
+    }
+    reader.found
+}
+
+struct InstallReader<'a> {
+    found: InstallLines,
+    own: &'a BTreeSet<String>,
+    block: usize,
+    /// The commands are about another repository.
+    elsewhere: bool,
+    /// The repository that was cloned last.
+    cloned: Option<String>,
+    commands: usize,
+}
+
+impl InstallReader<'_> {
+    fn command(&mut self, words: &[String], line: usize) {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let words = dockerfile::without_prefix(&words);
+        let Some((first, rest)) = words.split_first() else {
+            return;
+        };
+        let program = first.rsplit('/').next().unwrap_or_default();
+        match (program, rest) {
+            ("git", ["clone", rest @ ..]) => {
+                let address = rest
+                    .iter()
+                    .find(|word| word.contains('/') || word.contains(':'));
+                let name = address.and_then(|address| {
+                    let last = address.trim_end_matches('/').rsplit('/').next()?;
+                    sconce_formats::normalize_project_name(last.trim_end_matches(".git"))
+                });
+                self.cloned = name.filter(|name| !self.own.contains(name));
+            }
+            ("cd", [folder, ..]) => {
+                // Into what was cloned, and out again.
+                self.elsewhere = self.cloned.is_some() && !folder.starts_with("..");
+            }
+            _ => match Installs::of(program, rest) {
+                Installs::Pip(arguments) => self.pip(arguments, line),
+                Installs::Apt(arguments) => self.apt(arguments, line),
+                Installs::Conda(arguments) => self.conda(arguments, line),
+                Installs::Environment(arguments) => self.environment(arguments, line),
+                Installs::Setup => self.project("", line),
+                Installs::Locked | Installs::Nothing | Installs::Other => {}
+            },
+        }
+    }
+
+    fn pip(&mut self, arguments: &[&str], line: usize) {
+        let mut named = Vec::new();
+        let mut words = arguments.iter();
+        while let Some(word) = words.next() {
+            let (option, value) = match word.split_once('=').filter(|_| word.starts_with("--")) {
+                Some((option, value)) => (option, Some(value)),
+                None => (*word, None),
+            };
+            let mut value = || value.or_else(|| words.next().copied()).unwrap_or_default();
+            match option {
+                "-r" | "--requirement" | "--requirements" | "-qr" | "-Ur" => {
+                    let path = value();
+                    if let Some(path) = super::super::inside(path).filter(|_| !self.elsewhere)
+                        && !is_for_developers(&path)
+                    {
+                        self.found.files.push((line, path, self.block));
+                    }
+                }
+                "-e" | "--editable" => named.push(value()),
+                "-i" | "--index-url" | "--extra-index-url" | "--index" | "--default-index"
+                | "-c" | "--constraint" | "-f" | "--find-links" | "--override"
+                | "--torch-backend" => {
+                    let _ = value();
+                }
+                _ if dockerfile::PIP_VALUES.contains(&option) => drop(value()),
+                _ if option.starts_with('-') => {}
+                _ => named.push(word),
+            }
+        }
+        // A part of it is a choice of the reader's.
+        let open = |word: &str| {
+            let named = word.split('<').nth(1);
+            let placeholder = named.is_some_and(|rest| rest.starts_with(char::is_alphabetic));
+            word.contains(['$', '{', '…']) || placeholder
+        };
+        if self.elsewhere || arguments.iter().any(|word| open(word)) {
+            return;
+        }
+        let bare = arguments.contains(&"--no-deps");
+        for word in named {
+            self.pip_word(word, bare, line);
+        }
+    }
+
+    fn pip_word(&mut self, word: &str, bare: bool, line: usize) {
+        let (name, extras) = match word.split_once('[') {
+            Some((name, rest)) if !word.contains("://") => {
+                (name, rest.split(']').next().unwrap_or_default())
+            }
+            _ => (word, ""),
+        };
+        if matches!(name.trim_end_matches('/'), "." | "./") {
+            self.project(extras, line);
+            return;
+        }
+        let parsed = match requirement::parse(word) {
+            Ok(requirement) => requirement,
+            Err(_) => return,
+        };
+        if self.own.contains(&parsed.name) {
+            self.project(extras, line);
+        } else if bare {
+            self.found.skipped.push((line, parsed.text, NO_DEPS));
+        } else if parsed.text.contains("://") && parsed.text.contains(".whl") {
+            self.found.skipped.push((line, parsed.text, ONE_WHEEL));
+        } else if !is_tool(&parsed.name) {
+            let parsed = without_local_version(parsed);
+            self.found.packages.push((line, parsed));
+        }
+    }
+
+    /// The first line that installs the project says with which extras.
+    fn project(&mut self, extras: &str, line: usize) {
+        if self.elsewhere || self.found.project.is_some() {
+            return;
+        }
+        let extras: Vec<String> = extras
+            .split(',')
+            .map(str::trim)
+            .filter(|extra| !extra.is_empty() && !is_for_developers(extra))
+            .map(str::to_owned)
+            .collect();
+        self.found.project = Some((line, extras));
+    }
+
+    fn conda(&mut self, arguments: &[&str], line: usize) {
+        let mut words = arguments.iter();
+        let mut draft = Draft::default();
+        let mut unneeded = Vec::new();
+        while let Some(word) = words.next() {
+            match *word {
+                "-c" | "--channel" | "-n" | "--name" | "-p" | "--prefix" => drop(words.next()),
+                "-f" | "--file" => drop(words.next()),
+                _ if word.starts_with('-') || word.contains(['$', '{', '/']) => {}
+                // Which Python, `lock` chooses.
+                _ if word.starts_with("python") => {}
+                _ => conda::add_dependency(word, None, &mut draft, &mut unneeded),
+            }
+        }
+        for one in draft.requirements() {
+            if !is_tool(&one.name) {
+                self.found.conda_packages.push((line, one.clone()));
+            }
+        }
+        for package in draft.spec.system.packages {
+            self.found.system.push((line, package));
+        }
+    }
+
+    fn environment(&mut self, arguments: &[&str], line: usize) {
+        let named = arguments
+            .iter()
+            .enumerate()
+            .find_map(|(at, word)| match *word {
+                "-f" | "--file" => arguments.get(at + 1).copied(),
+                word => word.strip_prefix("--file=").or(word.strip_prefix("-f=")),
+            });
+        let path = named.unwrap_or("environment.yml");
+        if let Some(path) = super::super::inside(path).filter(|_| !self.elsewhere) {
+            self.found.environments.push((line, path));
+        }
+    }
+
+    fn apt(&mut self, arguments: &[&str], line: usize) {
+        let mut draft = Draft::default();
+        let names = arguments.iter().filter(|word| !word.starts_with('-'));
+        for word in names.filter(|word| !word.contains(['$', '/', '<', '{'])) {
+            dockerfile::add_debian_package(&mut draft, word, line);
+        }
+        for package in draft.spec.system.packages {
+            if !is_host_package(&package) {
+                self.found.system.push((line, package));
+            }
+        }
+    }
+}
+
+/// The commands as a shell has them: without prompts and a notebook's signs, and with versions in quotes.
+fn plain_script(text: &str) -> String {
+    let mut script = String::new();
+    for line in text.lines() {
+        let mut bare = line.trim();
+        // `(env) $ pip …`, `!pip …`, `%pip …`
+        if let Some(rest) = bare.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
+            bare = rest.1.trim();
+        }
+        bare = bare.trim_start_matches(['$', '!', '%', ' ']);
+        let words: Vec<String> = bare
+            .split(' ')
+            .map(|word| {
+                let plain = !word.contains(['"', '\'', '`', '\\']);
+                let version = word.find(['<', '>']).is_some_and(|at| {
+                    let before = word[..at].chars().next_back();
+                    before.is_some_and(|c| c.is_ascii_alphabetic() || c == ']')
+                        && word[at + 1..].starts_with(|c: char| c == '=' || c.is_ascii_digit())
+                });
+                match plain && version {
+                    true => format!("'{word}'"),
+                    false => word.to_owned(),
+                }
+            })
+            .collect();
+        script += &words.join(" ");
+        script.push('\n');
+    }
+    script
+}
+
+/// Whether the headings speak of installing: the nearest that says what it is about decides.
+fn is_about_installing(headings: &[String]) -> bool {
+    let has = |heading: &str, words: &[&str]| words.iter().any(|word| heading.contains(word));
+    for (distance, heading) in headings.iter().rev().enumerate() {
+        if has(heading, OTHER_PURPOSES) {
+            return false;
+        }
+        if has(heading, PURPOSES) || distance == 0 && has(heading, NEAR_PURPOSES) {
+            return true;
+        }
+    }
+    // Under the title alone.
+    headings.len() < 2
+}
+
+const PURPOSES: &[&str] = &[
+    "install",
+    "setup",
+    "set up",
+    "set-up",
+    "setting up",
+    "requirement",
+    "prerequisite",
+    "dependenc",
+    "environment",
+];
+
+/// Words that speak of it where nothing stands between them and the command.
+const NEAR_PURPOSES: &[&str] = &[
+    "getting started",
+    "get started",
+    "quick start",
+    "quickstart",
+    "quick tour",
+    "preparation",
+    "prepare",
+    "preparing",
+    "how to use",
+    "how to run",
+    "usage",
+];
+
+const OTHER_PURPOSES: &[&str] = &[
+    "test",
+    "docs",
+    "documentation",
+    "develop",
+    "contribut",
+    "docker",
+    "podman",
+    "deploy",
+    "benchmark",
+    "windows",
+    "macos",
+    "mac os",
+    "apple",
+    "raspberry",
+    "jetson",
+    "tpu",
+    "optional",
+    "lint",
+    "nightly",
+    "master",
+    "release",
+    "citation",
+    "troubleshoot",
+    "faq",
+    "colab",
+    "web demo",
+    "other version",
+    "uninstall",
+    "translation",
+    "related",
+    "acknowledg",
+    "changelog",
+    "news",
+];
+
+/// Installers, and what serves to work on a project.
+fn is_tool(name: &str) -> bool {
+    let names = [
+        "pip",
+        "setuptools",
+        "setuptools-rust",
+        "wheel",
+        "uv",
+        "poetry",
+        "pipx",
+        "virtualenv",
+        "conda",
+        "mamba",
+        "pdm",
+        "hatch",
+        "build",
+        "twine",
+        "tox",
+        "nox",
+        "black",
+        "flake8",
+        "ruff",
+        "mypy",
+        "isort",
+        "yapf",
+        "pylint",
+        "autopep8",
+        "pre-commit",
+        "coverage",
+        "codecov",
+        "mkdocs",
+        "sphinx",
+        "jupyter",
+        "jupyterlab",
+        "notebook",
+        "ipykernel",
+    ];
+    let begins = ["pytest", "sphinx", "mkdocs"];
+    names.contains(&name)
+        || begins.iter().any(|begin| name.starts_with(begin))
+        || name.ends_with("-nightly")
+}
+
+/// What is of the machine, not of an environment.
+fn is_host_package(name: &str) -> bool {
+    let names = [
+        "git", "git-lfs", "wget", "curl", "vim", "tmux", "screen", "htop", "sudo", "unzip", "zip",
+        "make", "cmake",
+    ];
+    names.contains(&name)
+        || ["nvidia-", "docker", "linux-"]
+            .iter()
+            .any(|begin| name.starts_with(begin))
+}
+
+/// `torch==1.7.1+cu110` is on an index of its own, which a README names for one of several machines.
+fn without_local_version(mut one: Requirement) -> Requirement {
+    if let Some(pin) = one.pinned_version().map(str::to_owned)
+        && let Some((public, _)) = pin.split_once('+')
+    {
+        one.text = one.text.replace(&pin, public);
+    }
+    one
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::find_blocks;
+    use super::*;
+
+    fn show(text: &str) -> Vec<String> {
+        let own = ["net", "my-net"].map(str::to_owned).into();
+        let found = read_install_lines(&find_blocks("README.md", text), &own);
+        let mut shown: Vec<String> = Vec::new();
+        shown.extend(
+            found
+                .files
+                .iter()
+                .map(|(line, path, _)| format!("{line} -r {path}")),
+        );
+        shown.extend(
+            found
+                .environments
+                .iter()
+                .map(|(line, path)| format!("{line} env {path}")),
+        );
+        shown.extend(
+            found
+                .packages
+                .iter()
+                .map(|(line, one)| format!("{line} {}", one.text)),
+        );
+        shown.extend(
+            found
+                .conda_packages
+                .iter()
+                .map(|(line, one)| format!("{line} conda {}", one.text)),
+        );
+        shown.extend(
+            found
+                .system
+                .iter()
+                .map(|(line, name)| format!("{line} apt {name}")),
+        );
+        shown.extend(
+            found
+                .project
+                .iter()
+                .map(|(line, extras)| format!("{line} . {}", extras.join(","))),
+        );
+        shown
+    }
+
+    fn installs(commands: &str) -> Vec<String> {
+        show(&format!("# Net\n## Installation\n```\n{commands}\n```\n"))
+    }
+
+    #[test]
+    fn every_way_to_install_is_read() {
+        for (commands, expected) in [
+            (
+                "pip install -U torch numpy>=1.2 'tqdm<5' # why",
+                &["4 torch", "4 numpy>=1.2", "4 tqdm<5"][..],
+            ),
+            (
+                "$ python -m pip install a\n(env) $ pip3 install b",
+                &["4 a", "5 b"],
+            ),
+            ("!pip -q install a\n%pip install b", &["4 a", "5 b"]),
+            (
+                "uv pip install a && pip install -r r.txt",
+                &["4 -r r.txt", "4 a"],
+            ),
+            (
+                "conda install -c pytorch pytorch=1.12 cudatoolkit=11.3 -y",
+                &["4 conda torch==1.12.*"],
+            ),
+            (
+                "conda create -n x python=3.8\nconda env create -f e.yaml",
+                &["5 env e.yaml"],
+            ),
+            (
+                "sudo apt-get update && sudo apt-get install -y ffmpeg git python3-dev",
+                &["4 apt ffmpeg"],
+            ),
+            (
+                "pip install torch==1.7.1+cu110 -f https://x.example.org/whl",
+                &["4 torch==1.7.1"],
+            ),
+            (
+                "pip install git+https://git.example.org/me/clip.git",
+                &["4 clip @ git+https://git.example.org/me/clip.git"],
+            ),
+            ("pip install a-${CUDA}.html b", &[]),
+            ("pip install <name>", &[]),
+            ("pip install pytest black wheel net-nightly", &[]),
+            ("docker run x", &[]),
+        ] {
+            assert_eq!(installs(commands), expected, "{commands}");
+        }
+    }
+
+    #[test]
+    fn the_project_itself_is_the_checkout() {
+        for commands in [
+            "pip install net",
+            "pip install -U My_Net",
+            "pip install git+https://git.example.org/me/net.git",
+            "git clone https://git.example.org/me/net\ncd net\npip install -e .",
+            "python setup.py develop",
+            "pip install '.[dev]'",
+        ] {
+            let found = installs(commands);
+            assert_eq!(found.len(), 1, "{commands}: {found:?}");
+            assert!(found[0].ends_with(" . "), "{commands}: {found:?}");
+        }
+        assert_eq!(
+            installs("pip install 'net[all,test]'\npip install net[x]"),
+            ["4 . all"]
+        );
+        let other = "git clone https://git.example.org/you/apex && cd apex\npip install -r r.txt\npip install .\ncd ..\npip install a";
+        assert_eq!(installs(other), ["8 a"]);
+    }
+
+    #[test]
+    fn only_what_is_about_installing_counts() {
+        let text = "# Net\n```\npip install a\n```\n## Tests\n```\npip install b\n```\n## Install\n### Docker\n```\npip install c\n```\n\
+                    ### From source\n```\npip install d\n```\n## Results\n```\npip install e\n```\n";
+        assert_eq!(show(text), ["3 a", "16 d"]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "((pip|conda|apt|install|git clone|cd|-r|-e|\\.|x\\[a\\]|>=1|<|\\$|'|\"|&&|!|\\(|\\)|é|\n) ?){0,40}") {
+            installs(&text);
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! `setup.py` and `setup.cfg`: what setuptools would say, read and never run.
+
+use std::collections::BTreeMap;
+
+use super::draft::Draft;
+use super::project_table::{is_package_text, note_choices, refuses_package_text};
+use super::python::{ConstantTable, MAX_SOURCE_BYTES, PythonValue};
+use super::requirement::{self, Requirement};
+use super::requirements::RequirementsScan;
+use super::{ImportError, ImportedSpec, SiblingFiles, inside};
+
+/// Extras whose requirements are read.
+const MAX_EXTRAS: usize = 200;
+/// Requirements that are read of one list.
+const MAX_REQUIREMENTS: usize = 2000;
+
+/// What a project says of itself, as far as it can be told without running it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct SetupFacts {
+    pub(super) name: Option<String>,
+    pub(super) requires: Vec<Requirement>,
+    pub(super) extras: Vec<String>,
+    /// What each extra asks for.
+    pub(super) optional: Vec<(String, Vec<Requirement>)>,
+    /// Modules that its console scripts begin in.
+    pub(super) scripts: Vec<String>,
+    pub(super) version: Option<String>,
+    /// `python_requires`
+    pub(super) requires_python: Option<String>,
+    /// Entry points by group and name.
+    pub(super) entry_points: EntryPoints,
+    /// The folder that its modules are imported from, where that is said.
+    pub(super) module_root: Option<String>,
+    /// Whether it computes what it requires, so that not all of it is known.
+    pub(super) is_partial: bool,
+}
+
+/// Entry points by group and name: `console_scripts`, `tool`, `package.module:main`.
+pub(super) type EntryPoints = BTreeMap<String, BTreeMap<String, String>>;
+
+/// The files of the spec's folder together.
+pub(super) fn read_facts(beside: SiblingFiles<'_>) -> Option<SetupFacts> {
+    let python = beside("setup.py").and_then(|text| python_facts(&text, beside));
+    let config = beside("setup.cfg").and_then(|text| config_facts(&text, beside));
+    match (python, config) {
+        (Some(mut facts), Some(more)) => {
+            facts.name = facts.name.or(more.name);
+            facts.version = facts.version.or(more.version);
+            facts.requires_python = facts.requires_python.or(more.requires_python);
+            facts.module_root = facts.module_root.or(more.module_root);
+            facts.is_partial |= more.is_partial;
+            facts.optional.extend(more.optional);
+            for (group, points) in more.entry_points {
+                facts.entry_points.entry(group).or_default().extend(points);
+            }
+            facts.requires.extend(more.requires);
+            facts.extras.extend(more.extras);
+            facts.scripts.extend(more.scripts);
+            Some(facts)
+        }
+        (facts, more) => facts.or(more),
+    }
+}
+
+pub(super) fn convert(
+    path: &str,
+    text: &str,
+    beside: SiblingFiles<'_>,
+) -> Result<ImportedSpec, ImportError> {
+    let (folder, name) = path.rsplit_once('/').unwrap_or((".", path));
+    let below = |name: &str| match folder {
+        "." => beside(name),
+        folder => beside(&format!("{folder}/{name}")),
+    };
+    // The text that is given counts, whatever lies there.
+    let name = if name == "setup.cfg" {
+        name
+    } else {
+        "setup.py"
+    };
+    let own = |asked: &str| match asked == name {
+        true => Some(text.to_owned()),
+        false => below(asked),
+    };
+    let Some(facts) = read_facts(&own) else {
+        return Err(ImportError::Nothing {
+            missing: "no call of setup() and no [options]",
+        });
+    };
+    let mut draft = Draft::default();
+    if let Some(name) = &facts.name {
+        draft.set_name(name);
+    }
+    let extras = facts.extras.iter().map(String::as_str);
+    note_choices(extras, None, "extras", &mut draft);
+    let none = facts.requires.is_empty();
+    draft.add_requirements(None, facts.requires);
+    // A setup.cfg alone is not installed by anything.
+    let pyproject = below("pyproject.toml");
+    let refused = pyproject.as_deref().is_some_and(refuses_package_text);
+    let installable =
+        own("setup.py").is_some() || pyproject.as_deref().is_some_and(is_package_text);
+    let installable = installable && !refused;
+    if !installable {
+        if none {
+            return Err(ImportError::Nothing {
+                missing: "no install_requires",
+            });
+        }
+        return Ok(draft.finish());
+    }
+    draft.add_editable(None, folder);
+    Ok(draft.finish_referring())
+}
+
+fn python_facts(text: &str, beside: SiblingFiles<'_>) -> Option<SetupFacts> {
+    if text.len() > MAX_SOURCE_BYTES {
+        return None;
+    }
+    let (table, calls) = ConstantTable::read_calls(text, "setup");
+    drop(table);
+    let call = calls.iter().max_by_key(|call| match call {
+        PythonValue::Map(pairs) => pairs.len(),
+        _ => 0,
+    })?;
+    let text = |key: &str| call.get(key)?.as_text().map(str::to_owned);
+    let root = call.get("package_dir").and_then(|folders| folders.get(""));
+    let mut facts = SetupFacts {
+        name: text("name"),
+        version: text("version"),
+        requires_python: text("python_requires"),
+        module_root: root.and_then(PythonValue::as_text).map(str::to_owned),
+        ..SetupFacts::default()
+    };
+    if let Some(requires) = call.get("install_requires").or(call.get("requires")) {
+        facts.is_partial |= !requires.is_known();
+        add_value(requires, beside, &mut facts.requires);
+    }
+    if let Some(PythonValue::Map(extras)) = call.get("extras_require") {
+        facts.extras = extras.iter().map(|(name, _)| name.clone()).collect();
+        facts.extras.dedup();
+        for (name, value) in extras.iter().take(MAX_EXTRAS) {
+            let mut requires = Vec::new();
+            add_value(value, beside, &mut requires);
+            facts.optional.push((name.clone(), requires));
+        }
+    }
+    if let Some(points) = call.get("entry_points") {
+        let scripts = points.get("console_scripts").unwrap_or(points);
+        add_scripts(scripts, &mut facts.scripts);
+        add_entry_points(points, &mut facts.entry_points);
+    }
+    Some(facts)
+}
+
+/// Requirements, files of requirements, and text with one a line.
+fn add_value(value: &PythonValue, beside: SiblingFiles<'_>, found: &mut Vec<Requirement>) {
+    match value {
+        PythonValue::List(list) => list.iter().for_each(|one| add_value(one, beside, found)),
+        PythonValue::Text(text) => add_lines(text, found),
+        PythonValue::File(path) => {
+            if let Some(path) = inside(path.trim_start_matches('/'))
+                && let Some(text) = beside(&path)
+            {
+                let scan = RequirementsScan::scan_file(&path, &text, beside);
+                found.extend(scan.requirements.into_iter().map(|(_, one)| one));
+            }
+        }
+        PythonValue::Map(_) | PythonValue::Unknown => {}
+    }
+    found.truncate(MAX_REQUIREMENTS);
+}
+
+fn add_lines(text: &str, found: &mut Vec<Requirement>) {
+    for line in text.lines().take(MAX_REQUIREMENTS) {
+        let line = line.split(" #").next().unwrap_or_default().trim();
+        found.extend(requirement::parse(line).ok());
+    }
+}
+
+fn add_scripts(value: &PythonValue, found: &mut Vec<String>) {
+    match value {
+        PythonValue::List(list) => list.iter().for_each(|one| add_scripts(one, found)),
+        PythonValue::Text(text) => found.extend(text.lines().filter_map(script_module)),
+        _ => {}
+    }
+    found.truncate(200);
+}
+
+/// A map of groups, or the text of an `entry_points.txt`.
+fn add_entry_points(value: &PythonValue, found: &mut EntryPoints) {
+    match value {
+        PythonValue::Map(groups) => {
+            for (group, points) in groups {
+                let lines = match points {
+                    PythonValue::List(list) => {
+                        list.iter().filter_map(PythonValue::as_text).collect()
+                    }
+                    PythonValue::Text(text) => text.lines().collect(),
+                    _ => Vec::new(),
+                };
+                add_points(group, lines.into_iter(), found);
+            }
+        }
+        PythonValue::Text(text) => {
+            for (group, key, target) in config_values(text) {
+                add_points(
+                    group,
+                    std::iter::once(format!("{key}={target}").as_str()),
+                    found,
+                );
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Lines `tool = package.module:main`; `[extra]` behind one is left out.
+fn add_points<'a>(group: &str, lines: impl Iterator<Item = &'a str>, found: &mut EntryPoints) {
+    for line in lines.take(MAX_EXTRAS) {
+        let Some((name, target)) = line.split_once('=') else {
+            continue;
+        };
+        let target = target.split('[').next().unwrap_or_default().trim();
+        let plain = |c: char| c.is_alphanumeric() || "_.:".contains(c);
+        if !target.is_empty() && target.chars().all(plain) {
+            let points = found.entry(group.trim().to_owned()).or_default();
+            points.insert(name.trim().to_owned(), target.to_owned());
+        }
+    }
+}
+
+/// `tool = package.module:main`
+fn script_module(line: &str) -> Option<String> {
+    let (_, target) = line.split_once('=')?;
+    let module = target.split(':').next()?.trim();
+    let plain = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+    (!module.is_empty() && module.chars().all(plain)).then(|| module.to_owned())
+}
+
+/// `[metadata]`, `[options]` and their kind, as configparser has them: a value goes on in lines that are
+/// indented.
+fn config_facts(text: &str, beside: SiblingFiles<'_>) -> Option<SetupFacts> {
+    let mut facts = SetupFacts::default();
+    let mut known = text.lines().any(|line| line.trim().starts_with("[options"));
+    for (section, key, value) in config_values(text) {
+        match (section, key) {
+            ("metadata", "name") => facts.name = Some(value.trim().to_owned()),
+            // `attr: package.__version__` is code, `file: VERSION` is not worth it.
+            ("metadata", "version") if !value.contains(':') => {
+                facts.version = Some(value.trim().to_owned());
+            }
+            ("options", "python_requires") => {
+                facts.requires_python = Some(value.trim().to_owned());
+            }
+            ("options", "package_dir") => {
+                let root = value.lines().find_map(|line| line.trim().strip_prefix('='));
+                facts.module_root = root.map(|root| root.trim().to_owned());
+            }
+            ("options", "install_requires") => {
+                known = true;
+                match value.trim().strip_prefix("file:") {
+                    Some(files) => {
+                        for file in files.split([',', '\n']).map(str::trim) {
+                            let file = PythonValue::File(file.to_owned());
+                            add_value(&file, beside, &mut facts.requires);
+                        }
+                    }
+                    None => add_lines(&value.replace(';', " ;"), &mut facts.requires),
+                }
+            }
+            ("options", _) => known = true,
+            ("options.extras_require", name) => {
+                let mut requires = Vec::new();
+                add_lines(&value.replace(';', " ;"), &mut requires);
+                facts.optional.push((name.to_owned(), requires));
+                facts.extras.push(name.to_owned());
+            }
+            ("options.entry_points", group) => {
+                if group == "console_scripts" {
+                    let modules = value.lines().filter_map(script_module);
+                    facts.scripts.extend(modules);
+                }
+                add_points(group, value.lines(), &mut facts.entry_points);
+            }
+            _ => {}
+        }
+    }
+    known.then_some(facts)
+}
+
+/// Section, key and value.
+fn config_values(text: &str) -> Vec<(&str, &str, String)> {
+    let mut values: Vec<(&str, &str, String)> = Vec::new();
+    let mut section = "";
+    for line in text.lines().take(20_000) {
+        let bare = line.trim();
+        if bare.is_empty() || bare.starts_with(['#', ';']) {
+            continue;
+        }
+        if line.starts_with([' ', '\t']) {
+            if let Some((_, _, value)) = values.last_mut().filter(|(of, ..)| *of == section) {
+                value.push('\n');
+                value.push_str(bare);
+            }
+        } else if let Some(name) = bare.strip_prefix('[').and_then(|b| b.strip_suffix(']')) {
+            section = name.trim();
+        } else if let Some(at) = bare.find(['=', ':']) {
+            values.push((section, bare[..at].trim(), bare[at + 1..].trim().to_owned()));
+        }
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::format_notes;
+    use super::*;
+
+    fn read(files: &[(&str, &str)]) -> Result<ImportedSpec, ImportError> {
+        let beside = |path: &str| {
+            let found = files.iter().find(|(name, _)| *name == path)?;
+            Some(found.1.to_owned())
+        };
+        convert(files[0].0, files[0].1, &beside)
+    }
+
+    fn provided(adopted: &ImportedSpec) -> Vec<&str> {
+        adopted.provided.iter().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn a_project_with_a_setup_is_installed() {
+        let adopted = read(&[
+            (
+                "setup.py",
+                "from setuptools import setup, find_packages\nextras = {'train': ['wandb']}\nextras['dev'] = ['ruff']\n\
+                 setup(name='My Net', package_dir={'': 'src'}, packages=find_packages(where='src'),\n\
+                 python_requires='>=3.8', install_requires=['torch>=2', 'numpy'] + open('r.txt').read().splitlines(),\n\
+                 extras_require=extras, entry_points={'console_scripts': ['net = net.cli:main']})\n",
+            ),
+            ("r.txt", "tqdm  # why\n-e .\n"),
+        ])
+        .unwrap();
+        assert_eq!(adopted.spec.name.as_deref(), Some("My-Net"));
+        let python = &adopted.spec.python;
+        assert_eq!(python.editable, ["."]);
+        assert!(python.packages.is_empty() && python.version.is_none());
+        assert_eq!(provided(&adopted), ["numpy", "torch", "tqdm"]);
+        assert_eq!(
+            format_notes(&adopted),
+            "decided: the extras train: `extras` in [python] chooses them\n"
+        );
+    }
+
+    #[test]
+    fn a_setup_cfg_counts_where_the_project_can_be_built() {
+        let config = (
+            "setup.cfg",
+            "[metadata]\nname = net\n# why\n[options]\ninstall_requires =\n    torch>=2\n    numpy; python_version<'3.12'\n\
+             [options.extras_require]\ntrain = wandb\n[options.entry_points]\nconsole_scripts =\n    net = net.cli:main\n",
+        );
+        let adopted = read(&[config]).unwrap();
+        assert_eq!(adopted.spec.python.editable, [""; 0]);
+        assert_eq!(adopted.spec.python.packages.len(), 2);
+        for more in [
+            ("setup.py", "setup()"),
+            ("pyproject.toml", "[build-system]\n"),
+        ] {
+            let adopted = read(&[config, more]).unwrap();
+            assert_eq!(adopted.spec.python.editable, ["."]);
+            assert_eq!(provided(&adopted), ["numpy", "torch"]);
+        }
+        let settings = ("setup.cfg", "[flake8]\nignore = E1\n");
+        assert!(matches!(
+            read(&[settings]),
+            Err(ImportError::Nothing { .. })
+        ));
+        assert!(matches!(
+            read(&[("setup.py", "print(1)")]),
+            Err(ImportError::Nothing { .. })
+        ));
+    }
+
+    #[test]
+    fn modules_of_scripts_are_known() {
+        let beside = |path: &str| match path {
+            "setup.py" => {
+                Some("setup(entry_points='''[console_scripts]\na = b.c:d\n''')".to_owned())
+            }
+            "setup.cfg" => {
+                Some("[options]\n[options.entry_points]\nconsole_scripts =\n  e=f:g\n".to_owned())
+            }
+            _ => None,
+        };
+        assert_eq!(read_facts(&beside).unwrap().scripts, ["b.c", "f"]);
+    }
+}

@@ -1,0 +1,535 @@
+//! A project's folder as a whole: what stands in no file of packages, or beside it. Text in, a spec out; the
+//! folder is behind [`ProjectFolder`], and nothing of it is run.
+
+mod choice;
+mod machine;
+mod missing_files;
+mod notebook;
+mod programs;
+mod removed_modules;
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use super::draft::Draft;
+use super::known_projects as names;
+use super::note::{ImportNote, NoteKind};
+use super::project_table::{
+    extra_names, is_package_text, project_name, refuses_package_text, script_modules,
+};
+use super::readme::{self, InstallLines};
+use super::requirement::{self, Requirement};
+use super::setup;
+use super::{ImportFormat, ImportedSpec, PackageOrigin, is_lock_format};
+
+/// A file or a folder of a project.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FolderEntry {
+    /// Without the folders above.
+    pub name: String,
+    /// It is a folder and no link.
+    pub is_dir: bool,
+}
+
+/// The folder of a project. Paths are relative to it and have no `..`.
+pub trait ProjectFolder {
+    /// The name of the folder itself.
+    fn name(&self) -> &str;
+    /// The text of a file; `None` for one that is not there, leaves the folder, is too large or no text.
+    fn read_text(&self, path: &str) -> Option<String>;
+    /// What lies in a folder, `""` for the project's own, sorted by name and bounded.
+    fn list(&self, path: &str) -> Rc<[FolderEntry]>;
+    /// The first bytes of a file.
+    fn read_start(&self, path: &str) -> Vec<u8>;
+}
+
+/// A spec of a folder, and where it comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SurveyedSpec {
+    /// The file that most of it is from, for messages.
+    pub source: String,
+    /// What was understood.
+    pub imported: ImportedSpec,
+}
+
+/// The source of a spec that no file of packages and no README says anything for.
+const IMPORTS: &str = "the imports of its programs";
+
+/// READMEs, in the order in which they are looked for.
+const README_FILES: [&str; 6] = [
+    "README.md",
+    "README.rst",
+    "readme.md",
+    "Readme.md",
+    "README",
+    "README.txt",
+];
+
+/// Completes what the file `base` of the folder said by what the others say, or begins with them where there is
+/// no such file. `None` where nothing of the folder names anything.
+#[must_use]
+pub fn survey_folder(
+    base: Option<(ImportFormat, SurveyedSpec)>,
+    folder: &dyn ProjectFolder,
+) -> Option<SurveyedSpec> {
+    let project = ProjectFacts::read(folder);
+    let readme = README_FILES
+        .iter()
+        .find_map(|name| Some((*name, folder.read_text(name)?)));
+    let installs = match &readme {
+        Some((name, text)) => {
+            readme::read_install_lines(&readme::find_blocks(name, text), &project.names)
+        }
+        None => InstallLines::default(),
+    };
+    let had_base = base.is_some();
+    let mut survey = FolderSurvey::new(base, project, folder);
+    if let Some((name, text)) = &readme {
+        survey.read_wishes(name, text);
+    }
+    let readme = readme.map_or("README.md", |(name, _)| name);
+    survey.choose_source(readme, &installs);
+    survey.add_project(readme, &installs);
+    survey.add_readme(readme, &installs);
+    survey.add_cog();
+    survey.add_notebooks();
+    survey.add_imports();
+    survey.add_version_wishes();
+    survey.add_machine();
+    survey.note_missing_files();
+    let python = &survey.spec().python;
+    let empty = python.packages.is_empty()
+        && python.editable.is_empty()
+        && python.requirements.is_none()
+        && survey.spec().system.packages.is_empty();
+    (had_base || !empty).then_some(SurveyedSpec {
+        source: survey.source,
+        imported: survey.imported,
+    })
+}
+
+/// What the folder says of the project as a package.
+#[derive(Debug, Default)]
+struct ProjectFacts {
+    /// What it goes by, normalised: on the index, as a repository, as a folder.
+    names: BTreeSet<String>,
+    /// It can be installed.
+    is_package: bool,
+    extras: BTreeSet<String>,
+    /// Modules that console scripts begin in.
+    scripts: Vec<String>,
+}
+
+impl ProjectFacts {
+    fn read(folder: &dyn ProjectFolder) -> Self {
+        let mut facts = Self::default();
+        let mut names = vec![folder.name().to_owned()];
+        let beside = |path: &str| folder.read_text(path);
+        let pyproject = folder.read_text("pyproject.toml");
+        if let Some(text) = &pyproject {
+            facts.is_package = is_package_text(text);
+            names.extend(project_name(text));
+            facts.extras.extend(extra_names(text));
+            facts.scripts.extend(script_modules(text));
+        }
+        let setup = setup::read_facts(&beside);
+        if let Some(setup) = setup {
+            let refused = pyproject.as_deref().is_some_and(refuses_package_text);
+            facts.is_package |= !refused && folder.read_text("setup.py").is_some();
+            names.extend(setup.name);
+            facts.extras.extend(setup.extras);
+            facts.scripts.extend(setup.scripts);
+        }
+        names.extend(origin_repository(folder));
+        names.extend(own_packages(folder));
+        let names = names.iter();
+        let names = names.filter_map(|name| sconce_formats::normalize_project_name(name));
+        facts.names = names.collect();
+        facts
+    }
+}
+
+/// Folders in which the own packages are looked for.
+const MAX_OWN_FOLDERS: usize = 200;
+
+/// The packages that lie at the top or in `src`.
+fn own_packages(folder: &dyn ProjectFolder) -> Vec<String> {
+    let mut packages = Vec::new();
+    for below in ["", "src/"] {
+        let entries = folder.list(below.trim_end_matches('/'));
+        for entry in entries
+            .iter()
+            .filter(|entry| entry.is_dir)
+            .take(MAX_OWN_FOLDERS)
+        {
+            let inside = folder.list(&format!("{below}{}", entry.name));
+            if inside.iter().any(|file| file.name == "__init__.py") {
+                packages.push(entry.name.clone());
+            }
+        }
+    }
+    packages
+}
+
+/// How the repository is called that the folder was cloned from (git-config(1), `remote.origin.url`).
+fn origin_repository(folder: &dyn ProjectFolder) -> Option<String> {
+    let text = folder.read_text(".git/config")?;
+    let mut remote = false;
+    for line in text.lines().take(1000).map(str::trim) {
+        if line.starts_with('[') {
+            remote = line == "[remote \"origin\"]";
+        } else if remote
+            && let Some((key, value)) = line.split_once('=')
+            && key.trim() == "url"
+        {
+            let last = value
+                .trim()
+                .trim_end_matches('/')
+                .rsplit(['/', ':'])
+                .next()?;
+            return Some(last.trim_end_matches(".git").to_owned());
+        }
+    }
+    None
+}
+
+/// A spec in the making.
+struct FolderSurvey<'a> {
+    folder: &'a dyn ProjectFolder,
+    project: ProjectFacts,
+    /// The format of the source, where it is one.
+    format: Option<ImportFormat>,
+    source: String,
+    imported: ImportedSpec,
+    /// Some file of packages names what is needed.
+    declared: bool,
+    /// What the README names anywhere, for the versions of what the code imports.
+    wishes: Vec<(String, Requirement)>,
+}
+
+impl<'a> FolderSurvey<'a> {
+    fn new(
+        base: Option<(ImportFormat, SurveyedSpec)>,
+        project: ProjectFacts,
+        folder: &'a dyn ProjectFolder,
+    ) -> Self {
+        let (format, source, imported) = match base {
+            Some((format, base)) => (Some(format), base.source, base.imported),
+            None => (None, String::new(), Draft::default().finish()),
+        };
+        let declared = !imported.provided.is_empty();
+        Self {
+            folder,
+            project,
+            format,
+            source,
+            imported,
+            declared,
+            wishes: Vec::new(),
+        }
+    }
+
+    /// Commands anywhere in the README, and versions that its text names.
+    fn read_wishes(&mut self, readme: &str, text: &str) {
+        let blocks = readme::find_blocks(readme, text);
+        let installs = readme::read_scripts(&blocks, &self.project.names);
+        let pins = readme::find_pins(text);
+        let all = pins
+            .into_iter()
+            .chain(installs.packages)
+            .chain(installs.conda_packages);
+        self.wishes = all
+            .map(|(line, one)| (format!("{readme}:{line}"), one))
+            .collect();
+    }
+
+    fn spec(&self) -> &sconce_schema::Spec {
+        &self.imported.spec
+    }
+
+    fn note(&mut self, kind: NoteKind, what: &str, why: &str) {
+        /// As many as a file of packages has.
+        const MAX_NOTES: usize = 400;
+        if self.imported.notes.len() < MAX_NOTES {
+            let note = ImportNote::new(kind, None, what, why.to_owned());
+            self.imported.notes.push(note);
+        }
+    }
+
+    /// Whether the project is required already, or comes with one that is.
+    fn has_project(&self, name: &str) -> bool {
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
+        let mut open: Vec<&str> = self.imported.provided.iter().map(String::as_str).collect();
+        while let Some(project) = open.pop() {
+            if seen.insert(project) {
+                for brought in names::brought_projects(project) {
+                    open.push(brought);
+                }
+            }
+        }
+        seen.contains(name)
+    }
+
+    /// A requirement that another file than the source asks for.
+    fn add_package(&mut self, one: &Requirement, place: String) {
+        /// No project needs more that nobody wrote down.
+        const MAX_PACKAGES: usize = 300;
+        let known = self.imported.provided.contains(&one.name);
+        if known || self.project.names.contains(&one.name) {
+            return;
+        }
+        let packages = &mut self.imported.spec.python.packages;
+        if self.imported.origins.len() >= MAX_PACKAGES {
+            return;
+        }
+        packages.push(one.text.clone());
+        self.imported.provided.insert(one.name.clone());
+        self.imported.origins.push(PackageOrigin {
+            package: one.text.clone(),
+            place,
+        });
+        if self.source.is_empty() {
+            let file = self.imported.origins[0].place.split([':', ' ']).next();
+            self.source = match file {
+                Some(file) if !file.ends_with(".py") => file.to_owned(),
+                _ => IMPORTS.to_owned(),
+            };
+        }
+    }
+
+    fn add_system_package(&mut self, name: &str, place: &str) {
+        let mut draft = Draft::default();
+        draft.add_system_package(None, name);
+        let known = self.spec().system.packages.iter().any(|one| one == name);
+        if !draft.spec.system.packages.is_empty() && !known {
+            let packages = &mut self.imported.spec.system.packages;
+            packages.push(name.to_owned());
+            self.note(NoteKind::Decided, name, &format!("as {place} has it"));
+        }
+    }
+
+    /// The project itself, with the extras that the README installs it with.
+    fn add_project(&mut self, readme: &str, installs: &InstallLines) {
+        if !self.project.is_package {
+            return;
+        }
+        let editable = &mut self.imported.spec.python.editable;
+        let own = |folder: &String| folder == "." || folder.starts_with(".[");
+        if !editable.iter().any(own) && !self.requirements_have_project() {
+            self.imported.spec.python.editable.insert(0, ".".to_owned());
+            // What it requires comes with it.
+            let beside = |path: &str| self.folder.read_text(path);
+            let setup = setup::read_facts(&beside).map(|facts| facts.requires);
+            let pyproject = self
+                .folder
+                .read_text("pyproject.toml")
+                .and_then(|text| super::pyproject::convert("pyproject.toml", &text, &beside).ok());
+            let names = setup.into_iter().flatten().map(|one| one.name);
+            self.imported.provided.extend(names);
+            self.imported
+                .provided
+                .extend(pyproject.into_iter().flat_map(|imported| imported.provided));
+            if self.imported.spec.name.is_none() {
+                self.imported.spec.name = self.project_name();
+            }
+        }
+        // In a lock the versions of an extra would be missing.
+        if let Some((line, extras)) = &installs.project
+            && self.format != Some(ImportFormat::UvLock)
+            && self.imported.spec.python.editable.iter().any(own)
+        {
+            for extra in extras
+                .iter()
+                .filter(|extra| self.project.extras.contains(*extra))
+            {
+                let known = &mut self.imported.spec.python.extras;
+                if !known.contains(extra) && super::draft::is_spec_name(extra) {
+                    known.push(extra.clone());
+                    let what = format!("the extra `{extra}`");
+                    let why = format!("{readme}:{line} installs the project with it");
+                    let note = ImportNote::new(NoteKind::Decided, None, &what, why);
+                    self.imported.notes.push(note);
+                }
+            }
+        }
+    }
+
+    fn project_name(&self) -> Option<String> {
+        let text = self.folder.read_text("pyproject.toml");
+        let name = text.and_then(|text| project_name(&text)).or_else(|| {
+            let beside = |path: &str| self.folder.read_text(path);
+            setup::read_facts(&beside)?.name
+        });
+        let mut draft = Draft::default();
+        draft.set_name(&name?);
+        draft.spec.name
+    }
+
+    /// Whether the requirements file that is referred to installs the project itself.
+    fn requirements_have_project(&self) -> bool {
+        let Some(path) = &self.spec().python.requirements else {
+            return false;
+        };
+        let beside = |path: &str| self.folder.read_text(path);
+        let Some(text) = beside(path) else {
+            return false;
+        };
+        let scan = super::requirements::RequirementsScan::scan_file(path, &text, &beside);
+        scan.projects.iter().any(|(_, folder)| {
+            let path = folder.split('[').next().unwrap_or_default().trim();
+            matches!(path.trim_end_matches('/'), "." | "")
+        })
+    }
+
+    /// What the README's commands install beside.
+    fn add_readme(&mut self, readme: &str, installs: &InstallLines) {
+        // A lock has all that it needs, and a README of it other ways to get there.
+        if self.format == Some(ImportFormat::UvLock) {
+            return;
+        }
+        let all = installs.packages.iter().chain(&installs.conda_packages);
+        for (line, one) in all {
+            self.add_package(one, format!("{readme}:{line}"));
+        }
+        for (line, name) in &installs.system {
+            self.add_system_package(name, &format!("{readme}:{line}"));
+        }
+        for (line, text, why) in &installs.skipped {
+            self.note(NoteKind::LeftOut, &format!("{readme}:{line}: {text}"), why);
+        }
+    }
+
+    /// What notebooks install, where nothing else says what there is to install.
+    fn add_notebooks(&mut self) {
+        if self.declared || !self.imported.origins.is_empty() {
+            return;
+        }
+        let here = self.folder.list("");
+        let notebooks = here
+            .iter()
+            .filter(|entry| !entry.is_dir && entry.name.ends_with(".ipynb"));
+        for entry in notebooks.take(20) {
+            let Some(text) = self.folder.read_text(&entry.name) else {
+                continue;
+            };
+            let blocks = notebook::read_install_cells(&text);
+            let installs = readme::read_scripts(&blocks, &self.project.names);
+            let all = installs.packages.iter().chain(&installs.conda_packages);
+            for (cell, one) in all {
+                self.add_package(one, format!("{} cell {cell}", entry.name));
+            }
+            for (cell, name) in &installs.system {
+                self.add_system_package(name, &format!("{} cell {cell}", entry.name));
+            }
+        }
+    }
+
+    /// What the programs import and nothing brings.
+    fn add_imports(&mut self) {
+        // Its versions are all there; what is imported beside them is not this project's default.
+        if self.format.is_some_and(is_lock_format) {
+            return;
+        }
+        let needs = programs::find_needs(
+            self.folder,
+            &self.project.scripts,
+            self.is_declared_package(),
+            !(self.declared && self.is_declared_package()),
+        );
+        let mut unknown: Vec<String> = Vec::new();
+        for need in needs {
+            let Some(mut providers) = names::find_providers(&need.module) else {
+                let top = need.module.split('.').next().unwrap_or_default();
+                // The author named it.
+                let named = sconce_formats::normalize_project_name(top);
+                if let Some((place, one)) = named.and_then(|name| self.find_wish(&name)) {
+                    self.add_package(&one, place);
+                } else if !self.is_alike(top) && unknown.len() < 30 {
+                    unknown.push(format!("{top} ({}:{})", need.file, need.line));
+                }
+                continue;
+            };
+            let named = |project: &str| project.split('<').next().map(str::to_owned);
+            let mut all = providers.clone().filter_map(named);
+            if all.any(|project| self.has_project(&project)) {
+                continue;
+            }
+            let wish = providers
+                .clone()
+                .filter_map(named)
+                .find_map(|name| self.find_wish(&name));
+            if let Some((place, one)) = wish {
+                self.add_package(&one, place);
+            } else if let Some(first) = providers.next()
+                && let Ok(one) = requirement::parse(first)
+            {
+                self.add_package(&one, format!("{}:{}", need.file, need.line));
+            }
+        }
+        for what in unknown {
+            self.note(
+                NoteKind::LeftOut,
+                &what,
+                "imported, and nothing says what brings it: add that to `[python] packages`",
+            );
+        }
+    }
+
+    /// The versions that have the modules which the code imports, of projects that are required.
+    fn add_version_wishes(&mut self) {
+        if self.format.is_some_and(is_lock_format) {
+            return;
+        }
+        for wish in removed_modules::find_version_wishes(self.folder) {
+            let Ok(one) = requirement::parse(wish.requirement) else {
+                continue;
+            };
+            // setuptools was in every environment once, and nobody wrote it down.
+            if !self.has_project(&one.name) && one.name != "setuptools" {
+                continue;
+            }
+            let packages = &mut self.imported.spec.python.packages;
+            if packages.contains(&one.text) {
+                continue;
+            }
+            packages.push(one.text.clone());
+            self.imported.provided.insert(one.name);
+            self.imported.origins.push(PackageOrigin {
+                package: one.text,
+                place: format!("{}:{}", wish.file, wish.line),
+            });
+        }
+    }
+
+    /// What the README names of a project, the first with a version before the first.
+    fn find_wish(&self, name: &str) -> Option<(String, Requirement)> {
+        let of = || self.wishes.iter().filter(|(_, one)| one.name == name);
+        of().find(|(_, one)| one.versioned)
+            .or_else(|| of().next())
+            .cloned()
+    }
+
+    /// A package that says what it requires, so that what its code imports elsewhere is optional.
+    fn is_declared_package(&self) -> bool {
+        let own = |folder: &String| folder == "." || folder.starts_with(".[");
+        self.spec().python.editable.iter().any(own) && !self.imported.provided.is_empty()
+    }
+
+    /// Whether a project that is required is called as the module is, but for what such names begin and end
+    /// with: `taming` and `taming-transformers`, `rtree` and `python-rtree`.
+    fn is_alike(&self, module: &str) -> bool {
+        let bare = |name: &str| -> String {
+            let letters = name.chars().filter(char::is_ascii_alphanumeric);
+            letters.collect::<String>().to_ascii_lowercase()
+        };
+        let module = bare(module);
+        !module.is_empty()
+            && self.imported.provided.iter().any(|project| {
+                let project = bare(project);
+                project.starts_with(&module) || project.ends_with(&module)
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,383 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::super::tests::format_notes;
+use super::super::{ImportFormat, decode_text, import_spec};
+use super::*;
+
+/// A folder in memory.
+struct ToyFolder {
+    files: BTreeMap<String, String>,
+    /// Folders with nothing in them.
+    empty: Vec<String>,
+}
+
+impl ToyFolder {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let files = files
+            .iter()
+            .map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
+        Self {
+            files: files.collect(),
+            empty: Vec::new(),
+        }
+    }
+}
+
+impl ProjectFolder for ToyFolder {
+    fn name(&self) -> &str {
+        "toy"
+    }
+
+    fn read_text(&self, path: &str) -> Option<String> {
+        self.files.get(path).cloned()
+    }
+
+    fn list(&self, path: &str) -> Rc<[FolderEntry]> {
+        let begin = if path.is_empty() {
+            String::new()
+        } else {
+            format!("{path}/")
+        };
+        let all = self.files.keys().chain(&self.empty);
+        let below = all.filter_map(|file| file.strip_prefix(&begin));
+        let entries: BTreeSet<FolderEntry> = below
+            .map(|rest| {
+                let (name, inner) = rest.split_once('/').unwrap_or((rest, ""));
+                let is_dir = !inner.is_empty() || self.empty.contains(&format!("{begin}{name}"));
+                FolderEntry {
+                    name: name.to_owned(),
+                    is_dir,
+                }
+            })
+            .collect();
+        entries.into_iter().collect()
+    }
+
+    fn read_start(&self, path: &str) -> Vec<u8> {
+        let text = self.read_text(path).unwrap_or_default();
+        text.into_bytes().into_iter().take(64).collect()
+    }
+}
+
+/// As `init` does it: the first file that names packages, completed.
+fn survey(folder: &ToyFolder) -> Option<SurveyedSpec> {
+    let mut base = None;
+    for name in super::super::known_file_names() {
+        let kind = ImportFormat::from_file_name(name).unwrap();
+        if let Some(text) = folder.read_text(name)
+            && decode_text(kind, text.as_bytes()).is_ok()
+            && let Ok(imported) = import_spec(kind, name, &text, &|path| folder.read_text(path))
+            && (base.is_none() || !imported.provided.is_empty())
+        {
+            let done = !imported.provided.is_empty();
+            let source = name.to_owned();
+            base = Some((kind, SurveyedSpec { source, imported }));
+            if done {
+                break;
+            }
+        }
+    }
+    survey_folder(base, folder)
+}
+
+/// `[python]` and what was added from where.
+fn python(files: &[(&str, &str)]) -> String {
+    let Some(found) = survey(&ToyFolder::new(files)) else {
+        return "nothing".to_owned();
+    };
+    let python = &found.imported.spec.python;
+    let origins = found.imported.origins.iter();
+    let origins: Vec<String> = origins
+        .map(|origin| {
+            assert!(python.packages.contains(&origin.package));
+            format!("{} < {}", origin.package, origin.place)
+        })
+        .collect();
+    let mut shown = Vec::new();
+    shown.extend(python.requirements.iter().map(|path| format!("-r {path}")));
+    shown.extend(python.editable.iter().map(|path| format!("-e {path}")));
+    shown.extend(python.extras.iter().map(|extra| format!("extra {extra}")));
+    let own = python.packages.iter();
+    let own = own.filter(|package| origins.iter().all(|origin| !origin.starts_with(*package)));
+    shown.extend(own.cloned());
+    shown.extend(origins);
+    shown.extend(
+        python
+            .version
+            .iter()
+            .map(|version| format!("python {version}")),
+    );
+    shown.join("; ")
+}
+
+const SETUP: &str =
+    "setup(name='my-net', install_requires=['torch'], extras_require={'all': [], 'dev': []})";
+const BUILD: &str = "[build-system]\n[project]\nname = \"my-net\"\ndependencies = [\"torch\"]\n";
+
+#[test]
+fn the_project_itself_is_installed_where_it_says_that_it_can_be() {
+    for (files, expected) in [
+        (&[("setup.py", SETUP)][..], "-e ."),
+        (&[("pyproject.toml", BUILD)], "-e ."),
+        (
+            &[
+                ("setup.py", SETUP),
+                ("Dockerfile", "FROM python\nRUN pip install numpy\n"),
+            ],
+            "-e .",
+        ),
+        (
+            &[("setup.py", "setup()"), ("requirements.txt", "numpy\n")],
+            "-r requirements.txt; -e .",
+        ),
+        // The file says so itself.
+        (
+            &[
+                ("setup.py", "setup()"),
+                ("requirements.txt", "numpy\n-e .\n"),
+            ],
+            "-r requirements.txt",
+        ),
+        (&[("requirements.txt", "numpy\n")], "-r requirements.txt"),
+        (
+            &[
+                ("pyproject.toml", "[tool.uv]\npackage = false\n"),
+                ("setup.py", SETUP),
+                ("requirements.txt", "a"),
+            ],
+            "torch",
+        ),
+    ] {
+        assert_eq!(python(files), expected, "{files:?}");
+    }
+}
+
+#[test]
+fn a_readme_installs_what_no_file_names() {
+    let readme = "# My net\n## Installation\n```\ngit clone https://git.example.org/me/my-net\ncd my-net; pip install -e '.[all]'\n```\n\
+                  ```\npip install opencv-python matplotlib>=3 torch\n```\n## Tests\n```\npip install nose\n```\n";
+    assert_eq!(
+        python(&[("setup.py", SETUP), ("README.md", readme)]),
+        "-e .; extra all; opencv-python < README.md:8; matplotlib>=3 < README.md:8"
+    );
+    assert_eq!(
+        python(&[
+            ("README.md", "# Net\n```\npip install torch numpy\n```\n"),
+            ("train.py", "import torch\n")
+        ]),
+        "torch < README.md:3; numpy < README.md:3"
+    );
+    // Only words: no command.
+    assert_eq!(
+        python(&[("README.md", "Run pip install torch\n")]),
+        "nothing"
+    );
+}
+
+#[test]
+fn a_readme_chooses_among_files_and_pip_comes_before_conda() {
+    let conda = (
+        "environment.yml",
+        "dependencies: [python=3.10, pytorch=2.1]\n",
+    );
+    let wishes = ("requirements.txt", "torch\n");
+    let readme = |text: &str| format!("# Net\n## Install\n```\n{text}\n```\n");
+    let both = readme("conda env create -f environment.yml\npip install -r requirements.txt");
+    let alone = readme("conda env create -f environment.yml");
+    for (text, expected) in [
+        (&both, "-r requirements.txt; -e .; python 3.10"),
+        (&alone, "-e .; torch==2.1.*; python 3.10"),
+    ] {
+        let files = [
+            ("setup.py", SETUP),
+            conda,
+            wishes,
+            ("README.md", text.as_str()),
+        ];
+        assert_eq!(python(&files), expected, "{text}");
+    }
+    let names = readme("conda install pytorch=1.9 ffmpeg cudatoolkit\npip install torch tqdm");
+    assert_eq!(
+        python(&[("README.md", &names)]),
+        "torch < README.md:5; tqdm < README.md:5"
+    );
+    let two = readme("pip install -r requirements.txt\npip install -r more.txt");
+    assert_eq!(
+        python(&[wishes, ("more.txt", "einops==0.8\n"), ("README.md", &two)]),
+        "-r requirements.txt; einops==0.8 < more.txt:1"
+    );
+}
+
+#[test]
+fn what_programs_import_is_added_by_the_table_alone() {
+    let found = survey(&ToyFolder::new(&[
+        ("requirements.txt", "torchvision\n"),
+        (
+            "train.py",
+            "import os, cv2\nimport torch, PIL\nfrom util.misc import x\nimport pandsa\nimport util.odd\n\
+             def f():\n  import sklearn\nif x:\n  import wandb\n",
+        ),
+        ("util/__init__.py", ""),
+        ("util/misc.py", "from . import odd\nimport yaml\n"),
+        ("util/odd.py", "import tqdm\n"),
+        ("tests/test_x.py", "import pytest, scipy\n"),
+        ("docs/conf.py", "import sphinx\n"),
+        ("README.md", "Needs `tqdm==4.60`.\n"),
+    ]))
+    .unwrap();
+    let origins: Vec<String> = found
+        .imported
+        .origins
+        .iter()
+        .map(|o| format!("{} {}", o.package, o.place))
+        .collect();
+    assert_eq!(
+        origins,
+        [
+            "opencv-python-headless train.py:1",
+            "scikit-learn train.py:7",
+            "pyyaml util/misc.py:2",
+            "tqdm==4.60 README.md:1",
+        ]
+    );
+    assert_eq!(
+        format_notes(&found.imported),
+        "left out: pandsa (train.py:4): imported, and nothing says what brings it: add that to `[python] packages`\n"
+    );
+}
+
+#[test]
+fn of_a_package_what_importing_it_needs_counts() {
+    let files = [
+        ("setup.py", SETUP),
+        ("my_net/__init__.py", "from .model import Net\n"),
+        (
+            "my_net/model.py",
+            "import numpy\ndef f():\n  import wandb\n",
+        ),
+        ("my_net/extra.py", "import scipy\n"),
+        ("examples/a.py", "import timm\n"),
+    ];
+    assert_eq!(python(&files), "-e .; numpy < my_net/model.py:1");
+    let bare = [
+        ("setup.py", SETUP),
+        ("src/net/__init__.py", ""),
+        ("src/net/a.py", "import requests, net.b\n"),
+    ];
+    assert_eq!(python(&bare), "-e .; requests < src/net/a.py:1");
+}
+
+#[test]
+fn a_folder_of_data_is_no_module() {
+    let files = [
+        ("main.py", "import datasets\nimport clip\n"),
+        ("datasets/a.csv", ""),
+        ("clip/x.py", ""),
+    ];
+    assert_eq!(python(&files), "datasets < main.py:1");
+    let own = [
+        ("main.py", "import datasets\n"),
+        ("datasets/__init__.py", "import numpy\n"),
+    ];
+    assert_eq!(python(&own), "numpy < datasets/__init__.py:1");
+    let loop_of_two = [("a.py", "import b"), ("b.py", "import a, torch")];
+    assert_eq!(python(&loop_of_two), "torch < b.py:1");
+}
+
+#[test]
+fn small_files_name_the_machine() {
+    let train = ("train.py", "import torch");
+    for (file, expected) in [
+        ((".python-version", "3.10.4\n"), "python 3.10"),
+        (("runtime.txt", "python-3.9.1"), "python 3.9"),
+        (
+            ("Dockerfile", "FROM python:3.12-slim\nRUN make\n"),
+            "python 3.12",
+        ),
+        (
+            ("cog.yaml", "build:\n  python_version: \"3.8\"\n"),
+            "python 3.8",
+        ),
+    ] {
+        let found = python(&[train, file]);
+        assert!(
+            found.ends_with(&format!("torch < train.py:1; {expected}")),
+            "{file:?}: {found}"
+        );
+    }
+    let found = survey(&ToyFolder::new(&[
+        train,
+        (".python-version", "3.7"),
+        ("apt.txt", "ffmpeg # x\nlibgl1\nNo\n"),
+    ]));
+    let found = found.unwrap().imported;
+    assert_eq!(found.spec.python.version, None);
+    assert_eq!(found.spec.system.packages, ["ffmpeg", "libgl1"]);
+    assert!(format_notes(&found).contains("left out: Python 3.7: out of reach"));
+}
+
+#[test]
+fn cog_and_notebooks_count_where_nothing_else_does() {
+    let cog = (
+        "cog.yaml",
+        "build:\n  python_packages:\n    - torch==2.0\n  system_packages: [ffmpeg]\n  run: [make]\npredict: a\n",
+    );
+    assert_eq!(python(&[cog]), "torch==2.0 < cog.yaml:3");
+    let notebook = (
+        "a.ipynb",
+        r#"{"cells": [{"cell_type": "code", "source": ["!pip install -q timm\n", "import x"]}]}"#,
+    );
+    assert_eq!(python(&[notebook]), "timm < a.ipynb cell 1");
+    assert_eq!(
+        python(&[notebook, ("requirements.txt", "torch")]),
+        "-r requirements.txt"
+    );
+}
+
+#[test]
+fn what_a_clone_lacks_is_named() {
+    let mut folder = ToyFolder::new(&[
+        ("train.py", "import torch"),
+        (
+            ".gitmodules",
+            "[submodule \"a\"]\n\tpath = third_party/a\n[submodule \"b\"]\n\tpath = b\n\tpath = ../c\n",
+        ),
+        ("b/x", ""),
+        (".gitattributes", "*.pt filter=lfs\n"),
+        (
+            "weights/a.pt",
+            "version https://git-lfs.example.org/spec/v1\noid sha256:00\n",
+        ),
+        ("weights/b.pt", "PK"),
+    ]);
+    folder.empty.push("third_party/a".to_owned());
+    let said = format_notes(&survey(&folder).unwrap().imported);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 2, "{said}");
+    assert!(
+        lines[0]
+            .starts_with("left out: third_party/a: the submodule is empty: `git submodule update")
+    );
+    assert!(lines[1].starts_with("left out: weights/a.pt: it is a pointer of Git LFS"));
+}
+
+proptest! {
+    #[test]
+    fn no_folder_panics(
+        texts in proptest::collection::vec(
+            "((import|from|pip install|setup\\(|=|\\[|\\]|'a'|torch|```|# Install|\\.|:|,|\\{|\\}|\"|-e|é|\n) ?){0,30}",
+            8,
+        ),
+    ) {
+        let names = [
+            "setup.py", "README.md", "train.py", "pyproject.toml", "cog.yaml", "a.ipynb", ".gitmodules", "src/a/__init__.py",
+        ];
+        let files: Vec<(&str, &str)> = names.into_iter().zip(texts.iter().map(String::as_str)).collect();
+        if let Some(found) = survey(&ToyFolder::new(&files)) {
+            let text = found.imported.spec.to_text();
+            prop_assert_eq!(sconce_schema::Spec::parse(&text), Ok(found.imported.spec));
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! What published packages do not say of themselves, because it came after them: a package whose limits are
+//! open resolves to what was never made for it. Kept by hand, each with what breaks.
+
+use std::str::FromStr as _;
+
+use pep440_rs::{Version, VersionSpecifiers};
+use sconce_schema::lock::Wheel;
+
+/// Something that is to be asked for in addition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LateLimit {
+    /// Of what: a requirement, `numpy<2`, or a bound of Python, `<3.13`.
+    pub(crate) asks: LimitKind,
+    /// Why, `torch 2.2.2: it was built before NumPy 2`.
+    pub(crate) why: String,
+}
+
+/// What a limit is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LimitKind {
+    /// A package (PEP 508).
+    Package(String),
+    /// Python (PEP 440).
+    Python(&'static str),
+}
+
+/// A package in some versions, and another one that breaks it in some.
+struct Conflict {
+    package: &'static str,
+    versions: &'static str,
+    /// The other one.
+    other: &'static str,
+    /// In which versions it breaks; empty: where it is missing, or any of `asks` is not met.
+    breaks: &'static str,
+    /// What to ask for.
+    asks: &'static str,
+    why: &'static str,
+}
+
+const NO_PKG_RESOURCES: &str = "it imports pkg_resources, which setuptools had until 81";
+
+/// By package.
+const CONFLICTS: [Conflict; 10] = [
+    Conflict {
+        package: "torch",
+        versions: "<2.3",
+        other: "numpy",
+        breaks: ">=2",
+        asks: "numpy<2",
+        why: "it was built before NumPy 2",
+    },
+    Conflict {
+        package: "torch",
+        versions: "<1.13",
+        other: "numpy",
+        breaks: ">=1.24",
+        asks: "numpy<1.24",
+        why: "code of its time uses np.float and np.bool, which NumPy had until 1.23",
+    },
+    Conflict {
+        package: "librosa",
+        versions: "<0.8",
+        other: "numba",
+        breaks: ">=0.50",
+        asks: "numba<0.50",
+        why: "it imports numba.decorators, which numba had until 0.49",
+    },
+    Conflict {
+        package: "tensorboard",
+        versions: "<2.9",
+        other: "protobuf",
+        breaks: ">=4",
+        asks: "protobuf<4",
+        why: "its code was generated for protobuf 3 (\"Descriptors cannot be created directly\")",
+    },
+    Conflict {
+        package: "tensorboardx",
+        versions: "<2.5.1",
+        other: "protobuf",
+        breaks: ">=4",
+        asks: "protobuf<4",
+        why: "its code was generated for protobuf 3 (\"Descriptors cannot be created directly\")",
+    },
+    Conflict {
+        package: "timm",
+        versions: "<0.4.5",
+        other: "torch",
+        breaks: ">=1.9",
+        asks: "torch<1.9",
+        why: "it imports container_abcs of torch._six, which torch had until 1.8",
+    },
+    Conflict {
+        package: "pytorch-lightning",
+        versions: "<2.1",
+        other: "setuptools",
+        breaks: ">=81",
+        asks: "setuptools<81",
+        why: NO_PKG_RESOURCES,
+    },
+    Conflict {
+        package: "tensorboard",
+        versions: "<2.17",
+        other: "setuptools",
+        breaks: ">=81",
+        asks: "setuptools<81",
+        why: NO_PKG_RESOURCES,
+    },
+    Conflict {
+        package: "wandb",
+        versions: "<0.15.5",
+        other: "setuptools",
+        breaks: ">=81",
+        asks: "setuptools<81",
+        why: NO_PKG_RESOURCES,
+    },
+    Conflict {
+        package: "gym",
+        versions: "<0.22",
+        other: "numpy",
+        breaks: ">=1.24",
+        asks: "numpy<1.24",
+        why: "it uses np.bool, which NumPy had until 1.23",
+    },
+];
+
+/// Versions of torch below these do not compile (`torch.compile`, and what imports it) on this Python and
+/// newer ones, though they have wheels for it.
+const PYTHONS_OF_TORCH: [(u32, &str, &str); 2] = [(13, "<2.6", "<3.13"), (12, "<2.4", "<3.12")];
+
+/// What these packages, resolved for Python `3.minor`, want in addition; each once.
+pub(crate) fn find_limits(wheels: &[Wheel], minor: u32) -> Vec<LateLimit> {
+    let version_of = |name: &str| {
+        let wheel = wheels.iter().find(|wheel| wheel.name == name)?;
+        Version::from_str(&wheel.version).ok()
+    };
+    let is_within = |version: &Version, specifiers: &str| {
+        // `2.2.0+cu121` is below 2.3 as 2.2.0 is.
+        let version = version.clone().without_local();
+        VersionSpecifiers::from_str(specifiers).is_ok_and(|all| all.contains(&version))
+    };
+    let mut limits: Vec<LateLimit> = Vec::new();
+    for conflict in &CONFLICTS {
+        let Some(version) = version_of(conflict.package) else {
+            continue;
+        };
+        // What is missing and is imported breaks as well.
+        let is_broken = match version_of(conflict.other) {
+            Some(other) => is_within(&other, conflict.breaks),
+            None => conflict.why == NO_PKG_RESOURCES,
+        };
+        let asks = LimitKind::Package(conflict.asks.to_owned());
+        let is_new = limits.iter().all(|limit| limit.asks != asks);
+        if is_within(&version, conflict.versions) && is_broken && is_new {
+            let why = format!("{} {version}: {}", conflict.package, conflict.why);
+            limits.push(LateLimit { asks, why });
+        }
+    }
+    let Some(torch) = version_of("torch") else {
+        return limits;
+    };
+    for (python, versions, asks) in PYTHONS_OF_TORCH {
+        if minor >= python && is_within(&torch, versions) {
+            let why = format!("torch {torch}: torch.compile does not know Python 3.{minor}");
+            let asks = LimitKind::Python(asks);
+            limits.push(LateLimit { asks, why });
+        }
+    }
+    // Both are built together; torchaudio ended before torch did.
+    if let Some(audio) = version_of("torchaudio")
+        && audio
+            .release()
+            .iter()
+            .take(2)
+            .ne(torch.release().iter().take(2))
+    {
+        let lower = torch.clone().min(audio.clone());
+        let parts: Vec<String> = lower.release().iter().take(2).map(u64::to_string).collect();
+        let series = parts.join(".");
+        let why =
+            format!("torchaudio {audio}: it runs with the torch that it was built with alone");
+        for name in ["torch", "torchaudio"] {
+            limits.push(LateLimit {
+                asks: LimitKind::Package(format!("{name}=={series}.*")),
+                why: why.clone(),
+            });
+        }
+    }
+    limits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sconce_schema::Sha256;
+
+    fn limits(wheels: &[(&str, &str)], minor: u32) -> Vec<LimitKind> {
+        let wheel = |(name, version): &(&str, &str)| Wheel {
+            name: (*name).to_owned(),
+            version: (*version).to_owned(),
+            file: String::new(),
+            url: String::new(),
+            size: None,
+            sha256: Sha256([0; 32]),
+            build: None,
+        };
+        let wheels: Vec<Wheel> = wheels.iter().map(wheel).collect();
+        let found = find_limits(&wheels, minor);
+        found.into_iter().map(|limit| limit.asks).collect()
+    }
+
+    fn package(text: &str) -> LimitKind {
+        LimitKind::Package(text.to_owned())
+    }
+
+    #[test]
+    fn old_packages_get_what_they_were_made_for() {
+        let numpy = limits(&[("torch", "2.2.2+cu121"), ("numpy", "2.1.0")], 11);
+        assert_eq!(numpy, [package("numpy<2")]);
+        assert_eq!(limits(&[("torch", "2.2.2"), ("numpy", "1.26.4")], 11), []);
+        assert_eq!(limits(&[("torch", "2.3.0"), ("numpy", "2.1.0")], 11), []);
+        let both = limits(&[("tensorboard", "2.0.0"), ("protobuf", "5.29.0")], 8);
+        assert_eq!(both, [package("protobuf<4"), package("setuptools<81")]);
+        let there = [("wandb", "0.13.5"), ("setuptools", "75.0.0")];
+        assert_eq!(limits(&there, 11), []);
+        assert_eq!(
+            limits(&[("wandb", "0.13.5")], 11),
+            [package("setuptools<81")]
+        );
+        let mae = limits(&[("timm", "0.3.2"), ("torch", "2.15.0")], 13);
+        assert_eq!(mae, [package("torch<1.9")]);
+    }
+
+    #[test]
+    fn torchaudio_and_torch_are_of_one_series() {
+        let found = limits(&[("torch", "2.15.0"), ("torchaudio", "2.11.0+cu130")], 13);
+        assert_eq!(
+            found,
+            [package("torch==2.11.*"), package("torchaudio==2.11.*")]
+        );
+        assert_eq!(
+            limits(&[("torch", "2.11.1"), ("torchaudio", "2.11.0")], 13),
+            []
+        );
+    }
+
+    #[test]
+    fn a_torch_that_cannot_compile_on_a_python_gets_an_older_one() {
+        assert_eq!(
+            limits(&[("torch", "2.5.1")], 13),
+            [LimitKind::Python("<3.13")]
+        );
+        assert_eq!(limits(&[("torch", "2.5.1")], 12), []);
+        let two = limits(&[("torch", "2.2.0")], 13);
+        assert_eq!(
+            two,
+            [LimitKind::Python("<3.13"), LimitKind::Python("<3.12")]
+        );
+    }
+}
