@@ -544,6 +544,7 @@ impl DebTree<'_> {
             packages = self.packages.len(),
             "unpacks Debian packages"
         );
+        let mut alternatives = Vec::new();
         for (deb, file) in self.packages {
             let unpacked = deb::unpack_file(file, root, DebLimits::default());
             let control = unpacked.map_err(|source| AssembleError::Deb {
@@ -559,8 +560,9 @@ impl DebTree<'_> {
                 });
             }
             system::note_package(root, &deb.name, &control.text).map_err(&wrong)?;
+            alternatives.extend(control.alternatives);
         }
-        Ok(())
+        system::link_alternatives(root, &alternatives).map_err(wrong)
     }
 }
 

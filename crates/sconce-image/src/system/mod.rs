@@ -2,6 +2,7 @@
 //! by hand what their maintainer scripts would have done. No script of a package ever runs.
 
 mod accounts;
+mod alternatives;
 mod certificates;
 mod files;
 mod ldcache;
@@ -10,6 +11,7 @@ use std::path::Path;
 
 use sconce_schema::environment_layers::VENV;
 use sconce_schema::{Hint, Lock, exit};
+use sconce_store::deb::Alternative;
 use sconce_store::scoped_root::{ScopedRootError, printable_name};
 
 use accounts::MASTER_PASSWD;
@@ -17,7 +19,7 @@ pub use accounts::{PLAIN_HOME, PLAIN_ID, PLAIN_NAME};
 use files::SystemTree;
 
 /// Counts up whenever the same packages would give a different tree.
-pub(crate) const BUILDER: u32 = 4;
+pub(crate) const BUILDER: u32 = 5;
 
 /// The plain user's: a shell that says where it is, and nothing else. Colours as everywhere in
 /// Sconce: not with `NO_COLOR` (no-color.org), not on a dumb terminal.
@@ -99,6 +101,11 @@ pub(crate) fn note_package(root: &Path, package: &str, control: &str) -> Result<
         });
     }
     SystemTree::new(root).write_text(&format!("{STATUS}/{package}"), control, 0o644)
+}
+
+/// Links what the unpacked packages asked `update-alternatives` for.
+pub(crate) fn link_alternatives(root: &Path, requests: &[Alternative]) -> Result<(), SystemError> {
+    alternatives::write_links(&mut SystemTree::new(root), requests)
 }
 
 /// Debian policy, section 5.6.1; upper case, which old packages had, is let pass.
@@ -267,9 +274,17 @@ mod tests {
     #[test]
     fn links_of_packages_lead_nowhere_outside() {
         let lock = Lock::parse(include_str!("../sbom/testdata/lock.toml")).unwrap();
+        let requests = ["/etc/hosts", "/root/x", "/usr/bin/x"].map(|link| Alternative {
+            name: "x".to_owned(),
+            link: link.to_owned(),
+            target: "/usr/share/base-passwd/passwd.master".to_owned(),
+            priority: 1,
+            followers: Vec::new(),
+        });
         for (link, target) in [
             ("etc", ""),
             ("etc", "/../../../.."),
+            ("etc/alternatives", ""),
             ("etc/passwd", "/passwd"),
             ("etc/ld.so.cache", "/ld.so.cache"),
             ("etc/hosts", "/new"),
@@ -280,6 +295,7 @@ mod tests {
             ("home/sconce/.bashrc", "/.bashrc"),
             ("opt", ""),
             ("opt/venv/pyvenv.cfg", "/pyvenv.cfg"),
+            ("usr/bin", ""),
             ("usr/lib", ""),
             ("usr/lib/x86_64-linux-gnu", ""),
             ("usr/local", ""),
@@ -296,6 +312,7 @@ mod tests {
             // What cannot be done inside may fail; nothing may happen outside.
             let _ = create_merged_usr(&tree)
                 .and_then(|()| note_package(&tree, "bash", "Package: bash\n"))
+                .and_then(|()| link_alternatives(&tree, &requests))
                 .and_then(|()| configure_root(&tree, &lock));
             made.is_untouched();
             let bundle = fs::read_to_string(tree.join("etc/ssl/certs/ca-certificates.crt"));

@@ -1,6 +1,6 @@
 //! A package's `control` file.
 
-use super::DebError;
+use super::{Alternative, DebError};
 
 /// What a package says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct DebControl {
     pub architecture: String,
     /// Configuration files, absolute paths as the package names them.
     pub conffiles: Vec<String>,
+    /// What its `postinst` asks `update-alternatives` for.
+    pub alternatives: Vec<Alternative>,
     /// The whole `control` file.
     pub text: String,
 }
@@ -41,6 +43,7 @@ pub(super) fn parse(text: &str, conffiles: &str) -> Result<DebControl, DebError>
             .filter(|line| line.starts_with('/'))
             .map(str::to_owned)
             .collect(),
+        alternatives: Vec::new(),
         text: text.to_owned(),
     })
 }

@@ -1,13 +1,15 @@
 //! Debian packages to trees (deb(5)): an `ar` archive of two tar archives.
 //!
-//! No maintainer script is run and none is kept. Names and links are followed inside the target
+//! No maintainer script is run and none is kept; of `postinst` it is read which names it asks for. Names and links are followed inside the target
 //! folder as if it were the root of the file system, so that packages that install through
 //! `/lib -> usr/lib` work and none can reach outside.
 
+mod alternatives;
 mod ar;
 mod control;
 mod unpack;
 
+pub use alternatives::Alternative;
 pub use control::DebControl;
 pub use unpack::{DebLimits, unpack, unpack_file};
 

@@ -8,7 +8,7 @@ use flate2::read::MultiGzDecoder;
 use liblzma::read::XzDecoder;
 use liblzma::stream::{CONCATENATED, Stream};
 
-use super::{DebControl, DebError, ar, control};
+use super::{DebControl, DebError, alternatives, ar, control};
 use crate::scoped_root::{OnConflict, ScopedRoot};
 use crate::tar_stream::{Budget, MAX_TEXT_BYTES, unpack_entry, walk_entries};
 
@@ -77,12 +77,19 @@ pub fn unpack(
     member.finish()?;
 
     let mut member = Member::next(&mut reader, "control.tar")?;
-    let (mut text, mut conffiles) = (String::new(), String::new());
+    let (mut text, mut conffiles, mut script) = (String::new(), String::new(), Vec::new());
     let name = member.name.clone();
     walk_entries(member.decoded()?, &name, &budget, |entry, data| {
         let into = match entry.name.strip_prefix(b"./").unwrap_or(&entry.name) {
             b"control" => &mut text,
             b"conffiles" => &mut conffiles,
+            b"postinst" => {
+                script.clear();
+                let read = data.take(MAX_TEXT_BYTES).read_to_end(&mut script);
+                return read
+                    .map(|_| ())
+                    .map_err(|source| budget.error("control.tar", source));
+            }
             _ => return Ok(()),
         };
         into.clear();
@@ -92,7 +99,9 @@ pub fn unpack(
             .map_err(|source| budget.error("control.tar", source))
     })?;
     member.finish()?;
-    let control = control::parse(&text, &conffiles)?;
+    let mut control = control::parse(&text, &conffiles)?;
+    // A script may be a program.
+    control.alternatives = str::from_utf8(&script).map_or_else(|_| Vec::new(), alternatives::parse);
 
     let mut member = Member::next(&mut reader, "data.tar")?;
     let mut inside = ScopedRoot::new(dest, OnConflict::Stay);
