@@ -153,18 +153,17 @@ impl EditableProjects {
         self.add_all(&folder.join(PYPROJECT), needed)
     }
 
-    /// Adds the projects on this machine that a `pyproject.toml` needs.
+    /// Adds the projects on this machine that another one needs.
     ///
     /// # Errors
     /// As [`Self::add`].
     pub fn add_needed_by(
         &mut self,
-        pyproject: &Path,
+        project: &UvProject,
         extras: &[String],
         groups: &[String],
     ) -> Result<()> {
-        let project = UvProject::read(pyproject).map_err(CompileError::from)?;
-        self.add_all(pyproject, project.local_dependencies(extras, groups))
+        self.add_all(project.path(), project.local_dependencies(extras, groups))
     }
 
     fn add_all(&mut self, pyproject: &Path, needed: Vec<LocalDependency>) -> Result<()> {

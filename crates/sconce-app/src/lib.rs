@@ -45,6 +45,7 @@ pub mod run_lookup;
 pub mod run_options;
 pub mod run_recorder;
 pub mod run_temp_dir;
+pub mod script;
 pub mod services;
 mod source_builds;
 pub mod sources;

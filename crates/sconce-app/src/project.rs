@@ -15,6 +15,7 @@ use crate::editable_projects::{self, EditableProject, EditableProjects, PYPROJEC
 use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
 use crate::requirement_lines::RequirementLines;
+use crate::script::{self, Script};
 use crate::{foreign_lock, input};
 
 /// A spec, where it lies and what it reads beside itself.
@@ -36,19 +37,15 @@ pub struct Project {
     pub inputs: Sha256,
     /// Whether the spec names the Debian release, and does not leave it to the default.
     pub is_release_given: bool,
+    /// The program that carries the spec, where that is no file of its own.
+    pub script: Option<Script>,
 }
 
 impl Project {
     /// Opens `path`, a spec file or the folder of one. For `.`, a spec of a folder above counts where
     /// this one has none.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = match path.is_dir() {
-            true if path == Path::new(".") => {
-                find_spec_above(path).unwrap_or_else(|| path.join(FILE_NAME))
-            }
-            true => path.join(FILE_NAME),
-            false => path.to_owned(),
-        };
+        let file = spec_file(path);
         let text = match input::read_text(&file) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(AppError::NoSpec { path: file }.into());
@@ -59,10 +56,17 @@ impl Project {
             }
             other => other.map_err(AppError::unreadable(&file))?,
         };
-        let spec = Spec::parse(&text).map_err(|source| AppError::Spec {
-            path: file.clone(),
-            source,
-        })?;
+        let script = match script::is_script(&file) {
+            true => Some(Script::parse(&file, &text)?),
+            false => None,
+        };
+        let spec = match &script {
+            Some(script) => script.spec.clone(),
+            None => Spec::parse(&text).map_err(|source| AppError::Spec {
+                path: file.clone(),
+                source,
+            })?,
+        };
         let folder = file
             .parent()
             .filter(|p| !p.as_os_str().is_empty())
@@ -77,8 +81,14 @@ impl Project {
             Some(name) => RequirementLines::read(&folder.join(name), &folder)?,
             None => RequirementLines::default(),
         };
-        let editable = find_projects(&spec.python, &requirement_lines, &folder)?;
-        let inputs = inputs(&spec, &folder, &requirement_lines, &editable)?;
+        let editable = find_projects(&spec.python, script.as_ref(), &requirement_lines, &folder)?;
+        let inputs = inputs(
+            &spec,
+            script.as_ref(),
+            &folder,
+            &requirement_lines,
+            &editable,
+        )?;
         let file = folder.join(file.file_name().unwrap_or_default());
         Ok(Self {
             spec,
@@ -88,7 +98,11 @@ impl Project {
             editable,
             requirement_lines,
             inputs,
-            is_release_given: Spec::names_release(&text),
+            is_release_given: match &script {
+                Some(script) => script.is_release_given,
+                None => Spec::names_release(&text),
+            },
+            script,
         })
     }
 
@@ -98,6 +112,7 @@ impl Project {
     /// Its pyproject.toml cannot be read.
     pub(crate) fn pyprojects(&self) -> Result<Vec<PyprojectForUv>> {
         let mut pyprojects = Vec::new();
+        pyprojects.extend(self.script.iter().map(|script| script.project.for_uv(&[])));
         if let Some(name) = &self.spec.python.pyproject {
             let own = UvProject::read(&self.folder.join(name)).map_err(CompileError::from)?;
             pyprojects.push(own.for_uv(&[]));
@@ -132,6 +147,17 @@ impl Project {
             Ok(false) => Ok(None),
             _ => read_lock(&path).map(Some),
         }
+    }
+}
+
+/// The file that `path`, a spec or the folder of one, stands for. It need not be there.
+pub fn spec_file(path: &Path) -> PathBuf {
+    match path.is_dir() {
+        true if path == Path::new(".") => {
+            find_spec_above(path).unwrap_or_else(|| path.join(FILE_NAME))
+        }
+        true => path.join(FILE_NAME),
+        false => path.to_owned(),
     }
 }
 
@@ -216,12 +242,17 @@ fn read_beside(folder: &Path, name: &str) -> Result<String> {
 /// The projects that a spec names, its requirements file, and these themselves.
 fn find_projects(
     python: &Python,
+    script: Option<&Script>,
     lines: &RequirementLines,
     folder: &Path,
 ) -> Result<Vec<EditableProject>> {
     let mut projects = EditableProjects::new(folder);
+    if let Some(script) = script {
+        projects.add_needed_by(&script.project, &[], &[])?;
+    }
     if let Some(name) = &python.pyproject {
-        projects.add_needed_by(&folder.join(name), &python.extras, &python.groups)?;
+        let own = UvProject::read(&folder.join(name)).map_err(CompileError::from)?;
+        projects.add_needed_by(&own, &python.extras, &python.groups)?;
     }
     let is_own_first = python.pyproject.is_none();
     for (number, entry) in python.editable.iter().chain(&lines.editable).enumerate() {
@@ -236,12 +267,17 @@ fn find_projects(
 
 fn inputs(
     spec: &Spec,
+    script: Option<&Script>,
     folder: &Path,
     lines: &RequirementLines,
     editable: &[EditableProject],
 ) -> Result<Sha256> {
     let mut hasher = sha2::Sha256::new();
     hasher.update(spec.lock_inputs());
+    if let Some(script) = script {
+        hasher.update([0]);
+        hasher.update(&script.metadata);
+    }
     for name in [&spec.python.requirements, &spec.python.pyproject]
         .into_iter()
         .flatten()

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use sconce_compat::explain::Explanation;
 use sconce_compat::tables::HardwareMatch;
 use sconce_lease::QueueEntry;
 use sconce_record::RecordError;
@@ -45,6 +46,8 @@ pub enum AppEvent<'a> {
     ProcessesEnded,
     /// The run has ended, and this is its report.
     RunEnded(&'a RunReport),
+    /// The run has failed, and what its command wrote last says why.
+    RunExplained(&'a Explanation),
     /// All GPUs are asked for, and there is none.
     NoGpu,
     /// A lease of GPUs is waited for.
@@ -106,6 +109,7 @@ impl AppEvent<'_> {
             | Self::ServiceLink { .. }
             | Self::ServiceNote(_)
             | Self::RunEnded(_)
+            | Self::RunExplained(_)
             | Self::NoGpu
             | Self::LeaseQueued(_)
             | Self::KernelsNotKept(_)

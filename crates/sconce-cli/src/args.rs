@@ -192,9 +192,9 @@ const NEED_A_CONTAINER: [&str; 13] = [
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// A sconce.toml or its folder; or an image: NAME:TAG, a digest, an OCI layout, an archive of one
-    /// or of `docker save`.
-    #[arg(default_value = ".", value_name = "SPEC|IMAGE")]
+    /// A sconce.toml or its folder; a program that says what it needs (`# /// script`, PEP 723); or an
+    /// image: NAME:TAG, a digest, an OCI layout, an archive of one or of `docker save`.
+    #[arg(default_value = ".", value_name = "SPEC|PROGRAM.py|IMAGE")]
     pub(crate) spec: PathBuf,
     #[command(flatten)]
     pub(crate) flags: RunFlags,
@@ -204,13 +204,17 @@ pub(crate) struct RunArgs {
     /// Start the spec's services too; they live as long as the command.
     #[arg(long, conflicts_with = "host")]
     pub(crate) services: bool,
+    /// Where there is no spec yet, first write the one that `sconce init` would.
+    #[arg(long, conflicts_with = "host")]
+    pub(crate) init: bool,
     /// Go on in the background: what it writes is kept for `sconce logs`.
     #[arg(long, short)]
     pub(crate) detach: bool,
     /// Write the report as JSON to FILE.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// The command, instead of the spec's or the image's; an image's entrypoint stays before it.
+    /// The command, instead of the spec's or the image's; an image's entrypoint stays before it. For a
+    /// program, its arguments.
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }

@@ -8,12 +8,14 @@ use sconce_report::terminal;
 use sconce_schema::event::UnenforcedLimit;
 use sconce_schema::{Finding, Progress};
 
+use crate::commands::explain;
 use crate::commands::lease::format_queue_position;
 use crate::commands::logs::Follower;
 use crate::failure::render_failure;
 use crate::output::{format_path, print_message, tell_fifo_wait};
 use crate::progress::TerminalProgress;
 use crate::style::OutputStyle;
+use crate::text_layout::TextLayout;
 use sconce_app::failure::with_causes;
 use sconce_app::reporter::{AppEvent, Reporter};
 use sconce_app::run_lookup::format_service_event;
@@ -62,6 +64,10 @@ impl Reporter for TerminalReporter {
             AppEvent::RunEnded(report) => print_message(&format!(
                 "\n{}",
                 terminal::render_report(report, style.for_reports()).trim_end()
+            )),
+            AppEvent::RunExplained(explained) => print_message(&format!(
+                "\n{}",
+                explain::render_first_cause(explained, &TextLayout::for_stderr()).trim_end()
             )),
             AppEvent::NoGpu => print_message(
                 &style.dim("gpus: this machine has no NVIDIA card; running on the CPU"),

@@ -1,6 +1,8 @@
 //! How wide and for whom text is written: lines are broken between words where a terminal would
 //! break them inside one, and what goes on stands below what began.
 
+use std::os::fd::AsFd;
+
 use crate::style::OutputStyle;
 
 /// Lines narrower than this are left to the terminal.
@@ -19,10 +21,19 @@ pub(crate) struct TextLayout {
 impl TextLayout {
     /// Standard output.
     pub(crate) fn for_stdout() -> Self {
-        let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
+        Self::for_stream(&std::io::stdout(), OutputStyle::for_stdout())
+    }
+
+    /// What standard error shows.
+    pub(crate) fn for_stderr() -> Self {
+        Self::for_stream(&std::io::stderr(), OutputStyle::for_stderr())
+    }
+
+    fn for_stream(stream: &impl AsFd, style: OutputStyle) -> Self {
+        let size = rustix::termios::tcgetwinsize(stream).ok();
         let columns = size.map(|size| usize::from(size.ws_col));
         Self {
-            style: OutputStyle::for_stdout(),
+            style,
             columns: columns.filter(|&columns| columns > 0),
             root: rustix::process::geteuid().is_root(),
         }

@@ -12,6 +12,7 @@ mod freeze;
 #[cfg(test)]
 mod golden;
 mod hashes;
+mod inline_metadata;
 mod known_projects;
 mod locks;
 mod marker;
@@ -38,6 +39,7 @@ use std::collections::BTreeSet;
 use sconce_schema::{Hint, Spec, exit};
 
 pub use hashes::{RequirementOptions, read_requirement_options};
+pub use inline_metadata::{InlineMetadataError, read_inline_metadata};
 pub use locks::{
     LockSelection, PinnedLock, VersionDifference, describe_differences, find_version_differences,
     is_lock_format, lock_file_names, read_pinned_lock, reads_project,

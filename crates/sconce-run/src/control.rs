@@ -13,6 +13,7 @@ use sconce_schema::request::PublishedPort;
 use serde::{Deserialize, Serialize};
 
 use crate::init_config::RestartBackoff;
+use crate::output_tail::OutputTail;
 use crate::protocol::{receive_value, send_value};
 use crate::pty::Relay;
 use crate::sys::signals::Catcher;
@@ -232,7 +233,9 @@ pub fn exec_command(folder: &Path, command: &ExecRequest) -> Result<ControlRespo
         match answer(&socket)? {
             (ControlResponse::Started, fds) => {
                 if let Some(master) = fds.into_iter().next() {
-                    relay = Some(Relay::start(master).map_err(ControlError::Io)?);
+                    relay = Some(
+                        Relay::start(master, OutputTail::default()).map_err(ControlError::Io)?,
+                    );
                 }
             }
             (ControlResponse::Done, _) => {}

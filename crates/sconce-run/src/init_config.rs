@@ -33,6 +33,9 @@ pub(crate) struct InitConfig {
     /// Where the command writes, in place of the caller's standard output and error; with it, init
     /// itself keeps nothing of the caller's open.
     pub(crate) output: Option<RawFd>,
+    /// Where the command writes in place of the caller's standard error, and whether in place of its
+    /// standard output too.
+    pub(crate) relayed: Option<(RawFd, bool)>,
     /// What runs beside the command.
     pub(crate) services: Vec<InitService>,
     /// When a service that ends soon after its start is tried again.

@@ -32,6 +32,7 @@ mod init;
 mod init_config;
 mod launch;
 pub mod logs;
+mod output_tail;
 mod ports;
 mod prepare;
 mod protocol;
@@ -162,6 +163,9 @@ pub struct RunOutcome {
     /// What its processes used: all that were ever started in it, however short it was and whether
     /// or not it had a cgroup.
     pub used: Option<ResourceUsage>,
+    /// The end of what the command wrote to its terminal, or to its standard error where that is no
+    /// terminal, at most 64 KiB. Empty where Sconce does not carry it.
+    pub last_output: Vec<u8>,
     /// Folders that could not be removed; a later run tries again.
     pub left_behind: Vec<PathBuf>,
 }

@@ -243,6 +243,7 @@ pub(crate) fn prepare_run(
         place: CpuPlacement::from_request(request),
         sockets: None,
         output: None,
+        relayed: None,
         services: Vec::new(),
         restarts: options
             .control

@@ -5,13 +5,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, Once, PoisonError};
 use std::thread::JoinHandle;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, unlockpt};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize};
 
 use crate::init_config::Credentials;
+use crate::output_tail::{OutputTail, carry, wait_readable, write_all};
 use crate::protocol::InitFailure;
 use crate::sys::signals;
 
@@ -116,26 +116,25 @@ pub(crate) struct Relay {
 
 impl Relay {
     /// Begins. Each direction has a thread, so that a command that does not read can still write.
+    /// `tail` keeps the end of what it writes.
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn start(master: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn start(master: OwnedFd, tail: OutputTail) -> io::Result<Self> {
         let mut relay = Self {
             stop: signals::stop_flag()?,
             threads: Vec::with_capacity(2),
             _raw: RawMode::enter()?,
             master,
         };
-        for (name, carry) in [
-            ("terminal-in", carry_in as fn(OwnedFd, OwnedFd)),
-            ("terminal-out", carry_out),
-        ] {
-            let (master, stop) = (relay.master.try_clone()?, relay.stop.try_clone()?);
-            let thread = std::thread::Builder::new().name(name.to_owned());
-            relay
-                .threads
-                .push(thread.spawn(move || carry(master, stop))?);
-        }
+        let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        let ends = || Ok::<_, io::Error>((relay.master.try_clone()?, relay.stop.try_clone()?));
+        let (master, stop) = ends()?;
+        let inward = thread("terminal-in").spawn(move || carry_in(&master, &stop))?;
+        let (master, stop) = ends()?;
+        relay.threads.push(inward);
+        let outward = move || carry(&master, rustix::stdio::stdout(), &stop, &tail);
+        relay.threads.push(thread("terminal-out").spawn(outward)?);
         relay.copy_size();
         Ok(relay)
     }
@@ -160,10 +159,10 @@ impl Drop for Relay {
 /// The end-of-file key, for a command whose caller's input is no terminal and has ended.
 const END_OF_FILE: u8 = 4;
 
-fn carry_in(master: OwnedFd, stop: OwnedFd) {
+fn carry_in(master: &OwnedFd, stop: &OwnedFd) {
     let stdin = rustix::stdio::stdin();
     let mut buffer = [0_u8; 4096];
-    while let Some(true) = ready(stdin, &stop, None) {
+    while let Some(true) = wait_readable(stdin, stop, None) {
         let bytes: &[u8] = match rustix::io::read(stdin, &mut buffer) {
             Ok(count) if count > 0 => &buffer[..count],
             Err(Errno::INTR | Errno::AGAIN) => continue,
@@ -174,65 +173,4 @@ fn carry_in(master: OwnedFd, stop: OwnedFd) {
             return;
         }
     }
-}
-
-fn carry_out(master: OwnedFd, stop: OwnedFd) {
-    let mut buffer = [0_u8; 16 * 1024];
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    let mut timeout = None;
-    loop {
-        match ready(master.as_fd(), &stop, timeout) {
-            // Once the run is over, only what is there already.
-            None if timeout.is_none() => timeout = Some(now),
-            None | Some(false) => return,
-            // EIO: nobody has the other end open any more.
-            Some(true) => match rustix::io::read(&master, &mut buffer) {
-                Ok(count) if count > 0 => {
-                    if write_all(rustix::stdio::stdout(), &buffer[..count]).is_err() {
-                        return;
-                    }
-                }
-                Err(Errno::INTR) => {}
-                _ => return,
-            },
-        }
-    }
-}
-
-/// Waits until `fd` can be read (`Some(true)`), the stop flag is up and `fd` has nothing (`None`)
-/// or the time is over (`Some(false)`).
-fn ready(fd: BorrowedFd<'_>, stop: &OwnedFd, timeout: Option<Timespec>) -> Option<bool> {
-    loop {
-        // With a timeout the stop flag has been seen.
-        let watch_stop = if timeout.is_some() {
-            PollFlags::empty()
-        } else {
-            PollFlags::IN
-        };
-        let mut fds = [
-            PollFd::from_borrowed_fd(fd, PollFlags::IN),
-            PollFd::new(stop, watch_stop),
-        ];
-        match poll(&mut fds, timeout.as_ref()) {
-            Err(Errno::INTR) => {}
-            Err(_) => return None,
-            Ok(_) if !fds[0].revents().is_empty() => return Some(true),
-            Ok(_) if !fds[1].revents().is_empty() => return None,
-            Ok(_) => return Some(false),
-        }
-    }
-}
-
-fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> rustix::io::Result<()> {
-    while !bytes.is_empty() {
-        match rustix::io::write(to, bytes) {
-            Ok(count) => bytes = &bytes[count..],
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

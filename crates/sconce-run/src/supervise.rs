@@ -128,11 +128,13 @@ fn run_in_scratch(
         exit,
         out_of_memory,
         used,
+        last_output,
     } = ended?;
     Ok(RunOutcome {
         exit,
         out_of_memory,
         used,
+        last_output,
         left_behind,
     })
 }

@@ -154,6 +154,16 @@ impl InspectedEnvironment {
         format!("{}: {}", self.name, told.join(", "))
     }
 
+    /// What the explanation of a log asks about a locked environment whose spec has this
+    /// `[system] compiler`. No file of the environment is read.
+    pub fn log_environment(lock: &Lock, compiler: Option<bool>) -> LogEnvironment {
+        let mut judged = Self::empty("");
+        judged.environment = EnvironmentVersions::from_lock(lock);
+        let has_compiler = !lock.compiler_debs().is_empty();
+        judged.compiler = has_compiler.then_some(CompilerState::Locked);
+        judged.with_compiler_request(compiler).for_logs()
+    }
+
     /// What the explanation of a log asks about it.
     pub fn for_logs(&self) -> LogEnvironment {
         let packages = self.environment.packages.iter();

@@ -4,6 +4,7 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use sconce_base::output::OutputDestination;
+use sconce_compat::explain::LogEnvironment;
 use sconce_host::HostProfile;
 use sconce_run::Executor;
 use sconce_schema::event::{Containment, RunStarted};
@@ -42,6 +43,8 @@ pub(super) struct ContainedRun {
     pub(super) home: String,
     pub(super) options: ResolvedRunOptions,
     pub(super) versions: Option<LockedVersions>,
+    /// By what a failure is explained.
+    pub(super) log_environment: LogEnvironment,
     pub(super) host: HostProfile,
     pub(super) nvml: NvmlLoad,
     pub(super) virtual_gpus: Option<VirtualGpus>,
@@ -147,6 +150,7 @@ impl ContainedRun {
         let held = RunSession {
             places: called.places,
             host: &self.host,
+            log_environment: self.log_environment,
             strict: called.overrides.strict,
             executor: self.executor.as_ref(),
             sample_hz: self.options.sample_hz,

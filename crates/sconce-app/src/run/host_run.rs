@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use sconce_base::output::OutputDestination;
+use sconce_compat::explain::LogEnvironment;
 use sconce_host::{GpuDevice, HostProfile, Roots};
 use sconce_run::Native;
 use sconce_schema::RunService;
@@ -125,6 +126,7 @@ pub(super) fn host_run(
     let held = RunSession {
         places: &places,
         host: &host,
+        log_environment: LogEnvironment::default(),
         strict: overrides.strict,
         executor: &Native,
         sample_hz: options.sample_hz,

@@ -4,6 +4,7 @@
 use std::io;
 
 use sconce_base::output::OutputDestination;
+use sconce_compat::explain::LogEnvironment;
 use sconce_host::{HostProfile, Roots};
 use sconce_image::execution::{self, Accounts, ImageExecution};
 use sconce_image::local_image::{LocalError, LocalImage};
@@ -134,6 +135,7 @@ pub fn run_image(
         home,
         options,
         versions,
+        log_environment: LogEnvironment::default(),
         host,
         nvml,
         virtual_gpus,

@@ -8,6 +8,7 @@ mod leased_gpus;
 mod nvml;
 mod plan;
 mod request;
+mod run_failure;
 mod run_session;
 pub mod run_source;
 
@@ -32,7 +33,7 @@ use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::executor::find_executor;
 use crate::failure::{AppError, Result};
-use crate::inspect::precheck;
+use crate::inspect::{InspectedEnvironment, precheck};
 use crate::kernel_cache::{self, KernelCacheOwner};
 use crate::probe::Probe;
 use crate::project::Project;
@@ -196,6 +197,7 @@ pub fn contained_as(
         home: home.to_owned(),
         options,
         versions: Some(lock.versions.clone()),
+        log_environment: InspectedEnvironment::log_environment(&lock, project.spec.system.compiler),
         host,
         nvml,
         virtual_gpus,

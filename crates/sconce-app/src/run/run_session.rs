@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use sconce_base::output::OutputDestination;
-use sconce_host::{GpuMonitor, HostProfile};
+use sconce_compat::explain::LogEnvironment;
+use sconce_host::{GpuMonitor, HostProfile, facts};
 use sconce_report::{RunReport, json};
 use sconce_run::{ControlOptions, Executor, RestartBackoff, RunOptions, RunOutcome};
 
 use super::plan::RunPlan;
+use super::run_failure;
 use crate::accounting::ProbeDirectory;
 use crate::context::AppContext;
 use crate::detach;
@@ -24,6 +26,8 @@ const GRACE: Duration = Duration::from_secs(10);
 pub(super) struct RunSession<'a> {
     pub(super) places: &'a SconceDirs,
     pub(super) host: &'a HostProfile,
+    /// By what a failure is explained.
+    pub(super) log_environment: LogEnvironment,
     pub(super) strict: bool,
     pub(super) executor: &'a dyn Executor,
     /// Readings a second, at least 1.
@@ -140,6 +144,12 @@ impl RunSession<'_> {
         }
         let report = RunReport::from_record(sconce_record::open_record(&path)?);
         self.context.report(&AppEvent::RunEnded(&report));
+        let facts = facts::without_nvml(self.host);
+        let explained =
+            run_failure::explain_failure(outcome, facts.as_ref(), &self.log_environment);
+        if let Some(explained) = explained {
+            self.context.report(&AppEvent::RunExplained(&explained));
+        }
         if let Some(output) = json {
             output.write(json::render_report(&report).as_bytes())?;
         }

@@ -130,11 +130,7 @@ fn text(explained: &Explanation, page: &TextLayout) -> String {
     let follows = |cause: &&Cause| cause.consequence_of.is_some();
     let (behind, causes): (Vec<&Cause>, Vec<&Cause>) = explained.causes.iter().partition(follows);
     for (number, cause) in causes.iter().take(MAX_LISTED_CAUSES).enumerate() {
-        let oom = explained
-            .oom
-            .as_ref()
-            .filter(|_| cause.code == "out-of-memory");
-        text += &block(number, cause, oom, page);
+        text += &cause_block(number, cause, explained, page);
     }
     let more = causes.len().saturating_sub(MAX_LISTED_CAUSES);
     if more > 0 {
@@ -178,10 +174,20 @@ fn text(explained: &Explanation, page: &TextLayout) -> String {
     text
 }
 
+/// The likeliest cause, as a failed run ends with it.
+pub(crate) fn render_first_cause(explained: &Explanation, page: &TextLayout) -> String {
+    let cause = explained.causes.first();
+    cause.map_or_else(String::new, |cause| cause_block(0, cause, explained, page))
+}
+
 /// Where what is said of a cause begins.
 const DETAIL: usize = 9;
 
-fn block(number: usize, cause: &Cause, oom: Option<&OomMessage>, page: &TextLayout) -> String {
+fn cause_block(number: usize, cause: &Cause, explained: &Explanation, page: &TextLayout) -> String {
+    let oom = explained
+        .oom
+        .as_ref()
+        .filter(|_| cause.code == "out-of-memory");
     let style = &page.style;
     let sure = match cause.certainty {
         Certainty::Certain => "",

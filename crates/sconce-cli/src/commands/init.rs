@@ -20,6 +20,7 @@ use sconce_app::context::AppContext;
 use sconce_app::failure::{AppError, Result};
 use sconce_app::file_action::FileAction;
 use sconce_app::outputs::{self, NewFile, OutputDestination};
+use sconce_app::project;
 
 fn help() -> String {
     let search = format!(
@@ -43,7 +44,7 @@ fn source_help() -> String {
 }
 
 /// What to write, and from what.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(after_help = help())]
 pub(crate) struct InitArgs {
     /// What a spec is made from.
@@ -76,6 +77,12 @@ pub(crate) enum InitError {
     Adopt { path: PathBuf, source: ImportError },
     #[error("--name")]
     Name { source: SpecError },
+    #[error("there is no spec in {} yet", folder.display())]
+    NotYet {
+        folder: PathBuf,
+        source_file: String,
+        text: String,
+    },
     #[error("the spec that was made cannot be read again")]
     Unreadable { source: Option<SpecError> },
 }
@@ -85,6 +92,16 @@ impl Hint for InitError {
         Some(match self {
             Self::Exists { .. } => {
                 "--force replaces it, --dry-run only shows the new one".to_owned()
+            }
+            Self::NotYet {
+                source_file, text, ..
+            } => {
+                let lines = text.lines().filter(|line| !line.is_empty());
+                let lines: String = lines.map(|line| format!("\n  {line}")).collect();
+                format!(
+                    "`sconce run --init` writes this one, from {source_file}, and goes on; `sconce init` only \
+                     writes it:{lines}"
+                )
             }
             Self::Missing { .. } | Self::Unknown { .. } => {
                 let formats = sconce_import::list_formats();
@@ -99,7 +116,7 @@ impl Hint for InitError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Exists { .. } | Self::Name { .. } => exit::USAGE,
-            Self::Missing { .. } | Self::Unknown { .. } => exit::BAD_INPUT,
+            Self::NotYet { .. } | Self::Missing { .. } | Self::Unknown { .. } => exit::BAD_INPUT,
             Self::Adopt { source, .. } => source.exit_code(),
             Self::Unreadable { .. } => exit::BUG,
         }
@@ -190,6 +207,31 @@ pub(crate) fn init(args: &InitArgs, context: &AppContext) -> Result<u8> {
         ));
     }
     Ok(exit::OK)
+}
+
+/// Has a spec be there for a run. Where `folder` has none but what one is made from, it is written where
+/// that is `wanted`, and else shown.
+pub(crate) fn ensure_spec(folder: &Path, wanted: bool, context: &AppContext) -> Result<()> {
+    if !folder.is_dir() || project::spec_file(folder).symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    let mut args = InitArgs {
+        source: (folder != Path::new(".")).then(|| folder.to_owned()),
+        ..InitArgs::default()
+    };
+    if wanted {
+        return init(&args, context).map(drop);
+    }
+    args.dry_run = true;
+    match import_candidates::find_source(folder)? {
+        Some(mut found) => Err(InitError::NotYet {
+            folder: folder.to_owned(),
+            source_file: found.path.clone(),
+            text: adopted(&mut found, folder, &args),
+        }
+        .into()),
+        None => Ok(()),
+    }
 }
 
 /// The text for what was found, with the name that was asked for and a command if one is plain.

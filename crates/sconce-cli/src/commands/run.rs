@@ -6,11 +6,14 @@ use sconce_app::context::AppContext;
 use sconce_app::detach::{self, DetachOutcome};
 use sconce_app::failure::Result;
 use sconce_app::outputs::{self, OutputForm, VerbFiles, inputs};
+use sconce_app::project::Project;
 use sconce_app::run::image::{self, ImageCommand};
 use sconce_app::run::run_source::{ImageLocation, RunSource};
 use sconce_app::run::{RunWorkload, contained_as, on_host};
+use sconce_app::script::is_script;
 use sconce_schema::exit;
 
+use super::init;
 use crate::args::RunArgs;
 use crate::output;
 
@@ -29,6 +32,11 @@ pub(crate) fn run(args: &RunArgs, context: &AppContext) -> Result<u8> {
             ..VerbFiles::default()
         }
         .claim()?;
+    }
+    if !args.host
+        && let RunSource::Spec(folder) = RunSource::from_argument(&args.spec)
+    {
+        init::ensure_spec(&folder, args.init, context)?;
     }
     if args.detach && !context.holds_run() {
         return match detach::start_background_run(context)? {
@@ -50,9 +58,15 @@ pub(crate) fn run(args: &RunArgs, context: &AppContext) -> Result<u8> {
     } else {
         match RunSource::from_argument(&args.spec) {
             RunSource::Spec(spec) => {
+                let command = match is_script(&spec) {
+                    true => {
+                        &[Project::open(&spec)?.spec.run.command, args.command.clone()].concat()
+                    }
+                    false => &args.command,
+                };
                 let asked = match args.services {
-                    true => RunWorkload::Both(&args.command),
-                    false => RunWorkload::Command(&args.command),
+                    true => RunWorkload::Both(command),
+                    false => RunWorkload::Command(command),
                 };
                 contained_as(
                     &spec,

@@ -79,6 +79,12 @@ impl UvProject {
         }
     }
 
+    /// Its `pyproject.toml`, which need not be there, or the program that carries it.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Takes this for what `[project]` says.
     pub fn set_project(
         &mut self,
@@ -113,8 +119,13 @@ impl UvProject {
     /// # Errors
     /// It cannot be read, or is not TOML.
     pub fn read(pyproject: &Path) -> Result<Self, PyprojectFileError> {
+        Ok(Self::from_table(read_table(pyproject)?, pyproject))
+    }
+
+    /// What `table` says, which is that of a `pyproject.toml` at this path.
+    #[must_use]
+    pub fn from_table(mut table: Table, pyproject: &Path) -> Self {
         let folder = pyproject.parent().unwrap_or(Path::new("."));
-        let mut table = read_table(pyproject)?;
         let root = match workspace_of(&table) {
             Some(_) => None,
             None => find_workspace(folder),
@@ -157,11 +168,11 @@ impl UvProject {
         if let Some(Value::Table(project)) = table.get_mut("project") {
             project.retain(|key, _| OF_PROJECT.contains(&key));
         }
-        Ok(Self {
+        Self {
             path: pyproject.to_owned(),
             table,
             local,
-        })
+        }
     }
 
     /// The projects on this machine among its dependencies, those of `extras` and those of `groups`.

@@ -56,8 +56,12 @@ pub(crate) fn read_bounds(pyprojects: &[PyprojectForUv], folders: &[PathBuf]) ->
     let of_folder = |folder: &PathBuf| {
         ["pyproject.toml", "setup.cfg", "setup.py"].map(|name| folder.join(name))
     };
-    let files = pyprojects.iter().map(|project| project.path().to_owned());
-    for file in files.chain(folders.iter().flat_map(of_folder)) {
+    for project in pyprojects {
+        let said = of_pyproject(&project.text);
+        let bound = said.and_then(|said| PythonBound::new(project.path(), &said));
+        bounds.extend(bound.filter(|bound| !bounds.contains(bound)));
+    }
+    for file in folders.iter().flat_map(of_folder) {
         let bytes = input::read_regular(&file, MAX_FILE_BYTES).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
         let said = match file.extension().and_then(|end| end.to_str()) {

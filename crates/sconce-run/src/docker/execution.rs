@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -21,6 +21,7 @@ use super::{DockerClient, DockerContainer, create_args};
 use crate::error::RunError;
 use crate::executor::{Execution, Executor, Job, RunEnd, RunEvent};
 use crate::logs::LogWriters;
+use crate::output_tail::{ErrorRelay, OutputTail};
 use crate::prepare;
 use crate::protocol::SupervisorRequest;
 use crate::sys::pipes;
@@ -69,6 +70,10 @@ struct DockerExecution<'a> {
     unenforced: Vec<UnenforcedLimit>,
     /// Where the command's output goes, until it is started, when not to the caller.
     output: Option<OwnedFd>,
+    /// Carries its standard error, where neither that goes elsewhere nor it has a terminal.
+    error_relay: Option<ErrorRelay>,
+    /// The end of what that carried.
+    tail: OutputTail,
     /// Once it is started.
     client: Option<Client>,
     /// When what was asked to end is killed.
@@ -105,6 +110,8 @@ impl<'a> DockerExecution<'a> {
             id,
             unenforced,
             output: output_of_command(options, logs)?,
+            error_relay: None,
+            tail: OutputTail::default(),
             client: None,
             kill_at: None,
             remover: Some(remover),
@@ -121,6 +128,9 @@ impl<'a> DockerExecution<'a> {
                 .try_clone()
                 .map_err(RunError::at_step("make a pipe"))?;
             command.stdin(Stdio::null()).stdout(copy).stderr(output);
+        } else if !self.request.terminal {
+            self.relay_errors(&mut command)
+                .map_err(RunError::at_step("make a pipe"))?;
         }
         // The terminal's size and settings are found by it alone.
         let term = self.request.env.get("TERM");
@@ -140,6 +150,17 @@ impl<'a> DockerExecution<'a> {
                 Err(RunError::at_step("watch docker's client")(errno.into()))
             }
         }
+    }
+
+    fn relay_errors(&mut self, command: &mut Command) -> std::io::Result<()> {
+        if let Some((relay, streams)) = ErrorRelay::start(self.tail.clone())? {
+            if streams.both {
+                command.stdout(streams.writer.try_clone()?);
+            }
+            command.stderr(streams.writer);
+            self.error_relay = Some(relay);
+        }
+        Ok(())
     }
 
     /// Whether the client has ended: with the command, or without it.
@@ -173,7 +194,10 @@ impl<'a> DockerExecution<'a> {
     }
 
     /// How it ended, in the daemon's words.
-    fn read_end(&self) -> Result<RunEnd, RunError> {
+    fn read_end(&mut self) -> Result<RunEnd, RunError> {
+        // The client has ended: all that it wrote is there.
+        self.error_relay = None;
+        let last_output = self.tail.to_bytes();
         // The container was there: what cannot be asked is the daemon.
         let gone = |_| RunError::DockerSilent {
             host: self.docker.host.clone(),
@@ -187,6 +211,7 @@ impl<'a> DockerExecution<'a> {
                 exit: ExitStatus::Signal(libc::SIGPIPE),
                 out_of_memory: None,
                 used: None,
+                last_output,
             });
         }
         if state.running {
@@ -203,6 +228,7 @@ impl<'a> DockerExecution<'a> {
                 kills: 1,
             }),
             used: None,
+            last_output,
         })
     }
 }

@@ -153,4 +153,6 @@ pub struct RunEnd {
     pub(crate) out_of_memory: Option<OomKill>,
     /// Absent where the executor does not say.
     pub(crate) used: Option<ResourceUsage>,
+    /// The end of what the command wrote, as far as Sconce carried it.
+    pub(crate) last_output: Vec<u8>,
 }

@@ -19,6 +19,7 @@ use crate::cgroup::{self, Cgroup, CgroupRequest, Placement};
 use crate::error::{InvalidRequest, RunError};
 use crate::init_config::InitConfig;
 use crate::launch::{self, FirstProcess, Namespaces};
+use crate::output_tail::{ErrorRelay, OutputTail};
 use crate::ports::{Forwarder, PortListeners};
 use crate::prepare;
 use crate::protocol::{self, InitFailure, InitReport, SupervisorRequest};
@@ -117,6 +118,10 @@ struct NativeExecution<'a> {
     /// The command's terminal, until it is joined with the caller's.
     terminal: Option<OwnedFd>,
     relay: Option<Relay>,
+    /// Carries its standard error, where it has no terminal.
+    error_relay: Option<ErrorRelay>,
+    /// The end of what either carried.
+    tail: OutputTail,
     is_contained: bool,
     has_user_namespace: bool,
     /// Whether its network is to have a way out, and that.
@@ -215,6 +220,17 @@ impl<'a> NativeExecution<'a> {
                 plan.output = pipe("run")?;
             }
         }
+        let tail = OutputTail::default();
+        let is_relayed = is_contained(request) && !plan.terminal && plan.output.is_none();
+        let (error_relay, streams) = match is_relayed && !plan.command.is_empty() {
+            true => ErrorRelay::start(tail.clone()).map_err(RunError::at_step("make a pipe"))?,
+            false => None,
+        }
+        .unzip();
+        if let Some(streams) = streams {
+            plan.relayed = Some((streams.writer.as_raw_fd(), streams.both));
+            outputs.push(streams.writer);
+        }
         inherited.extend(outputs.iter().map(AsFd::as_fd));
         let plan_file = anonymous_file(&plan).map_err(RunError::at_step("write the plan"))?;
         let launched = launch::spawn_init(
@@ -242,6 +258,8 @@ impl<'a> NativeExecution<'a> {
             forwarder: None,
             terminal: None,
             relay: None,
+            error_relay,
+            tail,
             is_contained: prepared.namespaces.is_some(),
             has_user_namespace,
             has_own_network: request.network == NetworkMode::Own,
@@ -385,8 +403,10 @@ impl Execution for NativeExecution<'_> {
         // The command's first look at its terminal shows the true size.
         if let Some(master) = self.terminal.take() {
             self.has_own_session = true;
-            self.relay =
-                Some(Relay::start(master).map_err(RunError::at_step("join the terminals"))?);
+            self.relay = Some(
+                Relay::start(master, self.tail.clone())
+                    .map_err(RunError::at_step("join the terminals"))?,
+            );
         }
         protocol::send_value(&self.control, &go, &fds).map_err(|_| self.lost())?;
         Ok(Vec::new())
@@ -425,9 +445,11 @@ impl Execution for NativeExecution<'_> {
                     return Err(failure);
                 }
                 self.relay = None;
+                self.error_relay = None;
                 self.forwarder = None;
                 RunEvent::Ended(RunEnd {
                     exit,
+                    last_output: self.tail.to_bytes(),
                     out_of_memory: self.cgroup.out_of_memory(),
                     used,
                 })
@@ -452,6 +474,7 @@ impl Execution for NativeExecution<'_> {
 
     fn end(&mut self, has_failed: bool) -> Vec<PathBuf> {
         self.relay = None;
+        self.error_relay = None;
         self.forwarder = None;
         if has_failed {
             // Init takes the silence as the word to end everything; where it is process 1, the kernel

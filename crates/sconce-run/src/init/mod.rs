@@ -131,6 +131,17 @@ fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), InitFailure> {
         // Whoever started Sconce may wait until nobody has its terminal or pipe open any more.
         command::let_go().map_err(InitFailure::at_step("let the caller's streams go"))?;
     }
+    if let Some((fd, both)) = plan.relayed
+        && let Some(relayed) = inherited(fd)
+    {
+        // What init starts without a stream of its own has init's.
+        let taken = rustix::stdio::dup2_stderr(&relayed);
+        let taken = taken.and_then(|()| match both {
+            true => rustix::stdio::dup2_stdout(&relayed),
+            false => Ok(()),
+        });
+        taken.map_err(InitFailure::at_step("take the relayed streams"))?;
+    }
     let slave = terminal.as_ref().map(|t| t.slave.as_fd());
     let running = InitLoop::start_command(&starter, slave, output.as_ref().map(AsFd::as_fd))?;
     drop((terminal, output));

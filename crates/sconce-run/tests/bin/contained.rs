@@ -159,6 +159,8 @@ fn main() -> ExitCode {
     match run(&request, executor, &options, &mut lines) {
         Ok(outcome) => {
             lines.line(&json!({ "used": outcome.used }));
+            let last = String::from_utf8_lossy(&outcome.last_output);
+            lines.line(&json!({ "last-output": last }));
             assert_eq!(outcome.left_behind, Vec::<PathBuf>::new());
             outcome.exit.exit_code().into()
         }

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, unlockpt};
-use sconce_schema::RunRequest;
+use sconce_schema::{RunRequest, Runtime};
 
 use super::death::{cgroups_of, sleeping};
 use super::runtimes::each;
@@ -90,6 +90,46 @@ fn signals_end_a_run_with_processes_in_the_background() {
             );
             assert_nothing_is_left(bench, &request, &mark);
         }
+    });
+}
+
+/// The last words of a command are what a failure is explained by. They arrive as they were written.
+#[test]
+fn what_a_command_says_last_is_known_and_arrives() {
+    let last_output = |done: &Done| done.event("last-output").cloned().unwrap();
+    each(|bench| {
+        let request = bench.script("echo result; echo why >&2; exit 3");
+        let done = finish(bench, &request, bench.start(&request));
+        assert_eq!(
+            (done.code, done.out.as_str(), done.err.as_str()),
+            (3, "result\n", "why\n"),
+            "{:?}",
+            bench.runtime
+        );
+        assert_eq!(last_output(&done), "why\n", "{:?}", bench.runtime);
+
+        // One file for both, as in `> log 2>&1`: the order stays.
+        let script = "for i in 1 2 3 4; do echo out $i; echo err $i >&2; done; exit 4";
+        let request = bench.script(script);
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let mut command = bench.command(&request, false);
+        command.stdin(Stdio::null());
+        command.stdout(writer.try_clone().unwrap()).stderr(writer);
+        let child = command.spawn().unwrap();
+        drop(command);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        let done = finish(bench, &request, child);
+        assert_eq!(done.code, 4, "{:?}", bench.runtime);
+        assert_eq!(last_output(&done), text, "{:?}", bench.runtime);
+        let mut lines: Vec<&str> = text.lines().collect();
+        // Engines that copy each stream themselves mix them.
+        if !matches!(bench.runtime, Runtime::Sconce | Runtime::Crun) {
+            lines.sort_by_key(|line| line.as_bytes()[4]);
+        }
+        let numbers: Vec<u8> = lines.iter().map(|line| line.as_bytes()[4]).collect();
+        assert_eq!(numbers, *b"11223344", "{:?} {text}", bench.runtime);
+        bench.assert_clean();
     });
 }
 

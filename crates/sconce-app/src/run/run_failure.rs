@@ -1,0 +1,69 @@
+//! Why a command failed, by what it wrote last.
+
+use sconce_compat::explain::{Explanation, LogEnvironment, explain};
+use sconce_run::RunOutcome;
+use sconce_schema::HostFacts;
+use sconce_schema::event::ExitStatus;
+use sconce_schema::finding::Certainty;
+
+/// SIGHUP, SIGINT, SIGTERM: what somebody ends a run with.
+const ASKED: [i32; 3] = [1, 2, 15];
+
+/// Explains the failure; `None` where it is none, where somebody asked for the end, or where the
+/// text's last error is not known: an older one may have been dealt with by the program.
+pub(super) fn explain_failure(
+    outcome: &RunOutcome,
+    host: Option<&HostFacts>,
+    environment: &LogEnvironment,
+) -> Option<Explanation> {
+    let code = outcome.exit.exit_code();
+    let is_asked = match outcome.exit {
+        ExitStatus::Signal(signal) => ASKED.contains(&signal),
+        ExitStatus::Code(_) => ASKED.iter().any(|signal| 128 + signal == i32::from(code)),
+    };
+    if code == 0 || is_asked || outcome.last_output.is_empty() {
+        return None;
+    }
+    let explained = explain(&outcome.last_output, host, environment);
+    let is_known = explained.unknown.is_none()
+        && (explained.causes.first()).is_some_and(|cause| cause.certainty != Certainty::Possible);
+    is_known.then_some(explained)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first_cause(exit: ExitStatus, output: &str) -> Option<String> {
+        let outcome = RunOutcome {
+            exit,
+            out_of_memory: None,
+            used: None,
+            last_output: output.as_bytes().to_owned(),
+            left_behind: Vec::new(),
+        };
+        let explained = explain_failure(&outcome, None, &LogEnvironment::default());
+        explained.map(|explained| explained.causes[0].code.clone())
+    }
+
+    #[test]
+    fn a_known_last_error_is_explained_and_no_other() {
+        let missing = "Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\n    import cv2\n\
+                       ImportError: libGL.so.1: cannot open shared object file: No such file or directory\n";
+        let failed = ExitStatus::Code(1);
+        let known = first_cause(failed, missing);
+        assert!(known.is_some());
+        assert_eq!(first_cause(ExitStatus::Signal(11), missing), known);
+        assert_eq!(
+            first_cause(ExitStatus::Code(0), missing),
+            None,
+            "it went well"
+        );
+        assert_eq!(first_cause(ExitStatus::Signal(2), missing), None, "Ctrl-C");
+        assert_eq!(first_cause(ExitStatus::Code(143), missing), None, "stop");
+        let other = "Traceback (most recent call last):\n  File \"a.py\", line 9, in <module>\n\
+                     my_package.OwnError: the door is closed\n";
+        assert_eq!(first_cause(failed, &format!("{missing}{other}")), None);
+        assert_eq!(first_cause(failed, ""), None);
+    }
+}
