@@ -76,7 +76,10 @@ impl Project {
             path: folder.to_owned(),
             source,
         })?;
-        let name = spec.name.clone().unwrap_or_else(|| folder_name(&folder));
+        let name = spec.name.clone().unwrap_or_else(|| match &script {
+            Some(_) => folder_name(&file.with_extension("")),
+            None => folder_name(&folder),
+        });
         let requirement_lines = match &spec.python.requirements {
             Some(name) => RequirementLines::read(&folder.join(name), &folder)?,
             None => RequirementLines::default(),

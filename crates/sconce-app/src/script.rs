@@ -124,8 +124,6 @@ impl Script {
         if spec.run.command.is_empty() {
             spec.run.command = vec!["python".to_owned(), path_inside(path)];
         }
-        let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        spec.name = (spec.name).or_else(|| Some(crate::project::folder_name(Path::new(&*name))));
         let mut project = Table::from_iter([
             ("name".to_owned(), "script".into()),
             ("version".to_owned(), "0".into()),
@@ -177,7 +175,6 @@ mod tests {
             "requires-python = \">=3.11\"\ndependencies = [\"torch\"]\n[tool.sconce.run]\nmemory = \"4 GiB\"",
         );
         let script = script.unwrap();
-        assert_eq!(script.spec.name.as_deref(), Some("my-train"));
         assert_eq!(
             script.spec.run.command,
             ["python", "/workspace/my train.py"]

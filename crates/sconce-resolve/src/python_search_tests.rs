@@ -71,6 +71,10 @@ fn find(
         )
         .unwrap();
     }
+    let project = match bound {
+        Some(_) => UvProject::read(&pyproject).unwrap(),
+        None => UvProject::without_file(&pyproject),
+    };
     let file = folder.path().join("pythons.json");
     std::fs::write(&file, table).unwrap();
     let table = DownloadTable {
@@ -87,7 +91,7 @@ fn find(
     let mut search = PythonSearch {
         is_open: true,
         is_release_open: true,
-        bounds: read_bounds(&[UvProject::without_file(&pyproject).for_uv(&[])], &[]),
+        bounds: read_bounds(&[project.for_uv(&[])], &[]),
         table: &table,
     };
     change(&mut search);

@@ -91,12 +91,15 @@ fn a_command_without_dashes_is_told_of_them() {
         &["run", "python", "train.py"][..],
         &["run", ".", "python", "train.py", "--lr", "1"],
         &["fit", "python", "train.py"],
-        &["run", "train.py"],
     ] {
         let (code, _, said) = home.sconce(words);
         assert!(said.contains("after `--`"), "{words:?}: {said}");
         assert!(code == 2 || code == 3, "{words:?}: {code}");
     }
+    // A program may say what it needs; this one does not.
+    let (code, _, said) = home.sconce(&["run", "train.py"]);
+    assert!(said.contains("`sconce run -- python train.py`"), "{said}");
+    assert_eq!(code, 3);
     for words in [&["run", "--no-such-flag"][..], &["lock", ".", "python"]] {
         let (_, _, said) = home.sconce(words);
         assert!(!said.contains("after `--`"), "{words:?}: {said}");
@@ -325,7 +328,7 @@ fn a_host_run_says_what_it_cannot_do() {
     -- standard error
     error: the argument '--host' cannot be used with '--shm-size <SIZE>'
 
-    Usage: sconce run --host [SPEC|IMAGE] -- <COMMAND>...
+    Usage: sconce run --host [SPEC|PROGRAM.py|IMAGE] -- <COMMAND>...
 
     For more information, try '--help'.
     "#);

@@ -56,7 +56,8 @@ pub(crate) fn read_bounds(pyprojects: &[PyprojectForUv], folders: &[PathBuf]) ->
     let of_folder = |folder: &PathBuf| {
         ["pyproject.toml", "setup.cfg", "setup.py"].map(|name| folder.join(name))
     };
-    for project in pyprojects {
+    // What is not there is what a setup.py says, which is read as that.
+    for project in pyprojects.iter().filter(|project| project.path().exists()) {
         let said = of_pyproject(&project.text);
         let bound = said.and_then(|said| PythonBound::new(project.path(), &said));
         bounds.extend(bound.filter(|bound| !bounds.contains(bound)));
