@@ -163,6 +163,10 @@ pub(crate) struct LockArgs {
     /// Take the newest versions that fit, not those of the present lock.
     #[arg(long)]
     pub(crate) upgrade: bool,
+    /// Take what the indexes had on a day, such as 2021-03-25; once, where the spec's `[python] as-of`
+    /// always does.
+    #[arg(long, value_name = "DATE", value_parser = date, conflicts_with = "check")]
+    pub(crate) as_of: Option<String>,
     /// Change nothing: is the lock still what the spec says? Exit code 1 where it is not.
     #[arg(long, conflicts_with = "upgrade")]
     pub(crate) check: bool,
@@ -171,6 +175,13 @@ pub(crate) struct LockArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) sources: SourceFlags,
+}
+
+fn date(text: &str) -> Result<String, String> {
+    match sconce_schema::spec::is_date(text) {
+        true => Ok(text.to_owned()),
+        false => Err("a day such as 2021-03-25".to_owned()),
+    }
 }
 
 /// What cannot be had without a container, or has no meaning there.

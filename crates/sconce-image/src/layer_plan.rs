@@ -355,7 +355,6 @@ mod tests {
                 .to_vec(),
             stages: Vec::new(),
             interpreter: None,
-            projects: Vec::new(),
         }
     }
 

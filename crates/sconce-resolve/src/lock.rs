@@ -223,6 +223,9 @@ pub fn resolve(
             let mut search = PythonSearch {
                 is_open: input.python.is_none(),
                 is_release_open: input.is_release_open,
+                kept: (input.previous.as_ref())
+                    .filter(|_| !input.upgrade)
+                    .and_then(|lock| lock.target.python.strip_prefix("3.")?.parse().ok()),
                 bounds: read_bounds(&input.requirements.pyprojects, &input.project_folders),
                 table,
             };
@@ -332,7 +335,6 @@ pub fn resolve(
             debs,
             stages: Vec::new(),
             interpreter,
-            projects: Vec::new(),
         };
         let mut of_python = vec![Vec::new(); input.more.len()];
         let mut wheels = Vec::new();

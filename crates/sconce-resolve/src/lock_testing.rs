@@ -43,7 +43,6 @@ pub(super) fn lock(wheels: &[Wheel], debs: &[Deb]) -> Lock {
         debs: debs.to_vec(),
         stages: Vec::new(),
         interpreter: None,
-        projects: Vec::new(),
     }
 }
 

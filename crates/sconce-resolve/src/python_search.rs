@@ -60,6 +60,8 @@ pub(crate) struct PythonSearch<'a> {
     pub(crate) is_open: bool,
     /// Whether another release may.
     pub(crate) is_release_open: bool,
+    /// The minor version of the lock that is replaced, where its versions are to stay.
+    pub(crate) kept: Option<u32>,
     /// What projects say.
     pub(crate) bounds: Vec<PythonBound>,
     /// Standalone ones.
@@ -87,6 +89,9 @@ impl PythonSearch<'_> {
     ) -> Result<(CandidatePython, T), ResolveError> {
         if !self.is_open {
             return Ok((first.clone(), attempt(first)?));
+        }
+        if let Some(kept) = self.find_kept(first, &mut attempt) {
+            return Ok(kept);
         }
         let mut failed: Vec<FailedAttempt> = Vec::new();
         let mut without_table = None;
@@ -131,6 +136,18 @@ impl PythonSearch<'_> {
                 Err(furthest(failed))
             }
         }
+    }
+
+    /// The Python of the lock that is replaced, where all resolves for it still.
+    fn find_kept<T>(
+        &self,
+        first: &CandidatePython,
+        attempt: &mut impl FnMut(&CandidatePython) -> Result<T, CompileError>,
+    ) -> Option<(CandidatePython, T)> {
+        let kept = self.kept.filter(|minor| self.allows(*minor))?;
+        let candidate = self.candidate(kept, first).ok()??;
+        let found = attempt(&candidate).ok()?;
+        Some((candidate, found))
     }
 
     /// The minor version to begin with: that of the release, or the nearest that projects allow.

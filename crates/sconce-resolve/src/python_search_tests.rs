@@ -91,6 +91,7 @@ fn find(
     let mut search = PythonSearch {
         is_open: true,
         is_release_open: true,
+        kept: None,
         bounds: read_bounds(&[project.for_uv(&[])], &[]),
         table: &table,
     };
@@ -129,6 +130,22 @@ fn table() -> String {
     };
     let entries: serde_json::Map<_, _> = (8..=15).map(entry).collect();
     serde_json::Value::Object(entries).to_string()
+}
+
+/// A lock that is written anew keeps its Python as it keeps its versions.
+#[test]
+fn the_python_of_the_lock_before_stays_while_it_can() {
+    let kept = |minor| move |search: &mut PythonSearch<'_>| search.kept = Some(minor);
+    let (found, asked, notes) = find(None, &table(), kept(11), |_| Ok(()));
+    assert_eq!((found.unwrap().minor, asked, notes), (11, vec![11], vec![]));
+    let newer = |minor| match minor {
+        11 => Err(no_wheels("a==2", &[])),
+        _ => Ok(()),
+    };
+    let (found, asked, _) = find(None, &table(), kept(11), newer);
+    assert_eq!((found.unwrap().minor, asked), (13, vec![11, 13]));
+    let (found, asked, _) = find(Some(">=3.12"), &table(), kept(11), |_| Ok(()));
+    assert_eq!((found.unwrap().minor, asked), (13, vec![13]));
 }
 
 #[test]

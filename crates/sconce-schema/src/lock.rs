@@ -41,9 +41,6 @@ pub struct Lock {
     /// What stages of the build, or an image with compilers, have beside these; sorted by name.
     #[serde(default, rename = "stage", skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<LockedStage>,
-    /// Projects that are installed from where they lie; sorted by path.
-    #[serde(default, rename = "project", skip_serializing_if = "Vec::is_empty")]
-    pub projects: Vec<LockedProject>,
 }
 
 /// A Python of python-build-standalone: one archive that is unpacked under a prefix of its own.
@@ -67,20 +64,6 @@ pub struct StandalonePython {
 
 /// Where standalone Pythons lie in an environment, each in a folder by its version.
 pub const STANDALONE_PYTHONS: &str = "/opt/python";
-
-/// A project whose files are read from where they lie.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct LockedProject {
-    /// Its folder, relative to the spec's; `.` for that one.
-    pub path: String,
-    /// Normalised project name.
-    pub name: String,
-    /// What its build backend needs to tell its metadata; empty where its pyproject.toml tells all
-    /// of it. Sorted by name.
-    #[serde(default, rename = "requires", skip_serializing_if = "Vec::is_empty")]
-    pub build_requires: Vec<Wheel>,
-}
 
 /// How a wheel that no index has was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -269,10 +252,7 @@ impl Lock {
     pub fn oldest_format(&self) -> u32 {
         let stages = self.stages.iter().map(|stage| &stage.wheels);
         let mut wheels = stages.chain([&self.wheels]).flatten();
-        if self.interpreter.is_some()
-            || !self.projects.is_empty()
-            || wheels.any(|wheel| wheel.build.is_some())
-        {
+        if self.interpreter.is_some() || wheels.any(|wheel| wheel.build.is_some()) {
             FORMAT
         } else if self.stages.is_empty() {
             FORMAT_WITHOUT_STAGES

@@ -116,7 +116,6 @@ mod tests {
             debs: Vec::new(),
             stages: Vec::new(),
             interpreter: None,
-            projects: Vec::new(),
         }
     }
 

@@ -336,7 +336,6 @@ mod tests {
             }],
             stages: Vec::new(),
             interpreter: None,
-            projects: Vec::new(),
         }
     }
 

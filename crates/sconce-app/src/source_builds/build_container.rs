@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sconce_base::input;
 use sconce_formats::tags::WheelName;
+use sconce_host::{HostProfile, Roots};
 use sconce_image::{assemble_environment, find_missing_packages};
 use sconce_run::RunObserver;
 use sconce_schema::request::{Mount, RunLimits, RunRequest, RunRoot};
@@ -240,10 +241,13 @@ impl<'a> BuildContainer<'a> {
         let mut env: BTreeMap<String, String> = self.root.env.clone();
         env.extend(variables);
         env.extend(plan.map(|plan| (PLAN.to_owned(), plan)));
+        let memory = HostProfile::read(&Roots::default()).memory;
         let request = RunRequest {
             env,
             limits: RunLimits {
                 pids: Some(MAX_PROCESSES),
+                // A compiler that takes all of it would take other people's programs with it.
+                memory: memory.map(|bytes| Bytes(bytes.0 / 4 * 3)),
                 ..RunLimits::default()
             },
             ..internal_run_request(

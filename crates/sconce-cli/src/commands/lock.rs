@@ -1,5 +1,6 @@
 //! `sconce lock`.
 
+use sconce_host::{HostProfile, Roots, facts};
 use sconce_schema::tag::image_tag;
 use sconce_schema::{Bytes, Lock, exit};
 
@@ -9,17 +10,20 @@ use crate::style::OutputStyle;
 use sconce_app::command_context::CommandContext;
 use sconce_app::context::AppContext;
 use sconce_app::failure::Result;
-use sconce_app::inspect::resolve_capabilities;
+use sconce_app::inspect::{precheck, resolve_capabilities};
 use sconce_app::project::Project;
 use sconce_app::sources::LockUse;
 
 pub(crate) fn lock(args: &LockArgs, context: &AppContext) -> Result<u8> {
-    let project = Project::open(&args.spec)?;
+    let mut project = Project::open(&args.spec)?;
     if args.check {
         let present = project.load_lock()?;
         return check(&project, present.as_ref(), args, context);
     }
     let present = project.load_lock_to_replace()?;
+    if args.as_of.is_some() {
+        project.spec.python.as_of.clone_from(&args.as_of);
+    }
     let opened = CommandContext::open(project, context)?;
     let workshop = opened.environment_builder(args.sources.to_sources(LockUse::Update), context);
     let lock = workshop.lock_anew(present, args.upgrade)?;
@@ -27,6 +31,8 @@ pub(crate) fn lock(args: &LockArgs, context: &AppContext) -> Result<u8> {
     if args.json {
         output::write_data(&serde_json::to_string_pretty(&lock).unwrap_or_default())?;
     } else if !context.quiet {
+        let facts = facts::without_nvml(&HostProfile::read(&Roots::default()));
+        precheck::report_failures(&lock, facts.as_slice(), context);
         output::print_message(&summary(&lock, &OutputStyle::for_stderr()));
     }
     Ok(exit::OK)

@@ -91,6 +91,8 @@ pub enum NoSolution {
     OtherPythons,
     /// There are source distributions only.
     SourcesOnly,
+    /// `as-of` leaves nothing of a package, or the index does not say when its files were uploaded.
+    NothingThen,
     /// Anything else: requirements that exclude each other, versions that are not there.
     Conflict,
 }
@@ -199,6 +201,10 @@ impl Hint for CompileError {
                 NoSolution::SourcesOnly => {
                     "ask for a version that has wheels for this Python; a package that has none for any is built from \
                      its sources where `[python] build-sources` is not false"
+                }
+                NoSolution::NothingThen => {
+                    "take a later `as-of`, or none: that day the package was not there yet, or its index does not say \
+                     when files were uploaded"
                 }
                 NoSolution::Conflict => "loosen the versions that are named above",
             },
@@ -661,6 +667,8 @@ fn classify(stderr: String) -> CompileError {
             NoSolution::OtherPythons
         } else if says(&["no usable wheels"]) {
             NoSolution::SourcesOnly
+        } else if says(&["by `exclude-newer`"]) {
+            NoSolution::NothingThen
         } else {
             NoSolution::Conflict
         };
@@ -714,7 +722,7 @@ mod tests {
     use super::*;
 
     /// What uv 0.13.8 wrote, hosts changed.
-    const UV_MESSAGES: [(&str, NoSolution); 5] = [
+    const UV_MESSAGES: [(&str, NoSolution); 6] = [
         (
             "error: No solution found when resolving dependencies\n  cause: Because nosuchpackage was not found in the package registry and you require nosuchpackage, we can conclude that your requirements are unsatisfiable.",
             NoSolution::NoSuchProject,
@@ -734,6 +742,10 @@ mod tests {
         (
             "error: No solution found when resolving dependencies\n  cause: Because there is no version of tensorrt==10.0.0 and you require tensorrt==10.0.0, we can conclude that your requirements are unsatisfiable.",
             NoSolution::Conflict,
+        ),
+        (
+            "error: No solution found when resolving dependencies\n  cause: Because there are no versions of iniconfig and you require iniconfig, we can conclude that your requirements are unsatisfiable.\n\nhint: `iniconfig` was filtered by `exclude-newer` to only include packages uploaded before 2024-01-01T23:59:59Z. The latest version satisfying the requirement is v2.0.0. Consider using `exclude-newer-package` to override the cutoff for this package.",
+            NoSolution::NothingThen,
         ),
     ];
 

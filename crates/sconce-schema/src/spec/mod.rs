@@ -18,7 +18,7 @@ use crate::runtime::Runtime;
 use crate::units::{Bytes, LockedMemory, Millicores};
 
 pub use build::{BuildSpec, CopySpec, IMAGE, Removal, StageRequirements, StageSpec, Variant};
-pub use parse::SpecError;
+pub use parse::{SpecError, is_date};
 pub use services::{
     BuiltinService, CustomServiceSpec, HealthCheckSpec, Jupyter, ServicesSpec, Ssh, TensorBoard,
     on_loopback,

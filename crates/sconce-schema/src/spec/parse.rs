@@ -264,8 +264,9 @@ fn is_project_folder(text: &str) -> bool {
         && extras.split(',').all(known)
 }
 
-/// A day of ISO 8601, `2021-03-25`.
-fn is_date(text: &str) -> bool {
+/// Whether a text is a day of ISO 8601, `2021-03-25`.
+#[must_use]
+pub fn is_date(text: &str) -> bool {
     let number = |part: &str, digits: usize| {
         let plain = part.len() == digits && part.bytes().all(|b| b.is_ascii_digit());
         plain.then(|| part.parse::<u32>().ok()).flatten()

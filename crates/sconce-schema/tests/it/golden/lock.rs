@@ -1,7 +1,7 @@
 //! `sconce.lock`.
 
 use sconce_schema::lock::{
-    Deb, FORMAT, FORMAT_WITH_STAGES, Lock, LockTarget, LockedProject, LockedStage, LockedVersions,
+    Deb, FORMAT, FORMAT_WITH_STAGES, Lock, LockTarget, LockedStage, LockedVersions,
     StandalonePython, Wheel, WheelBuild,
 };
 use sconce_schema::{CudaVersion, DriverVersion, Sha256};
@@ -65,7 +65,6 @@ fn full_lock() -> Lock {
             debs: vec![deb("g++")],
         }],
         interpreter: None,
-        projects: Vec::new(),
     }
 }
 
@@ -90,11 +89,6 @@ fn what_is_built_and_where_the_python_is_from_is_written_and_read_back() {
         size: Some(29_000_000),
         sha256: Sha256([0x3c; 32]),
     });
-    lock.projects = vec![LockedProject {
-        path: ".".into(),
-        name: "mine".into(),
-        build_requires: vec![wheel("setuptools")],
-    }];
     lock.wheels[1].build = Some(Box::new(WheelBuild {
         sha256: None,
         commit: Some("8c9f1e2d3b4a5968778695a4b3c2d1e0f1a2b3c4".into()),

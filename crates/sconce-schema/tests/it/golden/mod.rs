@@ -97,7 +97,6 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("finding::Severity", VALUES),
     ("lock::Deb", LOCK),
     ("lock::Lock", LOCK_WITH_BUILDS),
-    ("lock::LockedProject", LOCK_WITH_BUILDS),
     ("lock::LockedStage", LOCK),
     ("lock::LockTarget", LOCK),
     ("lock::LockedVersions", LOCK),
