@@ -53,6 +53,8 @@ pub struct Config {
     pub keyring: Option<PathBuf>,
     /// A table of standalone Pythons, a file or an address, in uv's format.
     pub python_downloads: Option<String>,
+    /// Where the repositories of projects are that publish wheels with their releases.
+    pub releases: Option<String>,
     /// Folder of the store.
     pub store: Option<PathBuf>,
     /// The registry of references that name none.

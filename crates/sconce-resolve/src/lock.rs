@@ -239,9 +239,11 @@ pub fn resolve(
             };
             let mut requirements = input.requirements.clone();
             let (mut python, mut packages) = find(&search, &requirements)?;
+            // What was found is not searched for, nor told, again.
+            search.kept = Some(python.minor);
             // What a repository has locked is what runs.
             for _ in 0..MAX_LATE_ROUNDS * usize::from(requirements.pinned.is_empty()) {
-                let limits = find_limits(&packages.wheels, python.minor);
+                let limits = find_limits(&packages, python.minor);
                 let mut limited = requirements.clone();
                 for limit in &limits {
                     match &limit.asks {
@@ -350,7 +352,7 @@ pub fn resolve(
             });
             wheels = match builds {
                 Some(builds) if !packages.packages.sources.is_empty() => {
-                    if builds.need_tools(&packages.packages.sources, &base)? {
+                    if builds.need_tools(&packages.packages, &base)? {
                         let debs = resolve_build_packages(input, env, machine, table, progress)?;
                         base.stages.extend(debs);
                     }

@@ -15,6 +15,7 @@ use tracing::info;
 use crate::ResolveError;
 use crate::build_failure::BuildFailure;
 use crate::python::compile::{CompileError, Requirements, UvCompile};
+use crate::python::late_limits::{LimitKind, find_limits};
 use crate::python::pylock::LockedPackages;
 use crate::python::source_package::{SourceMetadata, SourceOrigin, SourcePackage, UnnamedSource};
 
@@ -34,6 +35,18 @@ pub trait SourceBuilder: Sync {
     /// They cannot be fetched, or not be read.
     fn needs_build_tools(&self, package: &SourcePackage, base: &Lock)
     -> Result<bool, BuildFailure>;
+
+    /// The wheel that the project itself published for this environment, which is in the store then; its
+    /// address and its digest stand in the lock, and nothing of it runs.
+    ///
+    /// # Errors
+    /// There is one, and it cannot be used.
+    fn fetch_prebuilt(
+        &self,
+        package: &SourcePackage,
+        installed: &[Wheel],
+        base: &Lock,
+    ) -> Result<Option<BuiltWheel>, BuildFailure>;
 
     /// The wheel of these sources, which is in the store then.
     ///
@@ -194,16 +207,31 @@ impl SourceBuilds<'_> {
     /// Sources cannot be fetched.
     pub(crate) fn need_tools(
         &self,
-        packages: &[SourcePackage],
+        packages: &LockedPackages,
         base: &Lock,
     ) -> Result<bool, ResolveError> {
         let mut needed = false;
-        for package in packages {
-            needed |= (self.builder)
-                .needs_build_tools(package, base)
-                .map_err(|failure| failed(package, failure))?;
+        for package in &packages.sources {
+            if self
+                .fetch_prebuilt(package, &packages.wheels, base)?
+                .is_none()
+            {
+                needed |= (self.builder)
+                    .needs_build_tools(package, base)
+                    .map_err(|failure| failed(package, failure))?;
+            }
         }
         Ok(needed)
+    }
+
+    fn fetch_prebuilt(
+        &self,
+        package: &SourcePackage,
+        installed: &[Wheel],
+        base: &Lock,
+    ) -> Result<Option<BuiltWheel>, ResolveError> {
+        let found = self.builder.fetch_prebuilt(package, installed, base);
+        found.map_err(|failure| failed(package, failure))
     }
 
     /// All wheels of the environment: those of `packages`, and those of its sources, which are built;
@@ -216,6 +244,7 @@ impl SourceBuilds<'_> {
         mut packages: LockedPackages,
         base: &Lock,
     ) -> Result<Vec<Wheel>, ResolveError> {
+        let mut requirements = self.requirements.clone();
         let mut built: BTreeMap<String, (SourceOrigin, BuiltWheel)> = BTreeMap::new();
         for _ in 0..MAX_ROUNDS {
             let mut is_new = false;
@@ -224,13 +253,25 @@ impl SourceBuilds<'_> {
                 if known.is_some_and(|(origin, _)| origin.is_same(&package.origin)) {
                     continue;
                 }
-                self.progress.note(&format!(
-                    "{} has no wheel: it is built from {}, which runs its code, in a container without \
-                     network (`[python] build-sources = false` refuses)",
-                    label(package),
-                    described(&package.origin),
-                ));
-                let wheel = self.build_one(package, &packages.wheels, base)?;
+                let wheel = match self.fetch_prebuilt(package, &packages.wheels, base)? {
+                    Some(wheel) => {
+                        self.progress.note(&format!(
+                            "{} has no wheel on the index: the one of its release is taken, {}",
+                            label(package),
+                            wheel.wheel.url
+                        ));
+                        wheel
+                    }
+                    None => {
+                        self.progress.note(&format!(
+                            "{} has no wheel: it is built from {}, which runs its code, in a container without \
+                             network (`[python] build-sources = false` refuses)",
+                            label(package),
+                            described(&package.origin),
+                        ));
+                        self.build_one(package, &packages.wheels, base)?
+                    }
+                };
                 let name = wheel.metadata.name.clone();
                 if name != package.name {
                     self.names.rename(&package.name, &name, self.requirements);
@@ -247,13 +288,53 @@ impl SourceBuilds<'_> {
                 wheels.sort_by(|a, b| a.name.cmp(&b.name));
                 return Ok(wheels);
             }
-            packages = self
-                .names
-                .resolve_packages(self.compile, self.requirements, true)?;
+            packages = self.resolve_again(&mut requirements, base)?;
         }
         Err(ResolveError::BuildCircle {
             packages: built.into_keys().collect(),
         })
+    }
+
+    /// Resolves by what was built, with what its packages do not say of themselves.
+    fn resolve_again(
+        &self,
+        requirements: &mut Requirements,
+        base: &Lock,
+    ) -> Result<LockedPackages, ResolveError> {
+        let resolve = |all: &Requirements| self.names.resolve_packages(self.compile, all, true);
+        let packages = resolve(requirements)?;
+        let minor = base.target.python.strip_prefix("3.");
+        let Some(minor) = minor.and_then(|minor| minor.parse().ok()) else {
+            return Ok(packages);
+        };
+        // What a repository has locked is what runs.
+        if !requirements.pinned.is_empty() {
+            return Ok(packages);
+        }
+        let mut limited = requirements.clone();
+        for limit in find_limits(&packages, minor) {
+            if let LimitKind::Package(text) = limit.asks
+                && !limited.packages.contains(&text)
+            {
+                self.progress
+                    .note(&format!("{text}, because of {}", limit.why));
+                limited.packages.push(text);
+            }
+        }
+        if limited == *requirements {
+            return Ok(packages);
+        }
+        match resolve(&limited) {
+            Ok(packages) => {
+                *requirements = limited;
+                Ok(packages)
+            }
+            Err(_) => {
+                self.progress
+                    .note("this may not work, and nothing else resolves");
+                Ok(packages)
+            }
+        }
     }
 
     fn build_one(

@@ -126,7 +126,7 @@ impl<'a> BuildContainer<'a> {
 
     /// Looks at sources.
     pub(super) fn inspect(&self, source: &Path, folder: &str) -> Result<SourceFacts> {
-        let output = self.temp_folder()?;
+        let output = self.builder.temp_folder()?;
         let python = self.lock.python_program();
         let words = [&python, "-I", "-B", SCRIPT_FILE, "inspect"];
         let ended = self.execute(&words, source, output.path(), folder, None)?;
@@ -148,7 +148,7 @@ impl<'a> BuildContainer<'a> {
         plan: &BuildPlan,
         label: &str,
     ) -> Result<BuildOutcome> {
-        let output = self.temp_folder()?;
+        let output = self.builder.temp_folder()?;
         let progress = self.builder.progress;
         progress.stage("build", None);
         progress.advance(label, 0);
@@ -203,18 +203,6 @@ impl<'a> BuildContainer<'a> {
         }))
     }
 
-    /// A folder that goes away.
-    fn temp_folder(&self) -> Result<tempfile::TempDir> {
-        let scratch = &self.builder.places.scratch;
-        let failed = |source| AppError::File {
-            action: FileAction::Create,
-            path: scratch.clone(),
-            source,
-        };
-        std::fs::create_dir_all(scratch).map_err(failed)?;
-        Ok(tempfile::tempdir_in(scratch).map_err(failed)?)
-    }
-
     fn execute(
         &self,
         words: &[&str],
@@ -228,7 +216,7 @@ impl<'a> BuildContainer<'a> {
             target: target.into(),
             read_only,
         };
-        let script = self.temp_folder()?;
+        let script = self.builder.temp_folder()?;
         let script_file = script.path().join("build_source.py");
         std::fs::write(&script_file, SCRIPT).map_err(|source| AppError::File {
             action: FileAction::Write,

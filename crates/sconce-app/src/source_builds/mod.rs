@@ -5,6 +5,7 @@
 
 mod build_container;
 mod build_plan;
+mod prebuilt;
 mod source_fetcher;
 
 use std::path::{Path, PathBuf};
@@ -167,6 +168,16 @@ impl SourceBuilder for ContainedBuilder<'_> {
                 .map_err(Failure::into_build_failure)?)
     }
 
+    fn fetch_prebuilt(
+        &self,
+        package: &SourcePackage,
+        installed: &[Wheel],
+        base: &Lock,
+    ) -> Result<Option<BuiltWheel>, BuildFailure> {
+        self.find_prebuilt(package, installed, base)
+            .map_err(Failure::into_build_failure)
+    }
+
     fn build_wheel(
         &self,
         package: &SourcePackage,
@@ -290,7 +301,22 @@ impl ContainedBuilder<'_> {
                 }
             }
         };
-        self.install_built(package, &file, base, requires).map(Ok)
+        let mut built = self.install_wheel(package, &file, base)?;
+        built.wheel.url = package.origin.url().to_owned();
+        built.wheel.build = Some(Box::new(build_of(&package.origin, requires)));
+        Ok(Ok(built))
+    }
+
+    /// A folder that goes away.
+    fn temp_folder(&self) -> Result<tempfile::TempDir> {
+        let scratch = &self.places.scratch;
+        let failed = |source| AppError::File {
+            action: FileAction::Create,
+            path: scratch.clone(),
+            source,
+        };
+        std::fs::create_dir_all(scratch).map_err(failed)?;
+        Ok(tempfile::tempdir_in(scratch).map_err(failed)?)
     }
 
     fn keep_wheel(&self, key: &str, wheel: &Path) -> Result<PathBuf> {
@@ -310,13 +336,12 @@ impl ContainedBuilder<'_> {
         Ok(tree.join(name))
     }
 
-    /// Puts a built wheel into the store, as one of an index.
-    fn install_built(
+    /// Puts a wheel that lies in a file into the store, as one of an index.
+    fn install_wheel(
         &self,
         package: &SourcePackage,
         file: &Path,
         base: &Lock,
-        requires: &[Wheel],
     ) -> Result<BuiltWheel> {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         let other = || SourceBuildError::OtherPackage {
@@ -348,8 +373,6 @@ impl ContainedBuilder<'_> {
             return Err(other().into());
         }
         wheel.version = metadata.version.clone().unwrap_or(wheel.version);
-        wheel.url = package.origin.url().to_owned();
-        wheel.build = Some(Box::new(build_of(&package.origin, requires)));
         Ok(BuiltWheel { wheel, metadata })
     }
 }

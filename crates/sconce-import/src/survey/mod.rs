@@ -5,6 +5,7 @@ mod choice;
 mod machine;
 mod missing_files;
 mod notebook;
+mod own_imports;
 mod programs;
 mod removed_modules;
 
@@ -20,6 +21,7 @@ use super::project_table::{
 use super::readme::{self, InstallLines};
 use super::requirement::{self, Requirement};
 use super::setup;
+use super::static_project::StaticProject;
 use super::{ImportFormat, ImportedSpec, PackageOrigin, is_lock_format};
 
 /// A file or a folder of a project.
@@ -90,6 +92,7 @@ pub fn survey_folder(
     let readme = readme.map_or("README.md", |(name, _)| name);
     survey.choose_source(readme, &installs);
     survey.add_project(readme, &installs);
+    survey.provide_extras();
     survey.add_readme(readme, &installs);
     survey.add_cog();
     survey.add_notebooks();
@@ -354,6 +357,22 @@ impl<'a> FolderSurvey<'a> {
         }
     }
 
+    /// What the chosen extras of the project bring.
+    fn provide_extras(&mut self) {
+        let extras = self.spec().python.extras.clone();
+        let beside = |path: &str| self.folder.read_text(path);
+        let project = match extras.is_empty() {
+            true => None,
+            false => StaticProject::read(self.folder.name(), &beside),
+        };
+        let optional = project.map(|project| project.optional).unwrap_or_default();
+        let chosen = optional.iter().filter(|(extra, _)| extras.contains(extra));
+        let texts = chosen.flat_map(|(_, texts)| texts);
+        let names = texts.filter_map(|text| Some(requirement::parse(text).ok()?.name));
+        let names: Vec<String> = names.collect();
+        self.imported.provided.extend(names);
+    }
+
     fn project_name(&self) -> Option<String> {
         let text = self.folder.read_text("pyproject.toml");
         let name = text.and_then(|text| project_name(&text)).or_else(|| {
@@ -480,7 +499,9 @@ impl<'a> FolderSurvey<'a> {
         if self.format.is_some_and(is_lock_format) {
             return;
         }
-        for wish in removed_modules::find_version_wishes(self.folder) {
+        let imports = own_imports::find_own_imports(self.folder);
+        self.add_torch_family(&imports);
+        for wish in removed_modules::find_version_wishes(&imports) {
             let Ok(one) = requirement::parse(wish.requirement) else {
                 continue;
             };
@@ -498,6 +519,26 @@ impl<'a> FolderSurvey<'a> {
                 package: one.text,
                 place: format!("{}:{}", wish.file, wish.line),
             });
+        }
+    }
+
+    /// A package that leaves torch to its reader leaves torchvision and torchaudio to him, too: where it
+    /// needs them is not where it is first imported.
+    fn add_torch_family(&mut self, imports: &[own_imports::OwnImport]) {
+        let is_left = |origin: &PackageOrigin| origin.package.starts_with("torch");
+        if !self.is_declared_package() || !self.imported.origins.iter().any(is_left) {
+            return;
+        }
+        for family in ["torchvision", "torchaudio"] {
+            let of_family = |one: &&own_imports::OwnImport| {
+                one.statement.module.split('.').next() == Some(family)
+            };
+            if let Some(one) = imports.iter().find(of_family)
+                && let Ok(package) = requirement::parse(family)
+            {
+                let place = format!("{}:{}", one.file, one.statement.line);
+                self.add_package(&package, place);
+            }
         }
     }
 

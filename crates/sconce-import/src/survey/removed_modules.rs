@@ -1,11 +1,7 @@
 //! Modules that a later version of their project does not have any more: code that imports one wants an older
 //! version, whatever its author wrote down. Kept by hand.
 
-use std::collections::BTreeSet;
-
-use super::super::python::{MAX_SOURCE_BYTES, find_imports};
-use super::ProjectFolder;
-use super::programs::{MAX_BYTES, MAX_FILES, is_aside, is_program, join};
+use super::own_imports::OwnImport;
 
 /// A version that the code asks for, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,54 +42,25 @@ const REMOVED: [(&str, &str); 20] = [
     ("transformers.modeling_attn_mask_utils", "transformers<5"),
 ];
 
-/// The versions that the project's own code asks for, each once: all of its modules count, but those of tests
-/// and examples, and imports where something else is done without them do not.
-pub(super) fn find_version_wishes(folder: &dyn ProjectFolder) -> Vec<VersionWish> {
+/// The versions that the project's own code asks for, each once.
+pub(super) fn find_version_wishes(imports: &[OwnImport]) -> Vec<VersionWish> {
     let mut wishes: Vec<VersionWish> = Vec::new();
-    let mut told = BTreeSet::new();
-    let (mut files, mut bytes) = (0, 0);
-    let mut open = vec![String::new()];
-    while let Some(path) = open.pop() {
-        for entry in folder.list(&path).iter() {
-            let inner = join(&path, &entry.name);
-            if entry.is_dir {
-                if !is_aside(&entry.name) && inner.split('/').count() < 8 {
-                    open.push(inner);
-                }
-                continue;
-            }
-            if !is_program(&entry.name) || files >= MAX_FILES || bytes >= MAX_BYTES {
-                continue;
-            }
-            let Some(text) = folder.read_text(&inner) else {
+    for OwnImport { file, statement } in imports {
+        let module = &statement.module;
+        let names = statement
+            .names
+            .iter()
+            .map(|name| format!("{module}.{name}"));
+        for asked in std::iter::once(module.clone()).chain(names) {
+            let Some(requirement) = wanted_version(&asked) else {
                 continue;
             };
-            files += 1;
-            bytes += text.len();
-            if text.len() > MAX_SOURCE_BYTES {
-                continue;
-            }
-            for statement in find_imports(&text) {
-                if statement.level > 0 || statement.in_function {
-                    continue;
-                }
-                let module = &statement.module;
-                let names = statement
-                    .names
-                    .iter()
-                    .map(|name| format!("{module}.{name}"));
-                for asked in std::iter::once(module.clone()).chain(names) {
-                    let Some(requirement) = wanted_version(&asked) else {
-                        continue;
-                    };
-                    if told.insert(requirement) {
-                        wishes.push(VersionWish {
-                            requirement,
-                            file: inner.clone(),
-                            line: statement.line,
-                        });
-                    }
-                }
+            if wishes.iter().all(|wish| wish.requirement != requirement) {
+                wishes.push(VersionWish {
+                    requirement,
+                    file: file.clone(),
+                    line: statement.line,
+                });
             }
         }
     }

@@ -270,6 +270,53 @@ fn of_a_package_what_importing_it_needs_counts() {
 }
 
 #[test]
+fn a_package_that_leaves_torch_to_its_reader_leaves_its_family_too() {
+    let files = [
+        (
+            "setup.py",
+            "setup(name='my-net', install_requires=['numpy'])",
+        ),
+        ("my_net/__init__.py", "import torch\n"),
+        ("my_net/layers/__init__.py", ""),
+        (
+            "my_net/layers/roi.py",
+            "import os\nfrom torchvision.ops import roi_align\n",
+        ),
+        ("my_net/sound.py", "def f():\n  import torchaudio\n"),
+    ];
+    assert_eq!(
+        python(&files),
+        "-e .; torch < my_net/__init__.py:1; torchvision < my_net/layers/roi.py:2"
+    );
+    let named = [("setup.py", SETUP), files[1], files[2], files[3]];
+    assert_eq!(python(&named), "-e .");
+}
+
+#[test]
+fn versions_are_asked_for_of_what_chosen_extras_bring() {
+    let pyproject =
+        format!("{BUILD}[project.optional-dependencies]\nworker = [\"transformers>=4.31\"]\n");
+    let code = (
+        "my_net/a.py",
+        "from transformers.modeling_attn_mask_utils import x\n",
+    );
+    let readme = |line| format!("```sh\n{line}\n```\n");
+    let with = |line: &str| {
+        python(&[
+            ("pyproject.toml", &pyproject),
+            ("my_net/__init__.py", ""),
+            code,
+            ("README.md", &readme(line)),
+        ])
+    };
+    assert_eq!(
+        with("pip install -e '.[worker]'"),
+        "-e .; extra worker; transformers<5 < my_net/a.py:1"
+    );
+    assert_eq!(with("pip install -e ."), "-e .");
+}
+
+#[test]
 fn a_folder_of_data_is_no_module() {
     let files = [
         ("main.py", "import datasets\nimport clip\n"),

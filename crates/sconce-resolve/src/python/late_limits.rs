@@ -3,8 +3,8 @@
 
 use std::str::FromStr as _;
 
+use super::pylock::LockedPackages;
 use pep440_rs::{Version, VersionSpecifiers};
-use sconce_schema::lock::Wheel;
 
 /// Something that is to be asked for in addition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ struct Conflict {
 const NO_PKG_RESOURCES: &str = "it imports pkg_resources, which setuptools had until 81";
 
 /// By package.
-const CONFLICTS: [Conflict; 10] = [
+const CONFLICTS: [Conflict; 12] = [
     Conflict {
         package: "torch",
         versions: "<2.3",
@@ -98,6 +98,22 @@ const CONFLICTS: [Conflict; 10] = [
         why: NO_PKG_RESOURCES,
     },
     Conflict {
+        package: "tilelang",
+        versions: ">=0.1.8,<0.1.10",
+        other: "apache-tvm-ffi",
+        breaks: ">=0.1.12",
+        asks: "apache-tvm-ffi<0.1.12",
+        why: "it fails on import with newer ones (\"attribute '__dict__' of 'type' objects is not writable\")",
+    },
+    Conflict {
+        package: "transformers",
+        versions: "<4.4",
+        other: "packaging",
+        breaks: ">=22",
+        asks: "packaging<22",
+        why: "it reads \">=0.10.1,<0.11\" as one version, which packaging did until 21",
+    },
+    Conflict {
         package: "tensorboard",
         versions: "<2.17",
         other: "setuptools",
@@ -128,10 +144,13 @@ const CONFLICTS: [Conflict; 10] = [
 const PYTHONS_OF_TORCH: [(u32, &str, &str); 2] = [(13, "<2.6", "<3.13"), (12, "<2.4", "<3.12")];
 
 /// What these packages, resolved for Python `3.minor`, want in addition; each once.
-pub(crate) fn find_limits(wheels: &[Wheel], minor: u32) -> Vec<LateLimit> {
+pub(crate) fn find_limits(packages: &LockedPackages, minor: u32) -> Vec<LateLimit> {
     let version_of = |name: &str| {
-        let wheel = wheels.iter().find(|wheel| wheel.name == name)?;
-        Version::from_str(&wheel.version).ok()
+        let wheel = packages.wheels.iter().find(|wheel| wheel.name == name);
+        let source = packages.sources.iter().find(|source| source.name == name);
+        let of_source = source.and_then(|source| source.version.as_deref());
+        let version = wheel.map(|wheel| wheel.version.as_str()).or(of_source)?;
+        Version::from_str(version).ok()
     };
     let is_within = |version: &Version, specifiers: &str| {
         // `2.2.0+cu121` is below 2.3 as 2.2.0 is.
@@ -192,6 +211,7 @@ pub(crate) fn find_limits(wheels: &[Wheel], minor: u32) -> Vec<LateLimit> {
 mod tests {
     use super::*;
     use sconce_schema::Sha256;
+    use sconce_schema::lock::Wheel;
 
     fn limits(wheels: &[(&str, &str)], minor: u32) -> Vec<LimitKind> {
         let wheel = |(name, version): &(&str, &str)| Wheel {
@@ -203,8 +223,11 @@ mod tests {
             sha256: Sha256([0; 32]),
             build: None,
         };
-        let wheels: Vec<Wheel> = wheels.iter().map(wheel).collect();
-        let found = find_limits(&wheels, minor);
+        let packages = LockedPackages {
+            wheels: wheels.iter().map(wheel).collect(),
+            ..LockedPackages::default()
+        };
+        let found = find_limits(&packages, minor);
         found.into_iter().map(|limit| limit.asks).collect()
     }
 

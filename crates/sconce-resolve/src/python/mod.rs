@@ -7,6 +7,7 @@ mod index_settings;
 pub(crate) mod late_limits;
 pub mod local_sources;
 pub(crate) mod obstacle;
+pub mod prebuilt;
 pub mod pylock;
 pub(crate) mod python_bounds;
 pub mod source_package;

@@ -36,7 +36,7 @@ pub fn name_versions(wheels: &[Wheel], python: &str, glibc: &str) -> LockedVersi
 /// version among the wheels: some of them are asked for as ranges, so that an environment of
 /// CUDA 13.2 holds an nvjitlink of 13.5. Wheels that carry CUDA inside themselves tell it in
 /// torch's local version.
-fn cuda(wheels: &[Wheel], torch: Option<&str>) -> Option<CudaVersion> {
+pub(super) fn cuda(wheels: &[Wheel], torch: Option<&str>) -> Option<CudaVersion> {
     let runtime = [
         "nvidia-cuda-runtime",
         "nvidia-cuda-runtime-cu13",
