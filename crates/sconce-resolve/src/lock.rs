@@ -25,7 +25,7 @@ use crate::python::IndexSettings;
 use crate::python::compile::{Requirements, UvCompile};
 use crate::python::download_table::{DownloadTable, MIRROR_VARIABLE};
 use crate::python::downloads::LOWEST_MINOR;
-use crate::python::late_limits::{LateLimit, LimitKind, find_limits};
+use crate::python::late_limits::{LateLimit, LimitKind, find_limits, find_older_release};
 use crate::python::pylock::LockedPackages;
 use crate::python::python_bounds::{PythonBound, read_bounds};
 use crate::python::uv::{self, UvSource};
@@ -274,6 +274,20 @@ pub fn resolve(
                 }
                 (python, packages) = found;
                 requirements = limited;
+            }
+            if let Some((release, glibc_minor, why)) = find_older_release(&packages)
+                && input.is_release_open
+                && python.standalone.is_some()
+                && python.glibc_minor > glibc_minor
+            {
+                progress.note(&format!("{release}, because of {why}"));
+                python = CandidatePython {
+                    release: release.to_owned(),
+                    glibc_minor,
+                    ..python
+                };
+                let compile = uv_compile(input, env, (&uv, cache), &python, machine);
+                packages = names.resolve_packages(&compile, &requirements, may_build)?;
             }
             progress.done(PACKAGES);
             Ok(Some(PythonPackages {

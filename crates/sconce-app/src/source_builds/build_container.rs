@@ -106,6 +106,8 @@ struct BuildResult {
     requires: Vec<String>,
     module: Option<String>,
     wheel: Vec<String>,
+    /// Folders that were put into a wheel without any module.
+    added: Vec<String>,
 }
 
 struct SilentObserver;
@@ -190,6 +192,16 @@ impl<'a> BuildContainer<'a> {
                 }));
             }
         };
+        if !result.added.is_empty() {
+            let folders = result.added.iter().take(SHOWN_LINES);
+            let folders: Vec<String> = folders
+                .map(|name| sconce_base::text::to_printable(name, 100))
+                .collect();
+            progress.note(&format!(
+                "{label}: its setup names no module; those in {} are taken, as `pip install -e` finds them",
+                folders.join(", ")
+            ));
+        }
         let path = output.path().join("wheel").join(name);
         // What the build left may be anything; a link would be read where it leads.
         input::open_regular(&path)

@@ -11,7 +11,9 @@ SCONCE_BUILD and leaves a wheel in OUTPUT/wheel, or says in OUTPUT/result.json w
 prints, and all that it starts, is in OUTPUT/log.
 """
 
+import base64
 import glob
+import hashlib
 import importlib
 import json
 import os
@@ -32,6 +34,8 @@ NATIVE = (
 )
 # Folders whose compiled files are not of the package.
 ASIDE = {"docs", "doc", "tests", "test", "examples", "example", "benchmarks", ".git", "node_modules"}
+# Folders that are no modules of a project whose setup.py names none.
+BESIDE = {"build", "dist", "scripts", "script", "tools", "bin", "configs", "data", "assets", "notebooks", "demo"}
 
 
 def unpack(source):
@@ -115,7 +119,53 @@ def build(source, output, folder, plan):
     wheels = os.path.join(output, "wheel")
     os.mkdir(wheels)
     backend.build_wheel(wheels)
-    return {"wheel": [os.path.basename(path) for path in glob.glob(wheels + "/*.whl")]}
+    built = glob.glob(wheels + "/*.whl")
+    added = add_folders(built[0]) if len(built) == 1 else []
+    return {"wheel": [os.path.basename(path) for path in built], "added": added}
+
+
+def add_folders(wheel):
+    """Puts the project's folders of modules into a wheel that has no module at all; returns their names.
+
+    A setup.py that looks for packages finds none in folders without `__init__.py`. Such projects are
+    installed by `pip install -e`, which makes their folder importable as it lies.
+    """
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        records = [name for name in names if name.endswith(".dist-info/RECORD")]
+        if len(records) != 1 or any(".dist-info/" not in name for name in names):
+            return []
+        parts = {name: archive.read(name) for name in names if name != records[0]}
+    root = "src" if os.path.isdir("src") else "."
+    added = [name for name in sorted(os.listdir(root)) if is_folder_of_modules(root, name)]
+    for top in added:
+        for place, folders, files in os.walk(os.path.join(root, top)):
+            folders[:] = sorted(name for name in folders if name != "__pycache__")
+            for name in sorted(files):
+                path = os.path.join(place, name)
+                if os.path.isfile(path) and not os.path.islink(path):
+                    with open(path, "rb") as file:
+                        parts[os.path.relpath(path, root)] = file.read()
+    if not added:
+        return []
+    lines = []
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in parts.items():
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+            lines.append("%s,sha256=%s,%d\n" % (name, digest, len(content)))
+            # The time of SOURCE_DATE_EPOCH, so that the same sources give the same bytes.
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
+        record = zipfile.ZipInfo(records[0], (1980, 1, 1, 0, 0, 0))
+        archive.writestr(record, "".join(lines) + records[0] + ",,\n")
+    return added
+
+
+def is_folder_of_modules(root, name):
+    """Whether a folder's files are imported by its name, and not programs or data beside the package."""
+    if name in ASIDE or name in BESIDE or not name.isidentifier():
+        return False
+    walk = os.walk(os.path.join(root, name))
+    return any(file.endswith(".py") for _, _, files in walk for file in files)
 
 
 def build_in_child(source, output, folder, plan):

@@ -115,6 +115,13 @@ impl Hint for SourceBuildError {
             Self::NoGit { .. } => "install git",
             Self::OtherBytes { .. } => "lock again where the new sources are meant: `sconce lock`",
             Self::Unreadable => "take another version of it",
+            Self::Failed { excerpt, .. } if wants_network(excerpt) => {
+                "builds have no network, and this one fetches something: take a version of it that has a wheel"
+            }
+            Self::Failed { excerpt, .. } if wants_cuda(excerpt) => {
+                "it is compiled with a CUDA toolkit, which builds do not have: take a version of it that has a wheel \
+                 for this torch and this Python (`NAME @ https://…whl`)"
+            }
             Self::Failed { .. } | Self::TooLong { .. } => {
                 "take a version of it that has a wheel, or an older Python with `[python] version`; system \
                  libraries that it is built with go into `[system] packages`"
@@ -138,6 +145,30 @@ impl Hint for SourceBuildError {
             | Self::NotOneWheel { .. } => exit::NO_SOLUTION,
         }
     }
+}
+
+/// Whether a build failed because it has no network.
+fn wants_network(log: &str) -> bool {
+    let signs = [
+        "Name or service not known",
+        "Temporary failure in name resolution",
+        "Network is unreachable",
+        "Could not resolve host",
+        "urlopen error",
+        "NewConnectionError",
+    ];
+    signs.iter().any(|sign| log.contains(sign))
+}
+
+/// Whether a build failed because it has no CUDA compiler.
+fn wants_cuda(log: &str) -> bool {
+    let signs = [
+        "CUDA_HOME",
+        "nvcc was not found",
+        "nvcc: not found",
+        "No such file or directory: 'nvcc'",
+    ];
+    signs.iter().any(|sign| log.contains(sign))
 }
 
 /// Builds in containers.
@@ -424,7 +455,7 @@ fn origin_of(wheel: Option<&Wheel>, build: &WheelBuild) -> Option<SourceOrigin> 
 /// All that a built wheel depends on.
 fn build_key(origin: &SourceOrigin, lock: &Lock) -> String {
     let mut lines = vec![
-        "1".to_owned(),
+        "2".to_owned(),
         origin.fingerprint(),
         origin.subdirectory().unwrap_or_default().to_owned(),
         lock.target.python.clone(),

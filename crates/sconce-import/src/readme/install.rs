@@ -32,12 +32,16 @@ pub(crate) struct InstallLines {
     pub(crate) skipped: Vec<(usize, String, &'static str)>,
     /// The project itself is installed, with these extras.
     pub(crate) project: Option<(usize, Vec<String>)>,
+    /// Where a `setup.py` of the project builds an extension where it lies.
+    pub(crate) builds_extension: Option<usize>,
 }
 
 impl InstallLines {
-    /// Whether pip has something to do.
-    pub(crate) fn has_pip(&self) -> bool {
-        !self.files.is_empty() || !self.packages.is_empty()
+    /// Where pip first has something to do.
+    pub(crate) fn first_pip_line(&self) -> Option<usize> {
+        let files = self.files.iter().map(|(line, ..)| *line);
+        let packages = self.packages.iter().map(|(line, _)| *line);
+        files.chain(packages).min()
     }
 }
 
@@ -117,6 +121,10 @@ impl InstallReader<'_> {
             ("cd", [folder, ..]) => {
                 // Into what was cloned, and out again.
                 self.elsewhere = self.cloned.is_some() && !folder.starts_with("..");
+            }
+            (_, ["setup.py", "build_ext", ..]) if program.starts_with("python") => {
+                let own = !self.elsewhere;
+                self.found.builds_extension = self.found.builds_extension.or(own.then_some(line));
             }
             _ => match Installs::of(program, rest) {
                 Installs::Pip(arguments) => self.pip(arguments, line),

@@ -37,8 +37,10 @@ impl FolderSurvey<'_> {
             }
             (format, None) => {
                 let less = is_package || format.is_none();
+                // What pip installs after it is beside the environment, or another way to the same.
+                let is_first = |line: usize| installs.first_pip_line().is_none_or(|pip| line < pip);
                 if let Some((line, path)) = environment.filter(|_| less)
-                    && !installs.has_pip()
+                    && is_first(line)
                 {
                     self.take_environment(&path, readme, line);
                 }

@@ -12,6 +12,7 @@ mod removed_modules;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use super::dockerfile::add_debian_package;
 use super::draft::Draft;
 use super::known_projects as names;
 use super::note::{ImportNote, NoteKind};
@@ -302,12 +303,13 @@ impl<'a> FolderSurvey<'a> {
 
     fn add_system_package(&mut self, name: &str, place: &str) {
         let mut draft = Draft::default();
-        draft.add_system_package(None, name);
-        let known = self.spec().system.packages.iter().any(|one| one == name);
-        if !draft.spec.system.packages.is_empty() && !known {
+        add_debian_package(&mut draft, name, 1);
+        for package in draft.spec.system.packages {
             let packages = &mut self.imported.spec.system.packages;
-            packages.push(name.to_owned());
-            self.note(NoteKind::Decided, name, &format!("as {place} has it"));
+            if !packages.contains(&package) {
+                packages.push(package.clone());
+                self.note(NoteKind::Decided, &package, &format!("as {place} has it"));
+            }
         }
     }
 
@@ -402,16 +404,23 @@ impl<'a> FolderSurvey<'a> {
 
     /// What the README's commands install beside.
     fn add_readme(&mut self, readme: &str, installs: &InstallLines) {
-        // A lock has all that it needs, and a README of it other ways to get there.
+        for (line, name) in &installs.system {
+            self.add_system_package(name, &format!("{readme}:{line}"));
+        }
+        if let Some(line) = installs.builds_extension {
+            self.imported.spec.system.compiler = Some(true);
+            let why = format!(
+                "{readme}:{line} builds an extension where it lies: run that once, by `sconce run -- sh -c '…'`"
+            );
+            self.note(NoteKind::Decided, "a compiler", &why);
+        }
+        // A lock has all packages that it needs, and a README of it other ways to get there.
         if self.format == Some(ImportFormat::UvLock) {
             return;
         }
         let all = installs.packages.iter().chain(&installs.conda_packages);
         for (line, one) in all {
             self.add_package(one, format!("{readme}:{line}"));
-        }
-        for (line, name) in &installs.system {
-            self.add_system_package(name, &format!("{readme}:{line}"));
         }
         for (line, text, why) in &installs.skipped {
             self.note(NoteKind::LeftOut, &format!("{readme}:{line}: {text}"), why);

@@ -300,11 +300,11 @@ fn versions_are_asked_for_of_what_chosen_extras_bring() {
         "my_net/a.py",
         "from transformers.modeling_attn_mask_utils import x\n",
     );
-    let readme = |line| format!("```sh\n{line}\n```\n");
+    let readme = |line: &str| format!("```sh\n{line}\n```\n");
     let with = |line: &str| {
         python(&[
             ("pyproject.toml", &pyproject),
-            ("my_net/__init__.py", ""),
+            ("my_net/__init__.py", "import os\n"),
             code,
             ("README.md", &readme(line)),
         ])

@@ -131,6 +131,12 @@ pub enum CompileError {
         /// What uv wrote.
         stderr: String,
     },
+    /// A repository could not be fetched.
+    #[error("git cannot fetch a repository that is needed; uv says:\n{stderr}")]
+    Git {
+        /// What uv wrote.
+        stderr: String,
+    },
     /// Something that uv needs was never fetched.
     #[error("uv has not seen all that it needs and fetching is off; it says:\n{stderr}")]
     Offline {
@@ -188,12 +194,15 @@ impl Hint for CompileError {
     fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Requirement { .. } => "write for example `torch==2.15.0` or `numpy>=2`",
-            Self::NoSolution { kind, .. } => match kind {
+            Self::NoSolution { kind, stderr } => match kind {
                 NoSolution::NoSuchProject => {
                     "check the name's spelling, or add the index that has it with `[python] extra-index`"
                 }
                 NoSolution::OtherPlatforms => {
                     "ask for a version that has wheels for Linux on this architecture and glibc"
+                }
+                NoSolution::OtherPythons if has_old_tags_alone(stderr) => {
+                    "Sconce has Python 3.8 and newer, which this version has no wheels for: take a newer version of it"
                 }
                 NoSolution::OtherPythons => {
                     "ask for another version of the package, or of Python with `[python] version`"
@@ -215,6 +224,9 @@ impl Hint for CompileError {
             Self::Fetch { .. } => {
                 "check the network, the proxy and the index; what is in the store is kept"
             }
+            Self::Git { .. } => {
+                "check the repository's address, the network and this user's login: git runs as it does in a terminal"
+            }
             Self::Offline { .. } => "run it once without `--offline`",
             Self::Refused { .. } => {
                 "give a login for its host in ~/.netrc, or in the index's address \
@@ -234,7 +246,9 @@ impl Hint for CompileError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::NoSolution { .. } | Self::NeedsBuild { .. } => exit::NO_SOLUTION,
-            Self::Fetch { .. } | Self::Offline { .. } | Self::Refused { .. } => exit::FETCH,
+            Self::Fetch { .. } | Self::Git { .. } | Self::Offline { .. } | Self::Refused { .. } => {
+                exit::FETCH
+            }
             Self::DiskFull { .. } | Self::Scratch { .. } => exit::STORE,
             Self::Requirement { .. }
             | Self::Pyproject(_)
@@ -623,6 +637,21 @@ fn split_name(requirement: &str) -> (Option<String>, &str) {
     (normalize_project_name(name), rest.trim())
 }
 
+/// Whether uv names wheels for Pythons before 3.8 alone: "the following Python ABI tags: `cp27m`, `cp37m`".
+fn has_old_tags_alone(stderr: &str) -> bool {
+    let Some((_, list)) = stderr.split_once("Python ABI tags: ") else {
+        return false;
+    };
+    let line = list.lines().next().unwrap_or_default();
+    let mut tags = line.split('`').filter_map(|text| text.strip_prefix("cp"));
+    let is_old = |tag: &str| {
+        let digits = tag.trim_end_matches(|c: char| !c.is_ascii_digit());
+        matches!(digits.split_at_checked(1), Some((major, minor))
+            if major == "2" || minor.parse::<u32>().is_ok_and(|minor| minor < 8))
+    };
+    tags.clone().next().is_some() && tags.all(is_old)
+}
+
 /// The least of a `pylock.toml` that uv reads versions from. Names and versions in a lock are of
 /// plain characters; others are left out and so resolved anew.
 fn preferences(keep: &[Wheel]) -> String {
@@ -685,11 +714,12 @@ fn classify(stderr: String) -> CompileError {
         "Could not find a Python",
     ]) {
         CompileError::NoPython { stderr }
+    } else if says(&["Git operation failed", "failed to clone", "failed to fetch"]) {
+        CompileError::Git { stderr }
     } else if says(&[
         "Request failed",
         "Failed to fetch",
         "Failed to download",
-        "Git operation failed",
         "network was disabled",
         "Network connectivity is disabled",
     ]) {

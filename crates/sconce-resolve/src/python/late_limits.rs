@@ -40,7 +40,7 @@ struct Conflict {
 const NO_PKG_RESOURCES: &str = "it imports pkg_resources, which setuptools had until 81";
 
 /// By package.
-const CONFLICTS: [Conflict; 12] = [
+const CONFLICTS: [Conflict; 13] = [
     Conflict {
         package: "torch",
         versions: "<2.3",
@@ -98,6 +98,14 @@ const CONFLICTS: [Conflict; 12] = [
         why: NO_PKG_RESOURCES,
     },
     Conflict {
+        package: "pytorch-lightning",
+        versions: ">=1.3,<1.5",
+        other: "torchmetrics",
+        breaks: ">=0.7",
+        asks: "torchmetrics<0.7",
+        why: "it imports get_num_classes, which torchmetrics had until 0.6",
+    },
+    Conflict {
         package: "tilelang",
         versions: ">=0.1.8,<0.1.10",
         other: "apache-tvm-ffi",
@@ -142,6 +150,22 @@ const CONFLICTS: [Conflict; 12] = [
 /// Versions of torch below these do not compile (`torch.compile`, and what imports it) on this Python and
 /// newer ones, though they have wheels for it.
 const PYTHONS_OF_TORCH: [(u32, &str, &str); 2] = [(13, "<2.6", "<3.13"), (12, "<2.4", "<3.12")];
+
+/// The Debian release that packages want in place of a newer one: its name, its glibc's minor version, and why.
+pub(crate) fn find_older_release(packages: &LockedPackages) -> Option<(&'static str, u32, String)> {
+    let torch = packages.wheels.iter().find(|wheel| wheel.name == "torch")?;
+    let version = Version::from_str(&torch.version).ok()?.without_local();
+    // PT_GNU_STACK of libtorch_cpu.so is RWE in 1.10.2, 1.11.0 and 1.12.1, and RW in 1.9.1 and 1.13.1.
+    let has_executable_stack = VersionSpecifiers::from_str(">=1.10,<1.13").ok()?;
+    let why = || {
+        format!(
+            "torch {version}: its libraries want an executable stack, which glibc refuses from 2.41 on"
+        )
+    };
+    has_executable_stack
+        .contains(&version)
+        .then(|| ("debian/bookworm", 36, why()))
+}
 
 /// What these packages, resolved for Python `3.minor`, want in addition; each once.
 pub(crate) fn find_limits(packages: &LockedPackages, minor: u32) -> Vec<LateLimit> {

@@ -332,10 +332,7 @@ impl Job<'_> {
     ) -> Result<(), Failure> {
         let path = work.join("wheel");
         let disk = |what| StoreError::from_io(what, &path);
-        self.progress.note(&format!(
-            "{} cannot be unpacked while it arrives",
-            wheel.file
-        ));
+        tracing::debug!(wheel.file, "cannot be unpacked while it arrives");
         let mut file = File::options()
             .read(true)
             .write(true)
