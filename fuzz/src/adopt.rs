@@ -387,3 +387,26 @@ pub(crate) fn conda_lock_seeds() -> Vec<Vec<u8>> {
          \x20   sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n  category: dev\n",
     )
 }
+
+/// The requirements in a comment of a program.
+pub fn script(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    match sconce_import::read_inline_metadata(text) {
+        // The block alone is all that there is to it.
+        Ok(Some(table)) => assert!(text.contains("# /// script"), "{table}"),
+        Ok(None) => {}
+        Err(error) => assert!(!error.to_string().contains('\u{1b}')),
+    }
+}
+
+pub fn script_seeds() -> Vec<Vec<u8>> {
+    let block = "# /// script\n# requires-python = \">=3.11\"\n# dependencies = [\n#   \"torch>=2\",\n# ]\n#\n\
+                 # [tool.sconce.run]\n# memory = \"4 GiB\"\n# ///\nimport torch\n";
+    let other = "#!/usr/bin/env python3\n# /// other\n# a = 1\n# ///\n\n";
+    vec![
+        block.into(),
+        format!("{other}{block}").into(),
+        block.replace('\n', "\r\n").into(),
+        format!("{block}{block}").into(),
+    ]
+}

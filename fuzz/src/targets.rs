@@ -20,7 +20,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>)
 }
 
 /// All of them, what every user's machine meets first.
-pub const TARGETS: [Target; 62] = [
+pub const TARGETS: [Target; 63] = [
     target("spec", schema::spec, schema::spec_seeds),
     target("units", schema::units, schema::unit_seeds),
     target("lock", schema::lock, schema::lock_seeds),
@@ -68,6 +68,7 @@ pub const TARGETS: [Target; 62] = [
     target("adopt-conda", adopt::conda, adopt::conda_seeds),
     target("adopt-docker", adopt::docker, adopt::docker_seeds),
     target("adopt-setup", adopt::setup, adopt::setup_seeds),
+    target("adopt-script", adopt::script, adopt::script_seeds),
     target(
         "adopt-imports",
         adopt::python_program,

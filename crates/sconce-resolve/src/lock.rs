@@ -520,6 +520,7 @@ fn uv_compile<'a>(
     machine: CpuArchitecture,
 ) -> UvCompile<'a> {
     UvCompile {
+        takes_prereleases: true,
         uv,
         folder: &input.folder,
         cache,
@@ -546,7 +547,7 @@ fn resolve_build_packages(
         more: vec![StageRequirements {
             name: BUILD.to_owned(),
             devel: true,
-            system: vec!["git".to_owned()],
+            system: vec!["git".to_owned(), "pkg-config".to_owned()],
             python: Vec::new(),
         }],
         compiler: Some(false),

@@ -141,7 +141,8 @@ impl SourceNames {
     }
 
     /// Resolves, taking sources of what has no wheel for any Python: a package that has some for an
-    /// older one is never compiled for a newer one.
+    /// older one is never compiled for a newer one. A stable version that has to be built goes before a
+    /// pre-release with a wheel, which counts where nothing else resolves.
     ///
     /// # Errors
     /// Those of [`UvCompile::resolve_packages`].
@@ -156,10 +157,12 @@ impl SourceNames {
             .filter_map(|(name, is_guessed)| is_guessed.then_some(name))
             .collect();
         let requirements = &self.with_names(requirements);
+        let mut takes_prereleases = false;
         loop {
             let sources = self.metadata();
             let compile = UvCompile {
                 sources: &sources,
+                takes_prereleases,
                 ..*compile
             };
             let error = match compile.resolve_packages(requirements) {
@@ -171,14 +174,21 @@ impl SourceNames {
                 }
                 Err(error) => error,
             };
-            let package = match error.unbuilt_package() {
-                Some(package) if may_build && sources.len() < MAX_SOURCES => package,
-                _ => return Err(error),
+            let may_build = may_build && sources.len() < MAX_SOURCES;
+            let package = error.unbuilt_package().filter(|package| {
+                let has_wheels = |pin: &str| compile.has_wheels(pin);
+                may_build
+                    && !self.contains(&package.name)
+                    && !package.pin.as_deref().is_some_and(has_wheels)
+            });
+            let Some(package) = package else {
+                if !takes_prereleases && error.speaks_of_prereleases() {
+                    takes_prereleases = true;
+                    continue;
+                }
+                return Err(error);
             };
             let pin = package.pin.as_deref();
-            if self.contains(&package.name) || pin.is_some_and(|pin| compile.has_wheels(pin)) {
-                return Err(error);
-            }
             info!(package.name, pin, "has sources alone");
             self.insert(SourceMetadata {
                 version: pin.is_none().then(|| UNBUILT_VERSION.to_owned()),

@@ -122,6 +122,10 @@ impl Hint for SourceBuildError {
                 "it is compiled with a CUDA toolkit, which builds do not have: take a version of it that has a wheel \
                  for this torch and this Python (`NAME @ https://…whl`)"
             }
+            Self::Failed { excerpt, .. } if excerpt.contains("pkg-config search path") => {
+                "name the Debian package of the library that is not found in `[system] packages`, \
+                 `libavformat-dev` for libavformat; or take a version of it that has a wheel"
+            }
             Self::Failed { .. } | Self::TooLong { .. } => {
                 "take a version of it that has a wheel, or an older Python with `[python] version`; system \
                  libraries that it is built with go into `[system] packages`"

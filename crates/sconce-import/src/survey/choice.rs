@@ -33,7 +33,8 @@ impl FolderSurvey<'_> {
                     self.refer_to_requirements(&path, is_package);
                     self.say_choice(&path, readme, line);
                 }
-                self.copy_further_files(&path, block, readme, installs);
+                let source = self.spec().python.requirements.clone().unwrap_or(path);
+                self.copy_further_files(&source, block, readme, installs);
             }
             (format, None) => {
                 let less = is_package || format.is_none();

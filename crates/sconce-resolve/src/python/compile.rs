@@ -260,6 +260,13 @@ impl Hint for CompileError {
     }
 }
 
+impl CompileError {
+    /// Whether uv says that there are pre-releases that would count.
+    pub(crate) fn speaks_of_prereleases(&self) -> bool {
+        matches!(self, Self::NoSolution { stderr, .. } if stderr.contains("re-release"))
+    }
+}
+
 /// What a resolution needs besides the requirements.
 #[derive(Debug, Clone, Copy)]
 pub struct UvCompile<'a> {
@@ -282,6 +289,8 @@ pub struct UvCompile<'a> {
     pub target: WheelTarget,
     /// Wheels of the previous lock, whose versions are kept where they still satisfy.
     pub keep: &'a [Wheel],
+    /// Whether pre-releases count that nobody named, where no stable version fits.
+    pub takes_prereleases: bool,
     /// The last day whose uploads count, `2021-03-25`; absent: all count.
     pub as_of: Option<&'a str>,
     /// The packages that are taken as sources, and of no other uv looks at sources. It runs nothing of
@@ -289,6 +298,8 @@ pub struct UvCompile<'a> {
     pub sources: &'a [SourceMetadata],
 }
 
+/// uv's own variable for which pre-releases count.
+const PRERELEASE: &str = "UV_PRERELEASE";
 /// uv's own variable for the folder of its cache.
 const CACHE: &str = "UV_CACHE_DIR";
 
@@ -457,6 +468,9 @@ impl UvCompile<'_> {
         if !self.sources.is_empty() {
             // A commit is asked of git, which knows the user's logins and other addresses.
             command.env("UV_NO_GITHUB_FAST_PATH", "1");
+        }
+        if !self.takes_prereleases && !self.environment.contains_key(OsStr::new(PRERELEASE)) {
+            command.args(["--prerelease", "explicit"]);
         }
         if let Some(day) = self.as_of {
             // Without a time, uv takes the day of the machine's time zone.

@@ -40,7 +40,7 @@ struct Conflict {
 const NO_PKG_RESOURCES: &str = "it imports pkg_resources, which setuptools had until 81";
 
 /// By package.
-const CONFLICTS: [Conflict; 13] = [
+const CONFLICTS: [Conflict; 15] = [
     Conflict {
         package: "torch",
         versions: "<2.3",
@@ -88,6 +88,22 @@ const CONFLICTS: [Conflict; 13] = [
         breaks: ">=1.9",
         asks: "torch<1.9",
         why: "it imports container_abcs of torch._six, which torch had until 1.8",
+    },
+    Conflict {
+        package: "basicsr",
+        versions: "<=1.4.2",
+        other: "torchvision",
+        breaks: ">=0.17",
+        asks: "torchvision<0.17",
+        why: "it imports torchvision.transforms.functional_tensor, which torchvision had until 0.16",
+    },
+    Conflict {
+        package: "numpy",
+        versions: "<2",
+        other: "pyarrow",
+        breaks: ">=26",
+        asks: "pyarrow<26",
+        why: "pyarrow 26 refuses it",
     },
     Conflict {
         package: "pytorch-lightning",
