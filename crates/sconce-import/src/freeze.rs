@@ -72,9 +72,9 @@ mod tests {
                 "Pillow @ file:///tmp/build/80754af9/pillow_1625655817137/work",
                 "Pillow",
             ),
-            ("x[y] @ file:///work/x-1.2.3/src", "x[y]==1.2.3"),
-            ("x @ file:///work/x-1.2.tar.gz#sha256=ab", "x==1.2"),
-            ("x @ file:///work/y-1.2.3/src", "x"),
+            ("x[y] @ file:///croot/x-1.2.3/src", "x[y]==1.2.3"),
+            ("x @ file:///croot/x-1.2.tar.gz#sha256=ab", "x==1.2"),
+            ("x @ file:///croot/y-1.2.3/src", "x"),
             ("x @ file:///C:/x-20240101/src", "x"),
         ] {
             let found = read_frozen_line(line);
