@@ -313,7 +313,7 @@ fn excerpt(log: &str) -> String {
 }
 
 /// Whether a line is an error of gcc or clang (`x.c:3:10: error: …`, `cc1: fatal error: …`), nvcc
-/// (`x.cu(3): error: …`), rustc (`error[E0425]: …`), CMake or meson.
+/// (`x.cu(3): error: …`), rustc (`error[E0425]: …`), CMake, meson or pkg-config.
 fn is_compiler_error(line: &str) -> bool {
     let has_place = || {
         let number = line.split(':').nth(1).unwrap_or_default();
@@ -323,6 +323,7 @@ fn is_compiler_error(line: &str) -> bool {
         || line.contains("): error")
         || line.starts_with("error[E")
         || line.starts_with("CMake Error")
+        || line.contains("was not found in the pkg-config search path")
         || (has_place() && (line.contains(" error: ") || line.contains(" ERROR: ")))
 }
 
@@ -339,6 +340,7 @@ mod tests {
             "error[E0425]: cannot find value",
             "../meson.build:33:0: ERROR: Program 'swig' not found",
             "CMake Error at CMakeLists.txt:3 (find_package):",
+            "Package libavformat was not found in the pkg-config search path.",
         ] {
             assert!(is_compiler_error(line), "{line}");
         }
