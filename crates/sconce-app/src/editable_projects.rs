@@ -247,20 +247,20 @@ impl EditableProject {
 }
 
 /// The files of a project that say what it is. Nothing outside of its folder is read.
-struct ProjectFiles {
+pub(crate) struct ProjectFiles {
     folder: Option<PathBuf>,
     read: RefCell<Vec<PathBuf>>,
 }
 
 impl ProjectFiles {
-    fn new(folder: &Path) -> Self {
+    pub(crate) fn new(folder: &Path) -> Self {
         Self {
             folder: folder.canonicalize().ok(),
             read: RefCell::default(),
         }
     }
 
-    fn read(&self, path: &str) -> Option<String> {
+    pub(crate) fn read(&self, path: &str) -> Option<String> {
         let folder = self.folder.as_deref()?;
         let whole = folder.join(path).canonicalize().ok()?;
         if !whole.starts_with(folder) {

@@ -8,6 +8,7 @@ pub mod background_work;
 pub mod build;
 pub mod bytecode_compiler;
 pub mod command_context;
+pub mod commit_day;
 pub mod context;
 pub mod detach;
 pub mod dirs;

@@ -1,13 +1,18 @@
 //! Formats of others that more than one stage reads, as bytes and text alone: names of wheels, names of projects,
-//! what a `pyproject.toml` says of its project, what locks pin, and what well-known projects need of Debian.
+//! what a `pyproject.toml` says of its project, what locks pin, which project
+//! a module is of, and what well-known projects need of Debian.
 #![forbid(unsafe_code)]
 
+mod known_projects;
 mod names;
 mod pinned;
 pub mod pyproject;
 mod system_needs;
 pub mod tags;
 
+pub use known_projects::{
+    brought_projects, find_providers, is_known_project, is_standard_module, known_modules,
+};
 pub use names::normalize_project_name;
 pub use pinned::{PinnedFile, PinnedPackage};
 pub use system_needs::{debian_packages_of, projects_with_needs};

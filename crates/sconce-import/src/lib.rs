@@ -13,7 +13,6 @@ mod freeze;
 mod golden;
 mod hashes;
 mod inline_metadata;
-mod known_projects;
 mod locks;
 mod marker;
 mod note;

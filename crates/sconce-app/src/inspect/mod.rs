@@ -174,6 +174,7 @@ impl InspectedEnvironment {
                 .map(|(name, package)| (name.clone(), package.version.clone()))
                 .collect(),
             compiler: self.compiler,
+            project: None,
         }
     }
 

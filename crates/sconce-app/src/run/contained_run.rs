@@ -17,6 +17,7 @@ use super::gpu_assignment::GpuAssignment;
 use super::leased_gpus::LeasedGpus;
 use super::nvml::NvmlLoad;
 use super::plan::{RunAdditions, RunPlan};
+use super::project_source::ProjectSource;
 use super::run_session::RunSession;
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
@@ -45,6 +46,7 @@ pub(super) struct ContainedRun {
     pub(super) versions: Option<LockedVersions>,
     /// By what a failure is explained.
     pub(super) log_environment: LogEnvironment,
+    pub(super) project: Option<ProjectSource>,
     pub(super) host: HostProfile,
     pub(super) nvml: NvmlLoad,
     pub(super) virtual_gpus: Option<VirtualGpus>,
@@ -151,6 +153,7 @@ impl ContainedRun {
             places: called.places,
             host: &self.host,
             log_environment: self.log_environment,
+            project: self.project,
             strict: called.overrides.strict,
             executor: self.executor.as_ref(),
             sample_hz: self.options.sample_hz,

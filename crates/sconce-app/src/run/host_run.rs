@@ -127,6 +127,7 @@ pub(super) fn host_run(
         places: &places,
         host: &host,
         log_environment: LogEnvironment::default(),
+        project: None,
         strict: overrides.strict,
         executor: &Native,
         sample_hz: options.sample_hz,

@@ -136,6 +136,7 @@ pub fn run_image(
         options,
         versions,
         log_environment: LogEnvironment::default(),
+        project: None,
         host,
         nvml,
         virtual_gpus,

@@ -7,8 +7,10 @@ pub mod image;
 mod leased_gpus;
 mod nvml;
 mod plan;
+mod project_source;
 mod request;
 mod run_failure;
+
 mod run_session;
 pub mod run_source;
 
@@ -25,6 +27,7 @@ use self::contained_run::{CommandInvocation, ContainedRun};
 use self::host_run::host_run;
 pub use self::host_run::{host_folder, on_host};
 use self::nvml::NvmlLoad;
+use self::project_source::ProjectSource;
 use self::request::current_folder;
 use crate::background::Background;
 use crate::build;
@@ -198,6 +201,7 @@ pub fn contained_as(
         options,
         versions: Some(lock.versions.clone()),
         log_environment: InspectedEnvironment::log_environment(&lock, project.spec.system.compiler),
+        project: Some(ProjectSource::new(project)),
         host,
         nvml,
         virtual_gpus,

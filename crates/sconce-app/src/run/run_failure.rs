@@ -14,7 +14,7 @@ const ASKED: [i32; 3] = [1, 2, 15];
 pub(super) fn explain_failure(
     outcome: &RunOutcome,
     host: Option<&HostFacts>,
-    environment: &LogEnvironment,
+    environment: impl FnOnce() -> LogEnvironment,
 ) -> Option<Explanation> {
     let code = outcome.exit.exit_code();
     let is_asked = match outcome.exit {
@@ -24,7 +24,7 @@ pub(super) fn explain_failure(
     if code == 0 || is_asked || outcome.last_output.is_empty() {
         return None;
     }
-    let explained = explain(&outcome.last_output, host, environment);
+    let explained = explain(&outcome.last_output, host, &environment());
     let is_known = explained.unknown.is_none()
         && (explained.causes.first()).is_some_and(|cause| cause.certainty != Certainty::Possible);
     is_known.then_some(explained)
@@ -42,7 +42,7 @@ mod tests {
             last_output: output.as_bytes().to_owned(),
             left_behind: Vec::new(),
         };
-        let explained = explain_failure(&outcome, None, &LogEnvironment::default());
+        let explained = explain_failure(&outcome, None, LogEnvironment::default);
         explained.map(|explained| explained.causes[0].code.clone())
     }
 

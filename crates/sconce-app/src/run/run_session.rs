@@ -9,6 +9,7 @@ use sconce_report::{RunReport, json};
 use sconce_run::{ControlOptions, Executor, RestartBackoff, RunOptions, RunOutcome};
 
 use super::plan::RunPlan;
+use super::project_source::ProjectSource;
 use super::run_failure;
 use crate::accounting::ProbeDirectory;
 use crate::context::AppContext;
@@ -28,6 +29,8 @@ pub(super) struct RunSession<'a> {
     pub(super) host: &'a HostProfile,
     /// By what a failure is explained.
     pub(super) log_environment: LogEnvironment,
+    /// The project that the command is of.
+    pub(super) project: Option<ProjectSource>,
     pub(super) strict: bool,
     pub(super) executor: &'a dyn Executor,
     /// Readings a second, at least 1.
@@ -145,8 +148,13 @@ impl RunSession<'_> {
         let report = RunReport::from_record(sconce_record::open_record(&path)?);
         self.context.report(&AppEvent::RunEnded(&report));
         let facts = facts::without_nvml(self.host);
-        let explained =
-            run_failure::explain_failure(outcome, facts.as_ref(), &self.log_environment);
+        let environment = || {
+            let mut environment = self.log_environment.clone();
+            let project = self.project.as_ref();
+            environment.project = project.map(|project| project.read(&environment.packages));
+            environment
+        };
+        let explained = run_failure::explain_failure(outcome, facts.as_ref(), environment);
         if let Some(explained) = explained {
             self.context.report(&AppEvent::RunExplained(&explained));
         }

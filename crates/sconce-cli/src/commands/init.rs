@@ -1,6 +1,5 @@
 //! `sconce init`.
 
-mod commit_day;
 mod format;
 mod import_candidates;
 mod lock_differences;

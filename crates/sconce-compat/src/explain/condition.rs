@@ -24,6 +24,21 @@ pub struct LogEnvironment {
     /// Whether it has a compiler, and why not, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compiler: Option<CompilerState>,
+    /// The project whose command wrote it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub project: Option<ProjectContents>,
+}
+
+/// What the folder of a project says about itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct ProjectContents {
+    /// Its extras, by the top-level modules that they bring. Those that are installed already are left out.
+    pub extras: BTreeMap<String, String>,
+    /// The folders that its own top-level modules lie in, as a run sees them: `/workspace/src`.
+    pub modules: BTreeMap<String, String>,
+    /// The day of its newest commit, `2021-03-25`, where that is long ago and its spec takes today's versions.
+    pub old_commit_day: Option<String>,
 }
 
 /// Whether an environment of Sconce's has a compiler for what compiles when a script runs, and why not.
@@ -162,6 +177,19 @@ pub enum FactCondition {
     CompilerUnknown(bool),
     /// Out of memory in this way.
     Oom(OomClass),
+    /// The installed package, with its version, that has this module.
+    PackageOfModule(String),
+    /// The usual project of the index that has this module, where none that has it is installed; an unknown one is
+    /// never guessed.
+    ProjectOfModule(String),
+    /// Whether no project is known to have this module.
+    ModuleUnknown(String),
+    /// The extra of the project that brings this module.
+    ExtraOfModule(String),
+    /// The folder of the project that has this module.
+    FolderOfModule(String),
+    /// The day of the project's newest commit, where it is old and its spec takes today's versions.
+    OldCommitDay(bool),
 }
 
 impl FactCondition {
@@ -199,9 +227,48 @@ impl FactCondition {
             Self::CompilerUnknown(is) => (known.environment.compiler.is_none() == *is)
                 .then(|| "of the environment's compiler nothing is known".to_owned()),
             Self::Oom(class) => (known.oom == Some(*class)).then(String::new),
+            Self::PackageOfModule(module) => {
+                let packages = &known.environment.packages;
+                let mut names = projects_of(&text(module));
+                let name = names.find(|name| packages.contains_key(name))?;
+                Some(format!("{name} {}", packages[&name]))
+            }
+            Self::ProjectOfModule(module) => {
+                let packages = &known.environment.packages;
+                let mut names = projects_of(&text(module)).peekable();
+                let first = names.peek().cloned();
+                first.filter(|_| !names.any(|name| packages.contains_key(&name)))
+            }
+            Self::ModuleUnknown(module) => {
+                let unknown = projects_of(&text(module)).next().is_none();
+                unknown.then(|| "no project is known to have it".to_owned())
+            }
+            Self::ExtraOfModule(module) => {
+                let extras = &known.environment.project.as_ref()?.extras;
+                extras.get(top_level(&text(module))).cloned()
+            }
+            Self::FolderOfModule(module) => {
+                let modules = &known.environment.project.as_ref()?.modules;
+                modules.get(top_level(&text(module))).cloned()
+            }
+            Self::OldCommitDay(is) => {
+                let project = known.environment.project.as_ref()?;
+                let day = project.old_commit_day.as_ref();
+                (day.is_some() == *is).then(|| day.cloned().unwrap_or_default())
+            }
             _ => of_host(self, known.host?, known.environment, &text),
         }
     }
+}
+
+/// The projects that have a module, the usual one first.
+fn projects_of(module: &str) -> impl Iterator<Item = String> + use<> {
+    let known = sconce_formats::find_providers(module).into_iter().flatten();
+    known.filter_map(|name| name.split('<').next().map(str::to_owned))
+}
+
+fn top_level(module: &str) -> &str {
+    module.split('.').next().unwrap_or_default()
 }
 
 fn describe_compiler(state: CompilerState) -> &'static str {

@@ -29,7 +29,7 @@ use sconce_schema::HostFacts;
 use sconce_schema::finding::{Certainty, Fix};
 use serde::{Deserialize, Serialize};
 
-pub use condition::{CompilerState, LogEnvironment};
+pub use condition::{CompilerState, LogEnvironment, ProjectContents};
 pub use oom::{OomClass, OomMessage};
 pub use rule::{ExplainRule, LikelihoodEffect, RuleError, RuleSet};
 pub use similar_rules::SimilarRule;

@@ -238,12 +238,17 @@ fn judge(
     let mends = rule
         .mends
         .iter()
-        .filter(|mend| {
-            mend.when
-                .as_ref()
-                .is_none_or(|when| when.describe_if_true(&known).is_some())
+        .filter_map(|mend| {
+            let fact = match &mend.when {
+                Some(when) => when.describe_if_true(&known)?,
+                None => String::new(),
+            };
+            let value = |name: &str| match name {
+                "seen" => Some(fact.as_str()),
+                name => value(name),
+            };
+            Some(filled(&mend.mend, &value))
         })
-        .map(|mend| filled(&mend.mend, &value))
         .collect();
     let mut lines: Vec<MatchedLine> = hits
         .iter()
@@ -291,7 +296,7 @@ pub(crate) fn oom_of(hits: &RuleMatches, noted: &ScanSummary) -> Option<OomMessa
 }
 
 /// A mend with what was captured.
-fn filled<'a>(mend: &Fix, value: &impl Fn(&str) -> Option<&'a str>) -> Fix {
+fn filled<'a>(mend: &Fix, value: &dyn Fn(&str) -> Option<&'a str>) -> Fix {
     let text = |text: &str| fill_placeholders(text, value);
     let action = mend.action.as_ref().map(|action| match action {
         FixAction::Command { line, root, safe } => FixAction::Command {
@@ -315,7 +320,7 @@ fn filled<'a>(mend: &Fix, value: &impl Fn(&str) -> Option<&'a str>) -> Fix {
 }
 
 /// A command gets nothing of a log that a shell would act on.
-fn command<'a>(line: &str, value: &impl Fn(&str) -> Option<&'a str>) -> String {
+fn command<'a>(line: &str, value: &dyn Fn(&str) -> Option<&'a str>) -> String {
     let harmless = |c: char| c.is_ascii_alphanumeric() || "._-+:/".contains(c);
     fill_placeholders(line, |name| {
         value(name).filter(|text| text.chars().all(harmless) && !text.starts_with('-'))

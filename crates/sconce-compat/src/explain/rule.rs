@@ -93,7 +93,7 @@ pub struct ConditionalFix {
     /// Only where this is so; where nothing is known of it, the mend is left out too.
     #[serde(default)]
     pub when: Option<FactCondition>,
-    /// The mend; its texts may have `{name}` of what was captured.
+    /// The mend; its texts may have `{name}` of what was captured, and `{seen}`, the fact's own words.
     #[serde(flatten)]
     pub mend: Fix,
 }

@@ -5,7 +5,7 @@ use sconce_schema::Bytes;
 use sconce_schema::facts::{
     CudaInit, DeviceNodeFacts, Driver, DriverLibrary, GpuFacts, Iommu, RlimitFacts, RlimitPair, Shm,
 };
-use sconce_schema::finding::FixAction;
+use sconce_schema::finding::{Certainty, FixAction};
 
 use super::*;
 
@@ -458,6 +458,89 @@ fn environments_are_judged_too() {
         explanation.causes[0].seen[0].what,
         "This machine has driver 535.104.05; CUDA 13.0 needs 580.65.06 or newer."
     );
+}
+
+#[test]
+fn a_missing_module_is_mended_by_what_the_project_has() {
+    let texts = |list: &[(&str, &str)]| {
+        let owned = list.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned()));
+        owned.collect::<BTreeMap<String, String>>()
+    };
+    let environment = LogEnvironment {
+        packages: texts(&[("torchvision", "0.26.0"), ("numpy", "2.1.0")]),
+        project: Some(ProjectContents {
+            extras: texts(&[("cv2", "vision")]),
+            modules: texts(&[("net", "/workspace/src")]),
+            old_commit_day: Some("2021-03-25".to_owned()),
+        }),
+        ..LogEnvironment::default()
+    };
+    for (log, code, certainty, mends) in [
+        (
+            "ModuleNotFoundError: No module named 'cv2'",
+            "package-missing",
+            Certainty::Likely,
+            &[
+                ("python.extras", r#"["vision"]"#),
+                ("python.packages", r#"["opencv-python-headless"]"#),
+            ][..],
+        ),
+        (
+            "ModuleNotFoundError: No module named 'net.layers'",
+            "package-missing",
+            Certainty::Likely,
+            &[
+                ("run.env", r#"{ PYTHONPATH = "/workspace/src" }"#),
+                ("", "Find out"),
+            ],
+        ),
+        (
+            "ModuleNotFoundError: No module named 'torchvision.models.utils'",
+            "package-missing",
+            Certainty::Certain,
+            &[("", "Name an older version")],
+        ),
+        (
+            "ModuleNotFoundError: No module named 'sklearn.metrics'",
+            "package-missing",
+            Certainty::Likely,
+            &[("python.packages", r#"["scikit-learn"]"#)],
+        ),
+        (
+            "AttributeError: module 'numpy' has no attribute 'float'.",
+            "name-missing",
+            Certainty::Likely,
+            &[
+                ("python.as-of", r#""2021-03-25""#),
+                ("", "Name the version"),
+            ],
+        ),
+        (
+            "ImportError: cannot import name 'Layer' from 'net.layers' (/workspace/src/net/layers.py)",
+            "name-missing",
+            Certainty::Possible,
+            &[("python.as-of", r#""2021-03-25""#)],
+        ),
+    ] {
+        let explanation = explain(log.as_bytes(), None, &environment);
+        let cause = &explanation.causes[0];
+        assert_eq!(
+            (cause.code.as_str(), cause.certainty),
+            (code, certainty),
+            "{log}"
+        );
+        let shown: Vec<(&str, &str)> = (cause.mends.iter())
+            .map(|mend| match &mend.action {
+                Some(FixAction::Spec { key, value }) => (key.as_str(), value.as_str()),
+                _ => ("", mend.what.as_str()),
+            })
+            .collect();
+        assert_eq!(shown.len(), mends.len(), "{log}: {shown:?}");
+        for (shown, expected) in shown.iter().zip(mends) {
+            assert_eq!(shown.0, expected.0, "{log}");
+            assert!(shown.1.starts_with(expected.1), "{log}: {shown:?}");
+        }
+    }
 }
 
 #[test]

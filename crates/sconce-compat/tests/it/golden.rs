@@ -12,7 +12,7 @@ use std::path::Path;
 
 use sconce_compat::explain::{
     Cause, CompilerState, Explanation, FactEvidence, LikelihoodEffect, LogEnvironment, MatchedLine,
-    OomClass, OomMessage, RuleSet, SimilarRule, UnknownError,
+    OomClass, OomMessage, ProjectContents, RuleSet, SimilarRule, UnknownError,
 };
 use sconce_compat::library::{
     CodeKind, CodeReach, CodeTarget, Coverage, ElfLibrary, GpuCode, NeededVersions,
@@ -184,8 +184,17 @@ fn explanation_is_as_before() {
         cpu_torch: true,
         packages: BTreeMap::from([(text("torch"), text("2.8.0"))]),
         compiler: None,
+        project: None,
     };
     let mut environments = vec![environment.clone()];
+    environments.push(LogEnvironment {
+        project: Some(ProjectContents {
+            extras: BTreeMap::from([(text("cv2"), text("vision"))]),
+            modules: BTreeMap::from([(text("net"), text("/workspace/src"))]),
+            old_commit_day: Some(text("2021-03-25")),
+        }),
+        ..environment.clone()
+    });
     for state in [
         CompilerState::Locked,
         CompilerState::Excluded,

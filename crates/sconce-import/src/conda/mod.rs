@@ -2,9 +2,10 @@
 
 mod names;
 
+use sconce_formats::is_known_project;
+
 use self::names::{CondaMapping, find_mapping};
 use super::draft::Draft;
-use super::known_projects::is_known_project;
 use super::requirement;
 use super::requirements::RequirementsScan;
 use super::yaml::{self, YamlNode};

@@ -14,7 +14,6 @@ use std::rc::Rc;
 
 use super::dockerfile::add_debian_package;
 use super::draft::Draft;
-use super::known_projects as names;
 use super::note::{ImportNote, NoteKind};
 use super::project_table::{
     extra_names, is_package_text, project_name, refuses_package_text, script_modules,
@@ -266,7 +265,7 @@ impl<'a> FolderSurvey<'a> {
         let mut open: Vec<&str> = self.imported.provided.iter().map(String::as_str).collect();
         while let Some(project) = open.pop() {
             if seen.insert(project) {
-                for brought in names::brought_projects(project) {
+                for brought in sconce_formats::brought_projects(project) {
                     open.push(brought);
                 }
             }
@@ -466,7 +465,7 @@ impl<'a> FolderSurvey<'a> {
         );
         let mut unknown: Vec<String> = Vec::new();
         for need in needs {
-            let Some(mut providers) = names::find_providers(&need.module) else {
+            let Some(mut providers) = sconce_formats::find_providers(&need.module) else {
                 let top = need.module.split('.').next().unwrap_or_default();
                 // The author named it.
                 let named = sconce_formats::normalize_project_name(top);

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::super::known_projects as names;
 use super::super::project_table::is_for_developers;
 use super::super::python::{ImportStatement, MAX_SOURCE_BYTES, find_imports};
 use super::ProjectFolder;
@@ -249,7 +248,7 @@ impl ProgramReader<'_> {
             return;
         }
         let top = statement.module.split('.').next().unwrap_or_default();
-        if names::is_standard_module(top) || top.is_empty() {
+        if sconce_formats::is_standard_module(top) || top.is_empty() {
             return;
         }
         let inner = statement.module.replace('.', "/");
@@ -277,7 +276,7 @@ impl ProgramReader<'_> {
                 return;
             }
         }
-        if names::find_providers(&statement.module).is_none() {
+        if sconce_formats::find_providers(&statement.module).is_none() {
             let known = self.told.contains(top) || self.own.contains(top);
             if known || self.is_own_elsewhere(top) {
                 self.own.insert(top.to_owned());
@@ -285,7 +284,7 @@ impl ProgramReader<'_> {
             }
         }
         let module = longest_known(statement);
-        let key = names::find_providers(&module).map_or(top.to_owned(), |mut all| {
+        let key = sconce_formats::find_providers(&module).map_or(top.to_owned(), |mut all| {
             all.next().unwrap_or_default().to_owned()
         });
         if self.told.insert(key) && self.needs.len() < MAX_NEEDS {
@@ -335,7 +334,7 @@ impl ProgramReader<'_> {
 
 /// `from google import protobuf` is `google.protobuf`.
 fn longest_known(statement: &ImportStatement) -> String {
-    let known = |module: &String| names::find_providers(module).is_some();
+    let known = |module: &String| sconce_formats::find_providers(module).is_some();
     if known(&statement.module) {
         return statement.module.clone();
     }

@@ -123,7 +123,7 @@ fn commit_day(folder: &Path, source: &str) -> Option<CommitDay> {
     if ImportFormat::from_file_name(source).is_some_and(sconce_import::is_lock_format) {
         return None;
     }
-    let seconds = super::commit_day::newest_commit_seconds(folder)?;
+    let seconds = sconce_app::commit_day::newest_commit_seconds(folder)?;
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let age = i64::try_from(now.ok()?.as_secs())
         .ok()?
@@ -131,7 +131,7 @@ fn commit_day(folder: &Path, source: &str) -> Option<CommitDay> {
     // What is newer than half a year is as good as new.
     (age > 180 * DAY).then(|| {
         Some(CommitDay {
-            day: super::commit_day::format_day(seconds)?,
+            day: sconce_app::commit_day::format_day(seconds)?,
             is_old: age > 2 * 365 * DAY,
         })
     })?

@@ -3,7 +3,8 @@
 
 /// The projects that have a module, the usual one first: any of them will do where it is required already.
 /// Of a dotted name, the longest part that is known counts.
-pub(super) fn find_providers(module: &str) -> Option<impl Iterator<Item = &'static str> + Clone> {
+#[must_use]
+pub fn find_providers(module: &str) -> Option<impl Iterator<Item = &'static str> + Clone + use<>> {
     let mut name = module;
     loop {
         if let Ok(at) = MODULES.binary_search_by(|(known, _)| (*known).cmp(name)) {
@@ -14,20 +15,33 @@ pub(super) fn find_providers(module: &str) -> Option<impl Iterator<Item = &'stat
 }
 
 /// Whether a project is a well-known one, so that a name which conda has too means the same.
-pub(crate) fn is_known_project(name: &str) -> bool {
+#[must_use]
+pub fn is_known_project(name: &str) -> bool {
     let mut rows = MODULES.iter();
     rows.any(|(_, projects)| projects.split(' ').any(|project| project == name))
 }
 
+/// The modules that a project has, as far as they are known to be called otherwise than the project.
+pub fn known_modules(project: &str) -> impl Iterator<Item = &'static str> {
+    let rows = MODULES.iter().filter(move |(_, projects)| {
+        let mut names = projects
+            .split(' ')
+            .filter_map(|name| name.split('<').next());
+        names.any(|name| name == project)
+    });
+    rows.map(|(module, _)| *module)
+}
+
 /// What well-known projects require themselves, so that a spec need not name it again.
-pub(super) fn brought_projects(project: &str) -> impl Iterator<Item = &'static str> + use<> {
+pub fn brought_projects(project: &str) -> impl Iterator<Item = &'static str> + use<> {
     let found = BRINGS.binary_search_by(|(known, _)| (*known).cmp(project));
     let brought = found.map_or("", |at| BRINGS[at].1);
     brought.split(' ').filter(|name| !name.is_empty())
 }
 
 /// Whether a module comes with Python, of any version from 3.8 to 3.15.
-pub(super) fn is_standard_module(name: &str) -> bool {
+#[must_use]
+pub fn is_standard_module(name: &str) -> bool {
     name.starts_with("_") || STANDARD.binary_search(&name).is_ok()
 }
 
@@ -866,9 +880,8 @@ const STANDARD: &[&str] = &[
 
 #[cfg(test)]
 mod tests {
-    use sconce_formats::normalize_project_name;
-
     use super::*;
+    use crate::normalize_project_name;
 
     #[test]
     fn tables_are_sorted_and_have_no_row_twice() {
@@ -911,6 +924,8 @@ mod tests {
         ] {
             assert_eq!(first(module), project, "{module}");
         }
+        let modules: Vec<_> = known_modules("opencv-python").collect();
+        assert_eq!(modules, ["cv2"]);
         assert!(brought_projects("torchvision").any(|name| name == "pillow"));
         assert!(is_standard_module("os") && is_standard_module("_thread"));
         assert!(!is_standard_module("numpy"));

@@ -18,7 +18,8 @@ const MAX_PACKS: usize = 200;
 const MAX_ENTRY_BYTES: usize = 128 << 10;
 
 /// Seconds since 1970 of the commit that is checked out; `None` where it is not found or not plain.
-pub(super) fn newest_commit_seconds(folder: &Path) -> Option<i64> {
+#[must_use]
+pub fn newest_commit_seconds(folder: &Path) -> Option<i64> {
     let git = folder.join(".git");
     let hash = head_commit(&git)?;
     let commit = loose_object(&git, &hash).or_else(|| packed_object(&git, &hash))?;
@@ -159,7 +160,8 @@ fn entry_in_pack(index: &Path, offset: u64) -> Option<Vec<u8>> {
 }
 
 /// A day of UTC as `2021-03-25`, by Howard Hinnant's `civil_from_days`; `None` before 1970 and after 9999.
-pub(super) fn format_day(seconds: i64) -> Option<String> {
+#[must_use]
+pub fn format_day(seconds: i64) -> Option<String> {
     let days = u64::try_from(seconds).ok()? / 86_400;
     // Days from 1 March of the year 0; eras of 400 years have 146,097.
     let days = days + 719_468;
