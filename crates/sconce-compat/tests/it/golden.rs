@@ -38,6 +38,10 @@ const TYPES: &[(&str, HeldBy)] = &[
         Golden("environment.json"),
     ),
     (
+        "explain/condition::ProjectContents",
+        Golden("environment.json"),
+    ),
+    (
         "explain/condition::CompilerState",
         Golden("environment.json"),
     ),
