@@ -37,6 +37,15 @@ pub(crate) struct InstallLines {
 }
 
 impl InstallLines {
+    /// Whether nothing of Python is installed.
+    pub(crate) fn has_no_packages(&self) -> bool {
+        self.files.is_empty()
+            && self.environments.is_empty()
+            && self.packages.is_empty()
+            && self.conda_packages.is_empty()
+            && self.project.is_none()
+    }
+
     /// Where pip first has something to do.
     pub(crate) fn first_pip_line(&self) -> Option<usize> {
         let files = self.files.iter().map(|(line, ..)| *line);
@@ -50,6 +59,15 @@ impl InstallLines {
 pub(crate) fn read_install_lines(blocks: &[ReadmeBlock], own: &BTreeSet<String>) -> InstallLines {
     let about = blocks.iter().enumerate();
     let about = about.filter(|(_, block)| is_about_installing(&block.headings));
+    read_blocks(about, own)
+}
+
+/// The same of a page that is about installing as a whole.
+pub(crate) fn read_install_page(blocks: &[ReadmeBlock], own: &BTreeSet<String>) -> InstallLines {
+    let about = blocks.iter().enumerate().filter(|(_, block)| {
+        let other = |heading: &String| OTHER_PURPOSES.iter().any(|word| heading.contains(word));
+        !block.headings.iter().any(other)
+    });
     read_blocks(about, own)
 }
 
@@ -138,6 +156,7 @@ impl InstallReader<'_> {
     }
 
     fn pip(&mut self, arguments: &[&str], line: usize) {
+        let bare = arguments.contains(&"--no-deps");
         let mut named = Vec::new();
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
@@ -152,7 +171,12 @@ impl InstallReader<'_> {
                     if let Some(path) = super::super::inside(path).filter(|_| !self.elsewhere)
                         && !is_for_developers(&path)
                     {
-                        self.found.files.push((line, path, self.block));
+                        // The only file has all that is needed; a further one conflicts with what is there.
+                        if bare && !self.found.files.is_empty() {
+                            self.found.skipped.push((line, path, NO_DEPS));
+                        } else {
+                            self.found.files.push((line, path, self.block));
+                        }
                     }
                 }
                 "-e" | "--editable" => named.push(value()),
@@ -175,7 +199,6 @@ impl InstallReader<'_> {
         if self.elsewhere || arguments.iter().any(|word| open(word)) {
             return;
         }
-        let bare = arguments.contains(&"--no-deps");
         for word in named {
             self.pip_word(word, bare, line);
         }

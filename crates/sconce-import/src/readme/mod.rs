@@ -1,8 +1,10 @@
 //! A README's code blocks (CommonMark, reStructuredText), with the headings that they stand under.
 
 mod install;
+mod links;
 
-pub(super) use install::{InstallLines, read_install_lines, read_scripts};
+pub(super) use install::{InstallLines, read_install_lines, read_install_page, read_scripts};
+pub(super) use links::find_install_pages;
 
 use super::requirement::{self, Requirement};
 

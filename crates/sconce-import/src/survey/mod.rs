@@ -78,22 +78,16 @@ pub fn survey_folder(
     let readme = README_FILES
         .iter()
         .find_map(|name| Some((*name, folder.read_text(name)?)));
-    let installs = match &readme {
-        Some((name, text)) => {
-            readme::read_install_lines(&readme::find_blocks(name, text), &project.names)
-        }
-        None => InstallLines::default(),
-    };
+    let (page, installs) = find_installs(readme.as_ref(), &project, folder);
     let had_base = base.is_some();
     let mut survey = FolderSurvey::new(base, project, folder);
     if let Some((name, text)) = &readme {
         survey.read_wishes(name, text);
     }
-    let readme = readme.map_or("README.md", |(name, _)| name);
-    survey.choose_source(readme, &installs);
-    survey.add_project(readme, &installs);
+    survey.choose_source(&page, &installs);
+    survey.add_project(&page, &installs);
     survey.provide_extras();
-    survey.add_readme(readme, &installs);
+    survey.add_readme(&page, &installs);
     survey.add_cog();
     survey.add_notebooks();
     survey.add_imports();
@@ -109,6 +103,46 @@ pub fn survey_folder(
         source: survey.source,
         imported: survey.imported,
     })
+}
+
+/// Pages about installing that nothing leads to.
+const INSTALL_PAGES: [&str; 8] = [
+    "INSTALL.md",
+    "INSTALL.rst",
+    "INSTALL",
+    "docs/INSTALL.md",
+    "docs/install.md",
+    "docs/installation.md",
+    "docs/get_started.md",
+    "docs/source/installation.rst",
+];
+
+/// What the README's commands install, or where it has none, those of the page that it leads to; with the name of
+/// that file.
+fn find_installs(
+    readme: Option<&(&str, String)>,
+    project: &ProjectFacts,
+    folder: &dyn ProjectFolder,
+) -> (String, InstallLines) {
+    /// Pages that are looked into.
+    const MAX_PAGES: usize = 10;
+    let own = &project.names;
+    let (name, text) = readme.map_or(("README.md", ""), |(name, text)| (*name, text));
+    let installs = readme::read_install_lines(&readme::find_blocks(name, text), own);
+    if installs.has_no_packages() {
+        let linked = readme::find_install_pages(text, own).into_iter();
+        let usual = INSTALL_PAGES.iter().map(|name| (*name).to_owned());
+        for page in linked.chain(usual).take(MAX_PAGES) {
+            let blocks = folder
+                .read_text(&page)
+                .map(|text| readme::find_blocks(&page, &text));
+            let found = readme::read_install_page(&blocks.unwrap_or_default(), own);
+            if !found.has_no_packages() {
+                return (page, found);
+            }
+        }
+    }
+    (name.to_owned(), installs)
 }
 
 /// What the folder says of the project as a package.

@@ -428,3 +428,37 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_a_readme_leaves_to_a_page_is_read_there() {
+    let page = "# Net\n## Requirements\n```\npip install torch==2.1.0\n```\n## Docker\n```\npip install apex\n```\n";
+    let packages = |files: &[(&str, &str)]| {
+        let found = survey(&ToyFolder::new(files)).unwrap();
+        let places = found.imported.origins.iter();
+        let places: Vec<_> = places
+            .map(|origin| format!("{} {}", origin.package, origin.place))
+            .collect();
+        (found.source, places)
+    };
+    let lead = ("README.md", "See [the steps](docs/setup.md) to install.\n");
+    let linked = ("README.md", "See [installation](docs/steps.md).\n");
+    let own = (
+        "README.md",
+        "[installation](docs/steps.md)\n```\npip install numpy\n```\n",
+    );
+    let of = |place: &str| (place.to_owned(), vec![format!("torch==2.1.0 {place}:4")]);
+    assert_eq!(
+        packages(&[lead, ("docs/setup.md", page)]),
+        of("docs/setup.md")
+    );
+    assert_eq!(
+        packages(&[linked, ("docs/steps.md", page)]),
+        of("docs/steps.md")
+    );
+    assert_eq!(packages(&[("INSTALL.md", page)]), of("INSTALL.md"));
+    assert_eq!(
+        packages(&[own, ("docs/steps.md", page)]).1,
+        ["numpy README.md:3"],
+        "the README says it itself"
+    );
+}
