@@ -3,6 +3,8 @@
 use sconce_base::text::redact_url_credentials;
 use sconce_formats::normalize_project_name;
 
+use super::specifier::{VersionNumbers, compare_versions, parse_numbers};
+
 /// A requirement that can stand in `[python] packages`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Requirement {
@@ -154,9 +156,11 @@ fn name_of_address(text: &str) -> Option<String> {
         return normalize_project_name(egg.split('[').next()?);
     }
     let address = address.split('?').next()?.trim_end_matches('/');
-    // The version of `repository.git@v1`; the host may have a user before it.
-    let last = address.rsplit('/').next()?;
-    let last = last.split('@').next()?;
+    // The version of `repository.git@v1`, which may have slashes; the host may have a user before it.
+    let begin = address.find("://").map_or(0, |at| at + 3);
+    let begin = address[begin..].find(['/', ':']).map_or(0, |at| begin + at);
+    let repository = address[begin..].split('@').next()?;
+    let last = repository.trim_end_matches('/').rsplit(['/', ':']).next()?;
     // `…/OWNER/NAME/archive/refs/heads/main.zip`, GitLab's `…/NAME/-/archive/main/NAME-main.zip`.
     if web && let Some((before, _)) = address.split_once("/archive/") {
         let repository = before.trim_end_matches("/-").rsplit('/').next()?;
@@ -197,6 +201,42 @@ const REPOSITORIES: &[(&str, &str)] = &[
 ];
 
 impl Requirement {
+    /// Whether no version meets both this and `other`, as far as bounds say it: `numpy==1.26` and `numpy<1.24`.
+    pub(super) fn conflicts_with(&self, other: &Self) -> bool {
+        if self.name != other.name || self.marked || other.marked {
+            return false;
+        }
+        let bounds = |one: &Self| (one.highest(), one.lowest());
+        let ((own_high, own_low), (other_high, other_low)) = (bounds(self), bounds(other));
+        let apart = |low: Option<VersionNumbers>, high: Option<VersionNumbers>| {
+            low.zip(high)
+                .is_some_and(|(low, high)| compare_versions(&low, &high).is_ge())
+        };
+        apart(own_low, other_high) || apart(other_low, own_high)
+    }
+
+    /// The version that all have to be below (`<`).
+    fn highest(&self) -> Option<VersionNumbers> {
+        self.bound(&["<"])
+    }
+
+    /// A version that none may be below.
+    fn lowest(&self) -> Option<VersionNumbers> {
+        self.bound(&["==", "===", ">=", ">", "~="])
+    }
+
+    fn bound(&self, operators: &[&str]) -> Option<VersionNumbers> {
+        let begin = self.text.find(['<', '>', '=', '~', '!'])?;
+        let specifiers = self.text[begin..].trim_end_matches(')').split(',');
+        specifiers.map(str::trim).find_map(|clause| {
+            let end = clause.find(|c: char| !"<>=!~".contains(c))?;
+            let (operator, version) = clause.split_at(end);
+            operators
+                .contains(&operator)
+                .then(|| parse_numbers(version.trim_end_matches(".*")))?
+        })
+    }
+
     /// The version of `==`, where it names one: `2.6.0`, `2.6.0+cu124`.
     pub(super) fn pinned_version(&self) -> Option<&str> {
         let (_, version) = self.text.split_once("==")?;
@@ -269,6 +309,32 @@ mod tests {
     }
 
     #[test]
+    fn bounds_that_are_apart_conflict() {
+        for (own, other, conflicts) in [
+            ("numpy==1.26.4", "numpy<1.24", true),
+            ("numpy<1.24", "numpy==1.26.4", true),
+            ("numpy>=1.24,<3", "numpy<1.24", true),
+            ("numpy~=2.0", "numpy<2", true),
+            ("numpy>=1.20", "numpy<1.24", false),
+            ("numpy==1.2*", "numpy<1.24", false),
+            ("numpy==1.19.2", "numpy<1.24", false),
+            ("numpy", "numpy<1.24", false),
+            ("numpy (>=1.25)", "numpy<1.24", true),
+            ("numpy==1.26 ; python_version > '3.9'", "numpy<1.24", false),
+            ("scipy==1.26", "numpy<1.24", false),
+        ] {
+            let (own, other) = (parse(own).unwrap(), parse(other).unwrap());
+            assert_eq!(
+                own.conflicts_with(&other),
+                conflicts,
+                "{} {}",
+                own.text,
+                other.text
+            );
+        }
+    }
+
+    #[test]
     fn what_cannot_be_locked_says_why() {
         for (text, why) in [
             ("numpy @ file:///croot/numpy_1/work", LOCAL),
@@ -291,6 +357,10 @@ mod tests {
             (
                 "git+https://git.example.org/me/X_y.git@v1",
                 "x-y @ git+https://git.example.org/me/X_y.git@v1",
+            ),
+            (
+                "git+https://me@git.example.org:99/me/X_y.git@release/stable",
+                "x-y @ git+https://git.example.org:99/me/X_y.git@release/stable",
             ),
             (
                 "git+https://git.example.org/coco/cocoapi.git#subdirectory=PythonAPI&egg=pycocotools",

@@ -1,9 +1,11 @@
-//! Python source, as text: what a program imports, and what a setup.py says. Nothing of it is run.
+//! Python source, as text: what a program imports and uses of it, and what a setup.py says. Nothing of it is run.
 
+mod attributes;
 mod imports;
 mod lines;
 mod values;
 
+pub(super) use attributes::find_attribute_uses;
 pub(super) use imports::{ImportStatement, find_imports};
 
 pub(super) use values::{ConstantTable, PythonValue};

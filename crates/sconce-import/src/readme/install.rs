@@ -194,7 +194,13 @@ impl InstallReader<'_> {
         let open = |word: &str| {
             let named = word.split('<').nth(1);
             let placeholder = named.is_some_and(|rest| rest.starts_with(char::is_alphabetic));
-            word.contains(['$', '{', '…']) || placeholder
+            let parts = word.split(['/', '@', ' ', ':']);
+            let lower = parts.map(str::to_ascii_lowercase);
+            let example = |part: &String| part.starts_with("your") || part == "username";
+            word.contains(['$', '{', '…'])
+                || word.contains("path/to")
+                || placeholder
+                || lower.into_iter().any(|part| example(&part))
         };
         if self.elsewhere || arguments.iter().any(|word| open(word)) {
             return;
@@ -563,6 +569,11 @@ mod tests {
             ),
             ("pip install a-${CUDA}.html b", &[]),
             ("pip install <name>", &[]),
+            (
+                "pip install git+https://git.example.org/YourName/your-repo.git",
+                &[],
+            ),
+            ("pip install path/to/x.whl", &[]),
             ("pip install pytest black wheel net-nightly", &[]),
             ("docker run x", &[]),
         ] {

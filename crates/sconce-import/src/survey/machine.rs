@@ -1,7 +1,9 @@
 //! Small files that name a Python or Debian packages: `.python-version`, `runtime.txt`, `apt.txt`, cog.yaml.
 
 use super::super::draft::Draft;
+use super::super::release::BaseRelease;
 use super::super::requirement;
+use super::super::static_project::StaticProject;
 use super::super::yaml::{self, YamlNode};
 use super::super::{ImportFormat, import_spec};
 use super::{FolderSurvey, NoteKind};
@@ -16,6 +18,7 @@ impl FolderSurvey<'_> {
     pub(super) fn add_machine(&mut self) {
         if self.spec().python.version.is_none() && self.format != Some(ImportFormat::UvLock) {
             self.add_python();
+            self.bound_python();
         }
         if let Some(text) = self.folder.read_text("apt.txt") {
             for line in text.lines().take(500) {
@@ -57,6 +60,36 @@ impl FolderSurvey<'_> {
             && let Some(version) = exact_version(version)
         {
             self.take_python(&version, COG_FILE);
+        }
+    }
+
+    /// An older Python, where the code imports what the newest does not have.
+    fn bound_python(&mut self) {
+        let Some(bound) = self.python_bound.take() else {
+            return;
+        };
+        if self.spec().python.version.is_some() {
+            return;
+        }
+        let beside = |path: &str| self.folder.read_text(path);
+        let project = StaticProject::read(self.folder.name(), &beside);
+        let allowed = project.and_then(|project| project.metadata.requires_python);
+        let mut specifiers = format!("<{}", bound.below);
+        if let Some(allowed) = allowed {
+            specifiers = format!("{allowed},{specifiers}");
+        }
+        if let Ok(Some(release)) = BaseRelease::newest_that_meets(&specifiers) {
+            let why = format!(
+                "{}:{} imports {}, which Python {} does not have any more",
+                bound.file, bound.line, bound.path, bound.below
+            );
+            self.imported.spec.python.version = Some(release.python.to_owned());
+            self.imported.spec.system.release = release.name.to_owned();
+            self.note(
+                NoteKind::Decided,
+                &format!("Python {}", release.python),
+                &why,
+            );
         }
     }
 

@@ -7,11 +7,13 @@ mod missing_files;
 mod notebook;
 mod own_imports;
 mod programs;
+mod removed_from_python;
 mod removed_modules;
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use self::removed_from_python::PythonBound;
 use super::dockerfile::add_debian_package;
 use super::draft::Draft;
 use super::note::{ImportNote, NoteKind};
@@ -242,6 +244,8 @@ struct FolderSurvey<'a> {
     declared: bool,
     /// What the README names anywhere, for the versions of what the code imports.
     wishes: Vec<(String, Requirement)>,
+    /// The Python that is too new for what the code imports.
+    python_bound: Option<PythonBound>,
 }
 
 impl<'a> FolderSurvey<'a> {
@@ -263,6 +267,7 @@ impl<'a> FolderSurvey<'a> {
             imported,
             declared,
             wishes: Vec::new(),
+            python_bound: None,
         }
     }
 
@@ -541,14 +546,29 @@ impl<'a> FolderSurvey<'a> {
         if self.format.is_some_and(is_lock_format) {
             return;
         }
-        let imports = own_imports::find_own_imports(self.folder);
-        self.add_torch_family(&imports);
-        for wish in removed_modules::find_version_wishes(&imports) {
+        let is_removed =
+            |path: &str| removed_modules::is_removed(path) || removed_from_python::is_removed(path);
+        let code = own_imports::read_own_code(self.folder, &is_removed);
+        self.python_bound = removed_from_python::find_python_bound(&code, &|module| {
+            code.files.iter().any(|file| {
+                let name = file.rsplit('/').next().unwrap_or_default();
+                name.strip_suffix(".py") == Some(module)
+                    || file.starts_with(&format!("{module}/"))
+                    || file.contains(&format!("/{module}/"))
+            })
+        });
+        self.add_torch_family(&code.imports);
+        let declared = self.declared_requirements();
+        for wish in removed_modules::find_version_wishes(&code) {
             let Ok(one) = requirement::parse(wish.requirement) else {
                 continue;
             };
             // setuptools was in every environment once, and nobody wrote it down.
             if !self.has_project(&one.name) && one.name != "setuptools" {
+                continue;
+            }
+            // The author says otherwise: what is used there is not what counts.
+            if declared.iter().any(|said| said.conflicts_with(&one)) {
                 continue;
             }
             let packages = &mut self.imported.spec.python.packages;
@@ -562,6 +582,30 @@ impl<'a> FolderSurvey<'a> {
                 place: format!("{}:{}", wish.file, wish.line),
             });
         }
+    }
+
+    /// What the spec, the files that it refers to and the project itself require.
+    fn declared_requirements(&self) -> Vec<Requirement> {
+        let beside = |path: &str| self.folder.read_text(path);
+        let python = &self.spec().python;
+        let mut texts = python.packages.clone();
+        if let Some(project) = StaticProject::read(self.folder.name(), &beside) {
+            texts.extend(project.metadata.dependencies);
+            let chosen = project.optional.into_iter();
+            let chosen = chosen.filter(|(extra, _)| python.extras.contains(extra));
+            texts.extend(chosen.flat_map(|(_, packages)| packages));
+        }
+        let parsed = texts
+            .iter()
+            .filter_map(|text| requirement::parse(text).ok());
+        let mut all: Vec<Requirement> = parsed.collect();
+        if let Some(path) = &python.requirements
+            && let Some(text) = beside(path)
+        {
+            let scan = super::requirements::RequirementsScan::scan_file(path, &text, &beside);
+            all.extend(scan.requirements.into_iter().map(|(_, one)| one));
+        }
+        all
     }
 
     /// A package that leaves torch to its reader leaves torchvision and torchaudio to him, too: where it

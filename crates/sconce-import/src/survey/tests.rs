@@ -462,3 +462,55 @@ fn what_a_readme_leaves_to_a_page_is_read_there() {
         "the README says it itself"
     );
 }
+
+#[test]
+fn names_that_are_gone_ask_for_a_version_where_the_author_says_nothing_else() {
+    let packages = |requirements: &str| {
+        let folder = ToyFolder::new(&[
+            ("requirements.txt", requirements),
+            (
+                "train.py",
+                "import numpy as np\nx = np.Inf\ny = np.float(1)\n",
+            ),
+        ]);
+        survey(&folder).unwrap().imported.spec.python.packages
+    };
+    assert_eq!(packages("numpy\n"), ["numpy<1.24"]);
+    assert_eq!(packages("numpy==1.26.4\n"), [""; 0]);
+    assert_eq!(packages("numpy>=2\n"), [""; 0]);
+}
+
+#[test]
+fn a_module_that_python_has_no_more_asks_for_an_older_one() {
+    let python = |files: &[(&str, &str)]| {
+        let spec = survey(&ToyFolder::new(files)).unwrap().imported.spec;
+        spec.python.version
+    };
+    let needs = ("requirements.txt", "numpy\n");
+    let old = |text| [needs, ("train.py", text)];
+    assert_eq!(python(&old("import imp\n")).as_deref(), Some("3.11"));
+    assert_eq!(
+        python(&old(
+            "import collections\nx = collections.Mapping\nimport imp\n"
+        ))
+        .as_deref(),
+        Some("3.9")
+    );
+    assert_eq!(python(&old("from collections import OrderedDict\n")), None);
+    assert_eq!(
+        python(&old(
+            "try:\n    from collections import Mapping\nexcept ImportError:\n    pass\n"
+        )),
+        None
+    );
+    let own = [needs, ("train.py", "import parser\n"), ("parser.py", "")];
+    assert_eq!(python(&own), None, "a module of its own");
+    let bounded = [
+        (
+            "pyproject.toml",
+            "[project]\nname = \"a\"\nversion = \"1\"\nrequires-python = \">=3.10\"\ndependencies = [\"numpy\"]\n",
+        ),
+        ("train.py", "from collections import Mapping\n"),
+    ];
+    assert_eq!(python(&bounded), None, "no Python meets both");
+}
