@@ -16,9 +16,11 @@ pub(crate) struct AttributeUse {
     pub(crate) line: usize,
     /// As the module that was imported is called, whatever it is called here.
     pub(crate) path: String,
+    /// It is set, or asked for (`hasattr`), so that the program does without.
+    pub(crate) is_provided: bool,
 }
 
-/// The uses of modules in `text`. What a line asks `hasattr` for, it can do without.
+/// The uses of modules in `text`.
 pub(crate) fn find_attribute_uses(text: &str) -> Vec<AttributeUse> {
     let lines = split_logical_lines(text);
     let mut modules = BTreeMap::new();
@@ -28,12 +30,7 @@ pub(crate) fn find_attribute_uses(text: &str) -> Vec<AttributeUse> {
     let mut uses = Vec::new();
     for line in &lines {
         let name = |at: usize| line.tokens.get(at).and_then(PythonToken::as_name);
-        let begins = matches!(name(0), Some("import" | "from"));
-        let guarded = line
-            .tokens
-            .iter()
-            .any(|token| matches!(token.as_name(), Some("hasattr" | "getattr")));
-        if begins || guarded {
+        if matches!(name(0), Some("import" | "from")) {
             continue;
         }
         for (at, token) in line.tokens.iter().enumerate() {
@@ -42,11 +39,23 @@ pub(crate) fn find_attribute_uses(text: &str) -> Vec<AttributeUse> {
             let Some(module) = module.filter(|_| !follows_dot) else {
                 continue;
             };
+            let sign = |at: usize, sign| line.tokens.get(at).is_some_and(|t| t.is_sign(sign));
+            let asks =
+                at > 1 && matches!(name(at - 2), Some("hasattr" | "getattr")) && sign(at - 1, '(');
+            if asks
+                && let Some(PythonToken::Text(attribute)) = line.tokens.get(at + 2)
+                && uses.len() < MAX_USES
+            {
+                uses.push(AttributeUse {
+                    line: line.line,
+                    path: format!("{module}.{attribute}"),
+                    is_provided: true,
+                });
+            }
             let mut path: String = module.clone();
             let mut next = at + 1;
             for _ in 0..MAX_PARTS {
-                let is_dot = line.tokens.get(next).is_some_and(|t| t.is_sign('.'));
-                let Some(part) = name(next + 1).filter(|_| is_dot) else {
+                let Some(part) = name(next + 1).filter(|_| sign(next, '.')) else {
                     break;
                 };
                 path = format!("{path}.{part}");
@@ -56,6 +65,7 @@ pub(crate) fn find_attribute_uses(text: &str) -> Vec<AttributeUse> {
                 uses.push(AttributeUse {
                     line: line.line,
                     path,
+                    is_provided: sign(next, '=') && !sign(next + 1, '='),
                 });
             }
         }
@@ -126,7 +136,10 @@ mod tests {
     use super::*;
 
     fn uses(text: &str) -> Vec<String> {
-        let shown = |one: AttributeUse| format!("{} {}", one.line, one.path);
+        let shown = |one: AttributeUse| match one.is_provided {
+            true => format!("{} {} is provided", one.line, one.path),
+            false => format!("{} {}", one.line, one.path),
+        };
         find_attribute_uses(text).into_iter().map(shown).collect()
     }
 
@@ -135,7 +148,7 @@ mod tests {
         let text = "import numpy as np, os.path\nimport torch.nn as nn\nfrom PIL import (Image as I, ImageDraw)\n\
                     from . import np2\nx = np.float(1)  # np.int\ny = 'np.bool'; nn.Linear(np.Inf)\n\
                     z = x.np.object\nI.ANTIALIAS; os.path.join(a)\n\
-                    w = np.str if hasattr(np, 'str') else str\nnp\n";
+                    w = np.str if hasattr(np, 'str') else str\nnp\nnp.NaN = np.nan\nnp.a == 1\n";
         assert_eq!(
             uses(text),
             [
@@ -144,6 +157,11 @@ mod tests {
                 "6 numpy.Inf",
                 "8 PIL.Image.ANTIALIAS",
                 "8 os.path.join",
+                "9 numpy.str",
+                "9 numpy.str is provided",
+                "11 numpy.NaN is provided",
+                "11 numpy.nan",
+                "12 numpy.a",
             ]
         );
     }

@@ -568,7 +568,11 @@ impl<'a> FolderSurvey<'a> {
                 continue;
             }
             // The author says otherwise: what is used there is not what counts.
-            if declared.iter().any(|said| said.conflicts_with(&one)) {
+            let is_decided = |said: &Requirement| {
+                let pinned = said.name == one.name && said.pinned_version().is_some();
+                pinned || said.conflicts_with(&one)
+            };
+            if declared.iter().any(is_decided) {
                 continue;
             }
             let packages = &mut self.imported.spec.python.packages;

@@ -32,7 +32,7 @@ pub(super) struct OwnCode {
     pub(super) imports: Vec<OwnImport>,
     /// The files that were read.
     pub(super) files: Vec<String>,
-    /// Those that `is_wanted` says, each once.
+    /// Those that `is_wanted` says, each once, and that no module provides itself.
     pub(super) uses: Vec<OwnUse>,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn read_own_code(
     is_wanted: &dyn Fn(&str) -> bool,
 ) -> OwnCode {
     let mut code = OwnCode::default();
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut provided) = (BTreeSet::new(), BTreeSet::new());
     let (mut files, mut bytes) = (0, 0);
     let mut open = vec![String::new()];
     while let Some(path) = open.pop() {
@@ -73,7 +73,9 @@ pub(super) fn read_own_code(
                 statement,
             }));
             for one in find_attribute_uses(&text) {
-                if is_wanted(&one.path) && seen.insert(one.path.clone()) {
+                if one.is_provided {
+                    provided.insert(one.path);
+                } else if is_wanted(&one.path) && seen.insert(one.path.clone()) {
                     code.uses.push(OwnUse {
                         file: inner.clone(),
                         line: one.line,
@@ -83,5 +85,6 @@ pub(super) fn read_own_code(
             }
         }
     }
+    code.uses.retain(|one| !provided.contains(&one.path));
     code
 }

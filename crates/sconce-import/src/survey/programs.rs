@@ -131,8 +131,9 @@ impl ProgramReader<'_> {
         for source in ["", "src"] {
             let entries = self.folder.list(source);
             for entry in entries.iter().filter(|entry| entry.is_dir).take(300) {
-                let skipped =
-                    is_aside(&entry.name) || PROGRAM_FOLDERS.contains(&entry.name.as_str());
+                let skipped = is_aside(&entry.name)
+                    || PROGRAM_FOLDERS.contains(&entry.name.as_str())
+                    || self.declared && self.is_project(&join(source, &entry.name));
                 // Of loose programs the packages are read that they import.
                 if !skipped && (self.declared || !programs || !source.is_empty()) {
                     self.queue_package(&join(source, &entry.name), source, !programs);
@@ -145,15 +146,28 @@ impl ProgramReader<'_> {
                 self.queue_file(&join(source, &format!("{path}.py")), source);
             }
         }
-        // A project without anything to start at its top: what lies a folder below.
+        // A project without anything to start at its top: what lies a folder below, but for what is a project of its
+        // own.
         if self.queue.is_empty() {
             let entries = self.folder.list("");
             for entry in entries.iter().filter(|entry| entry.is_dir).take(50) {
-                if !is_aside(&entry.name) {
+                if !is_aside(&entry.name) && !self.is_project(&entry.name) {
                     self.queue_folder(&entry.name);
                 }
             }
         }
+    }
+
+    /// Whether a folder says itself what it needs.
+    fn is_project(&self, folder: &str) -> bool {
+        let is_such = |name: &str| {
+            let requirements = name.starts_with("requirements") && name.ends_with(".txt");
+            requirements || matches!(name, "setup.py" | "pyproject.toml" | "environment.yml")
+        };
+        let entries = self.folder.list(folder);
+        entries
+            .iter()
+            .any(|entry| !entry.is_dir && is_such(&entry.name))
     }
 
     /// What importing the package needs; where `whole` and it imports nothing itself, all its modules.
