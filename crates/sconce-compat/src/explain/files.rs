@@ -7,7 +7,7 @@ macro_rules! files {
 }
 
 /// Every file of `crates/sconce-compat/rules/`, with its text.
-pub(crate) const FILES: [(&str, &str); 77] = files![
+pub(crate) const FILES: [(&str, &str); 79] = files![
     "abort-at-end.toml",
     "bf16-unsupported.toml",
     "bitsandbytes-no-cuda.toml",
@@ -59,6 +59,8 @@ pub(crate) const FILES: [(&str, &str); 77] = files![
     "no-kernel-image.toml",
     "no-matching-wheel.toml",
     "numpy-abi.toml",
+    "numpy-alias.toml",
+    "numpy-name.toml",
     "nvcc-mismatch.toml",
     "nvidia-container-cli-failed.toml",
     "nvjitlink-stolen.toml",
