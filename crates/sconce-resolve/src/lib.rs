@@ -11,6 +11,7 @@ mod error;
 #[cfg(test)]
 mod golden;
 mod http_cache;
+mod late_rounds;
 mod lock;
 #[cfg(test)]
 mod lock_testing;

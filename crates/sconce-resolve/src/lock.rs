@@ -21,6 +21,7 @@ use crate::debian::index::DebianIndex;
 use crate::debian::openpgp::{Verifier, find_verifier};
 use crate::debian::sources::{self, AptFile, MirrorOverride, MirrorPair, SignedBy};
 use crate::debian::{ArchiveReader, Suite, base_packages, pythons, solve, version};
+use crate::late_rounds::{list_reasons, meet_limits};
 use crate::python::IndexSettings;
 use crate::python::compile::{Requirements, UvCompile};
 use crate::python::download_table::{DownloadTable, MIRROR_VARIABLE};
@@ -241,39 +242,52 @@ pub fn resolve(
             let (mut python, mut packages) = find(&search, &requirements)?;
             // What was found is not searched for, nor told, again.
             search.kept = Some(python.minor);
+            let mut refused: Vec<LateLimit> = Vec::new();
             // What a repository has locked is what runs.
             for _ in 0..MAX_LATE_ROUNDS * usize::from(requirements.pinned.is_empty()) {
-                let limits = find_limits(&packages, python.minor);
-                let mut limited = requirements.clone();
-                for limit in &limits {
-                    match &limit.asks {
-                        LimitKind::Package(text) => limited.packages.push(text.clone()),
-                        LimitKind::Python(text) if search.is_open => {
-                            search.bounds.extend(PythonBound::said_by(&limit.why, text));
-                        }
-                        LimitKind::Python(_) => {}
-                    }
-                }
-                let is_python = |limit: &&LateLimit| matches!(limit.asks, LimitKind::Python(_));
-                let has_python = search.is_open && limits.iter().any(|limit| is_python(&limit));
-                if limited == requirements && !has_python {
+                let mut limits = find_limits(&packages, python.minor);
+                limits.retain(|limit| {
+                    let is_met = match &limit.asks {
+                        LimitKind::Package(text) => requirements.packages.contains(text),
+                        LimitKind::Python(_) => !search.is_open,
+                    };
+                    !is_met && !refused.contains(limit)
+                });
+                if limits.is_empty() {
                     break;
                 }
-                let Ok(found) = find(&search, &limited) else {
-                    let limits = limits.iter().map(|limit| limit.why.as_str());
-                    let limits = limits.collect::<Vec<_>>().join("; ");
+                let met = meet_limits(limits, |limits| {
+                    let mut limited = requirements.clone();
+                    let mut bounds = search.bounds.clone();
+                    for limit in limits {
+                        match &limit.asks {
+                            LimitKind::Package(text) => limited.packages.push(text.clone()),
+                            LimitKind::Python(text) => {
+                                bounds.extend(PythonBound::said_by(&limit.why, text));
+                            }
+                        }
+                    }
+                    let search = search.with_bounds(bounds);
+                    let found = find(&search, &limited).ok()?;
+                    Some((found, limited, search.bounds))
+                });
+                if !met.refused.is_empty() {
                     progress.note(&format!(
-                        "this may not work, and nothing else resolves: {limits}"
+                        "this may not work, and nothing else resolves: {}",
+                        list_reasons(&met.refused)
                     ));
+                    refused.extend(met.refused);
+                }
+                let Some((taken, (found, limited, bounds))) = met.taken else {
                     break;
                 };
-                for limit in &limits {
+                for limit in &taken {
                     if let LimitKind::Package(text) = &limit.asks {
                         progress.note(&format!("{text}, because of {}", limit.why));
                     }
                 }
                 (python, packages) = found;
-                requirements = limited;
+                (requirements, search.bounds) = (limited, bounds);
             }
             if let Some((release, glibc_minor, why)) = find_older_release(&packages)
                 && input.is_release_open

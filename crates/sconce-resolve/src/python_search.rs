@@ -75,7 +75,12 @@ struct FailedAttempt {
     error: CompileError,
 }
 
-impl PythonSearch<'_> {
+impl<'a> PythonSearch<'a> {
+    /// The same with other bounds.
+    pub(crate) fn with_bounds(&self, bounds: Vec<PythonBound>) -> PythonSearch<'a> {
+        PythonSearch { bounds, ..*self }
+    }
+
     /// Takes the first Python for which `attempt` succeeds, and says which one and why where that is
     /// not `first`.
     ///

@@ -14,6 +14,7 @@ use tracing::info;
 
 use crate::ResolveError;
 use crate::build_failure::BuildFailure;
+use crate::late_rounds::{list_reasons, meet_limits};
 use crate::python::compile::{CompileError, Requirements, UvCompile};
 use crate::python::late_limits::{LimitKind, find_limits};
 use crate::python::pylock::LockedPackages;
@@ -321,30 +322,40 @@ impl SourceBuilds<'_> {
         if !requirements.pinned.is_empty() {
             return Ok(packages);
         }
-        let mut limited = requirements.clone();
-        for limit in find_limits(&packages, minor) {
-            if let LimitKind::Package(text) = limit.asks
-                && !limited.packages.contains(&text)
-            {
-                self.progress
-                    .note(&format!("{text}, because of {}", limit.why));
-                limited.packages.push(text);
-            }
-        }
-        if limited == *requirements {
+        let mut limits = find_limits(&packages, minor);
+        limits.retain(|limit| match &limit.asks {
+            LimitKind::Package(text) => !requirements.packages.contains(text),
+            LimitKind::Python(_) => false,
+        });
+        if limits.is_empty() {
             return Ok(packages);
         }
-        match resolve(&limited) {
-            Ok(packages) => {
-                *requirements = limited;
-                Ok(packages)
+        let met = meet_limits(limits, |limits| {
+            let mut limited = requirements.clone();
+            for limit in limits {
+                if let LimitKind::Package(text) = &limit.asks {
+                    limited.packages.push(text.clone());
+                }
             }
-            Err(_) => {
+            Some((resolve(&limited).ok()?, limited))
+        });
+        if !met.refused.is_empty() {
+            self.progress.note(&format!(
+                "this may not work, and nothing else resolves: {}",
+                list_reasons(&met.refused)
+            ));
+        }
+        let Some((taken, (packages_then, limited))) = met.taken else {
+            return Ok(packages);
+        };
+        for limit in &taken {
+            if let LimitKind::Package(text) = &limit.asks {
                 self.progress
-                    .note("this may not work, and nothing else resolves");
-                Ok(packages)
+                    .note(&format!("{text}, because of {}", limit.why));
             }
         }
+        *requirements = limited;
+        Ok(packages_then)
     }
 
     fn build_one(

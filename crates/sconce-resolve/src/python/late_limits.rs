@@ -224,27 +224,35 @@ pub(crate) fn find_limits(packages: &LockedPackages, minor: u32) -> Vec<LateLimi
             limits.push(LateLimit { asks, why });
         }
     }
-    // Both are built together; torchaudio ended before torch did.
-    if let Some(audio) = version_of("torchaudio")
-        && audio
-            .release()
-            .iter()
-            .take(2)
-            .ne(torch.release().iter().take(2))
-    {
-        let lower = torch.clone().min(audio.clone());
-        let parts: Vec<String> = lower.release().iter().take(2).map(u64::to_string).collect();
-        let series = parts.join(".");
-        let why =
-            format!("torchaudio {audio}: it runs with the torch that it was built with alone");
-        for name in ["torch", "torchaudio"] {
-            limits.push(LateLimit {
-                asks: LimitKind::Package(format!("{name}=={series}.*")),
-                why: why.clone(),
-            });
-        }
+    if let Some(audio) = version_of("torchaudio") {
+        limits.extend(limit_torchaudio(&torch, &audio));
     }
     limits
+}
+
+/// Both are built together; torchaudio ended before torch did. torchaudio 0.13 is of torch 1.13.
+fn limit_torchaudio(torch: &Version, audio: &Version) -> Vec<LateLimit> {
+    let series = |version: &Version, of_zero: u64| {
+        let numbers = version.release();
+        let major = numbers.first().copied().unwrap_or_default();
+        let major = if major == 0 { of_zero } else { major };
+        (major, numbers.get(1).copied().unwrap_or_default())
+    };
+    let (of_torch, of_audio) = (series(torch, 0), series(audio, 1));
+    if of_torch == of_audio {
+        return Vec::new();
+    }
+    let (major, minor) = of_torch.min(of_audio);
+    let audio_major = if major == 1 { 0 } else { major };
+    let why = format!("torchaudio {audio}: it runs with the torch that it was built with alone");
+    let limit = |text: String| LateLimit {
+        asks: LimitKind::Package(text),
+        why: why.clone(),
+    };
+    vec![
+        limit(format!("torch=={major}.{minor}.*")),
+        limit(format!("torchaudio=={audio_major}.{minor}.*")),
+    ]
 }
 
 #[cfg(test)]
@@ -303,6 +311,14 @@ mod tests {
         assert_eq!(
             limits(&[("torch", "2.11.1"), ("torchaudio", "2.11.0")], 13),
             []
+        );
+        assert_eq!(
+            limits(&[("torch", "1.13.1+cu117"), ("torchaudio", "0.13.1")], 10),
+            []
+        );
+        assert_eq!(
+            limits(&[("torch", "1.12.1"), ("torchaudio", "0.13.1")], 10),
+            [package("torch==1.12.*"), package("torchaudio==0.12.*")]
         );
     }
 
