@@ -9,6 +9,13 @@ pub fn debian_packages_of(project: &str) -> &'static [&'static str] {
     found.map_or(&[], |at| NEEDS[at].1)
 }
 
+/// The Debian packages that building a project from its sources needs beside a compiler, by its normalised name.
+#[must_use]
+pub fn debian_build_packages_of(project: &str) -> &'static [&'static str] {
+    let found = BUILD_NEEDS.binary_search_by(|(known, _)| (*known).cmp(project));
+    found.map_or(&[], |at| BUILD_NEEDS[at].1)
+}
+
 /// Every project that is known to need something, by name.
 pub fn projects_with_needs() -> impl Iterator<Item = &'static str> {
     NEEDS.iter().map(|(name, _)| *name)
@@ -132,6 +139,60 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("yt-dlp", FFMPEG),
 ];
 
+const CMAKE: &[&str] = &["cmake", "make"];
+const HDF5: &[&str] = &["libhdf5-dev"];
+
+/// Of those that people build, by name.
+const BUILD_NEEDS: &[(&str, &[&str])] = &[
+    ("atari-py", &["cmake", "make", "zlib1g-dev"]),
+    (
+        "av",
+        &[
+            "libavcodec-dev",
+            "libavdevice-dev",
+            "libavfilter-dev",
+            "libavformat-dev",
+            "libavutil-dev",
+            "libswresample-dev",
+            "libswscale-dev",
+        ],
+    ),
+    ("cartopy", &["libgeos-dev", "libproj-dev"]),
+    ("dlib", &["cmake", "make", "libopenblas-dev"]),
+    ("gmpy2", &["libgmp-dev", "libmpfr-dev", "libmpc-dev"]),
+    ("h5py", HDF5),
+    ("horovod", CMAKE),
+    ("kenlm", &["zlib1g-dev", "libbz2-dev", "liblzma-dev"]),
+    ("lxml", &["libxml2-dev", "libxslt1-dev"]),
+    ("mpi4py", &["libopenmpi-dev"]),
+    ("mysqlclient", &["default-libmysqlclient-dev"]),
+    ("netcdf4", &["libnetcdf-dev", "libhdf5-dev"]),
+    ("onnx", CMAKE),
+    ("onnxsim", CMAKE),
+    ("pillow-simd", &["libjpeg62-turbo-dev", "zlib1g-dev"]),
+    ("plyvel", &["libleveldb-dev"]),
+    ("psycopg2", &["libpq-dev"]),
+    ("pyaudio", &["portaudio19-dev"]),
+    ("pycairo", &["libcairo2-dev"]),
+    ("pycurl", &["libcurl4-openssl-dev", "libssl-dev"]),
+    ("pygobject", &["libgirepository1.0-dev", "libcairo2-dev"]),
+    ("pygraphviz", &["libgraphviz-dev"]),
+    ("pyopenjtalk", CMAKE),
+    ("pyproj", &["libproj-dev"]),
+    (
+        "pysam",
+        &[
+            "zlib1g-dev",
+            "libbz2-dev",
+            "liblzma-dev",
+            "libcurl4-openssl-dev",
+        ],
+    ),
+    ("python-snappy", &["libsnappy-dev"]),
+    ("shapely", &["libgeos-dev"]),
+    ("tables", HDF5),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,7 +200,7 @@ mod tests {
 
     #[test]
     fn rows_are_sorted_and_named_as_the_index_and_debian_have_them() {
-        for pair in NEEDS.windows(2) {
+        for pair in NEEDS.windows(2).chain(BUILD_NEEDS.windows(2)) {
             assert!(
                 pair[0].0 < pair[1].0,
                 "{} comes before {}",

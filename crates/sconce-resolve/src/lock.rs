@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use sconce_base::input;
 use sconce_fetch::redact_url;
-use sconce_formats::debian_packages_of;
+use sconce_formats::{debian_build_packages_of, debian_packages_of};
 use sconce_schema::lock::{
     BUILD, Deb, Lock, LockTarget, LockedStage, LockedVersions, StandalonePython, Wheel,
 };
@@ -474,6 +474,8 @@ struct PythonPackages {
 struct SystemNeed {
     debian: &'static str,
     project: String,
+    /// It is for building it from its sources.
+    is_for_build: bool,
 }
 
 /// What packages, and the projects that are installed from where they lie, need of Debian and is not among
@@ -481,12 +483,19 @@ struct SystemNeed {
 fn system_needs(packages: &PythonPackages, projects: &[String], debs: &[Deb]) -> Vec<SystemNeed> {
     let wheels = packages.packages.wheels.iter().map(|wheel| &wheel.name);
     let sources = packages.packages.sources.iter().map(|source| &source.name);
+    let run = wheels.chain(sources.clone()).chain(projects);
+    let run = run.map(|project| (project, debian_packages_of(project), false));
+    let build = sources.map(|project| (project, debian_build_packages_of(project), true));
     let mut needs: Vec<SystemNeed> = Vec::new();
-    for project in wheels.chain(sources).chain(projects) {
-        for debian in debian_packages_of(project) {
+    for (project, packages, is_for_build) in run.chain(build) {
+        for debian in packages {
             if !has_deb(debs, debian) && needs.iter().all(|need| need.debian != *debian) {
                 let project = project.clone();
-                needs.push(SystemNeed { debian, project });
+                needs.push(SystemNeed {
+                    debian,
+                    project,
+                    is_for_build,
+                });
             }
         }
     }
@@ -501,20 +510,25 @@ fn has_deb(debs: &[Deb], name: &str) -> bool {
 
 /// Says what was added, and what this release has not.
 fn note_system_needs(needs: &[SystemNeed], debs: &[Deb], progress: &dyn Progress) {
-    let mut by_project: BTreeMap<&str, (Vec<&str>, Vec<&str>)> = BTreeMap::new();
+    /// Those that are there, and those that this release does not have.
+    type Found<'a> = (Vec<&'a str>, Vec<&'a str>);
+    let mut by_project: BTreeMap<(&str, bool), Found<'_>> = BTreeMap::new();
     for need in needs {
-        let (added, missing) = by_project.entry(&need.project).or_default();
+        let key = (need.project.as_str(), need.is_for_build);
+        let (added, missing) = by_project.entry(key).or_default();
         match has_deb(debs, need.debian) {
             true => added.push(need.debian),
             false => missing.push(need.debian),
         }
     }
-    for (project, (added, missing)) in by_project {
+    for ((project, is_for_build), (added, missing)) in by_project {
         if !added.is_empty() {
             let added = added.join(", ");
-            progress.note(&format!(
-                "Debian's {added}: {project} needs what its wheel does not bring"
-            ));
+            let why = match is_for_build {
+                true => "is built with them",
+                false => "needs what its wheel does not bring",
+            };
+            progress.note(&format!("Debian's {added}: {project} {why}"));
         }
         if !missing.is_empty() {
             let missing = missing.join(", ");

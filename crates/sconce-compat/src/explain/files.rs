@@ -7,7 +7,7 @@ macro_rules! files {
 }
 
 /// Every file of `crates/sconce-compat/rules/`, with its text.
-pub(crate) const FILES: [(&str, &str); 79] = files![
+pub(crate) const FILES: [(&str, &str); 80] = files![
     "abort-at-end.toml",
     "bf16-unsupported.toml",
     "bitsandbytes-no-cuda.toml",
@@ -49,6 +49,7 @@ pub(crate) const FILES: [(&str, &str); 79] = files![
     "libcuda-missing.toml",
     "libstdcxx-too-old.toml",
     "mps-failed.toml",
+    "mutable-default.toml",
     "name-missing.toml",
     "nccl-duplicate-gpu.toml",
     "nccl-network.toml",

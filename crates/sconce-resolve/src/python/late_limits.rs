@@ -163,9 +163,41 @@ const CONFLICTS: [Conflict; 15] = [
     },
 ];
 
-/// Versions of torch below these do not compile (`torch.compile`, and what imports it) on this Python and
-/// newer ones, though they have wheels for it.
-const PYTHONS_OF_TORCH: [(u32, &str, &str); 2] = [(13, "<2.6", "<3.13"), (12, "<2.4", "<3.12")];
+/// A package that fails on Pythons that it has wheels for.
+struct PythonConflict {
+    package: &'static str,
+    versions: &'static str,
+    /// The first Python, 12 for 3.12.
+    minor: u32,
+    asks: &'static str,
+    why: &'static str,
+}
+
+const NO_COMPILE: &str = "torch.compile, and what imports it, does not know this Python";
+
+const PYTHON_CONFLICTS: [PythonConflict; 3] = [
+    PythonConflict {
+        package: "torch",
+        versions: "<2.6",
+        minor: 13,
+        asks: "<3.13",
+        why: NO_COMPILE,
+    },
+    PythonConflict {
+        package: "torch",
+        versions: "<2.4",
+        minor: 12,
+        asks: "<3.12",
+        why: NO_COMPILE,
+    },
+    PythonConflict {
+        package: "hydra-core",
+        versions: "<1.3",
+        minor: 11,
+        asks: "<3.11",
+        why: "its dataclasses have defaults that Python 3.11 refuses (\"mutable default … is not allowed\")",
+    },
+];
 
 /// The Debian release that packages want in place of a newer one: its name, its glibc's minor version, and why.
 pub(crate) fn find_older_release(packages: &LockedPackages) -> Option<(&'static str, u32, String)> {
@@ -214,17 +246,17 @@ pub(crate) fn find_limits(packages: &LockedPackages, minor: u32) -> Vec<LateLimi
             limits.push(LateLimit { asks, why });
         }
     }
-    let Some(torch) = version_of("torch") else {
-        return limits;
-    };
-    for (python, versions, asks) in PYTHONS_OF_TORCH {
-        if minor >= python && is_within(&torch, versions) {
-            let why = format!("torch {torch}: torch.compile does not know Python 3.{minor}");
-            let asks = LimitKind::Python(asks);
+    for conflict in &PYTHON_CONFLICTS {
+        if minor >= conflict.minor
+            && let Some(version) = version_of(conflict.package)
+            && is_within(&version, conflict.versions)
+        {
+            let why = format!("{} {version}: {}", conflict.package, conflict.why);
+            let asks = LimitKind::Python(conflict.asks);
             limits.push(LateLimit { asks, why });
         }
     }
-    if let Some(audio) = version_of("torchaudio") {
+    if let (Some(torch), Some(audio)) = (version_of("torch"), version_of("torchaudio")) {
         limits.extend(limit_torchaudio(&torch, &audio));
     }
     limits
