@@ -23,6 +23,8 @@ use sconce_image::system::PLAIN_HOME;
 use sconce_schema::request::ContainerUser;
 use sconce_schema::spec::{GpuRequest, ServicesSpec};
 
+pub use self::run_failure::explain_ended_run;
+
 use self::contained_run::{CommandInvocation, ContainedRun};
 use self::host_run::host_run;
 pub use self::host_run::{host_folder, on_host};

@@ -3,11 +3,19 @@
 use clap::Args;
 use sconce_schema::exit;
 
+use super::logs::last_lines;
 use crate::output;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
 use sconce_app::failure::Result;
+use sconce_app::reporter::AppEvent;
+use sconce_app::run::explain_ended_run;
 use sconce_app::run_lookup::{self, RunTermination};
+
+/// The log of what a run's command wrote.
+const COMMAND_LOG: &str = "run";
+/// So many lines of it are looked at where it failed.
+const LAST_LINES: usize = 500;
 
 #[derive(Debug, Args)]
 pub(crate) struct WaitArgs {
@@ -22,6 +30,14 @@ pub(crate) fn wait(args: &WaitArgs, context: &AppContext) -> Result<u8> {
     let end = RunTermination::from_entry(&run, run_lookup::boot_id().as_deref());
     if let Some(end @ (RunTermination::WithTheMachine | RunTermination::Killed)) = end {
         output::print_message(&format!("run {}: {}", run.started.id, end.to_text()));
+    }
+    if let Some(RunTermination::As(exit)) = end
+        && !context.quiet
+    {
+        let log = last_lines(run_lookup::run_dir(&run), COMMAND_LOG, LAST_LINES).join("\n");
+        if let Some(explained) = explain_ended_run(&run, exit, log.as_bytes()) {
+            context.report(&AppEvent::RunExplained(&explained));
+        }
     }
     Ok(end.map_or(exit::OK, RunTermination::exit_code))
 }

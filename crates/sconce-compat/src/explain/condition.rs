@@ -182,7 +182,7 @@ pub enum FactCondition {
     /// The usual project of the index that has this module, where none that has it is installed; an unknown one is
     /// never guessed.
     ProjectOfModule(String),
-    /// Whether no project is known to have this module.
+    /// No project is known to have this module, and it is none of the project's own.
     ModuleUnknown(String),
     /// The extra of the project that brings this module.
     ExtraOfModule(String),
@@ -240,7 +240,13 @@ impl FactCondition {
                 first.filter(|_| !names.any(|name| packages.contains_key(&name)))
             }
             Self::ModuleUnknown(module) => {
-                let unknown = projects_of(&text(module)).next().is_none();
+                let module = text(module);
+                let top = top_level(&module);
+                let project = known.environment.project.as_ref();
+                let is_own = project.is_some_and(|project| {
+                    project.modules.contains_key(top) || project.extras.contains_key(top)
+                });
+                let unknown = !is_own && projects_of(&module).next().is_none();
                 unknown.then(|| "no project is known to have it".to_owned())
             }
             Self::ExtraOfModule(module) => {

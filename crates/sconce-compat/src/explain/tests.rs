@@ -489,10 +489,7 @@ fn a_missing_module_is_mended_by_what_the_project_has() {
             "ModuleNotFoundError: No module named 'net.layers'",
             "package-missing",
             Certainty::Likely,
-            &[
-                ("run.env", r#"{ PYTHONPATH = "/workspace/src" }"#),
-                ("", "Find out"),
-            ],
+            &[("run.env", r#"{ PYTHONPATH = "/workspace/src" }"#)],
         ),
         (
             "ModuleNotFoundError: No module named 'torchvision.models.utils'",
