@@ -10,6 +10,7 @@ pub mod ecosystem;
 mod error;
 #[cfg(test)]
 mod golden;
+mod hidden_sources;
 mod http_cache;
 mod late_rounds;
 mod lock;

@@ -21,6 +21,7 @@ use crate::debian::index::DebianIndex;
 use crate::debian::openpgp::{Verifier, find_verifier};
 use crate::debian::sources::{self, AptFile, MirrorOverride, MirrorPair, SignedBy};
 use crate::debian::{ArchiveReader, Suite, base_packages, pythons, solve, version};
+use crate::hidden_sources::take_hidden_sources;
 use crate::late_rounds::{list_reasons, meet_limits};
 use crate::python::IndexSettings;
 use crate::python::compile::{Requirements, UvCompile};
@@ -242,6 +243,14 @@ pub fn resolve(
             let (mut python, mut packages) = find(&search, &requirements)?;
             // What was found is not searched for, nor told, again.
             search.kept = Some(python.minor);
+            let compile = uv_compile(input, env, (&uv, cache), &python, machine);
+            if may_build
+                && requirements.pinned.is_empty()
+                && compile.keep.is_empty()
+                && take_hidden_sources(&names, &compile, &requirements, &packages)
+            {
+                (python, packages) = find(&search, &requirements)?;
+            }
             let mut refused: Vec<LateLimit> = Vec::new();
             // What a repository has locked is what runs.
             for _ in 0..MAX_LATE_ROUNDS * usize::from(requirements.pinned.is_empty()) {

@@ -15,7 +15,7 @@ use tracing::info;
 use crate::ResolveError;
 use crate::build_failure::BuildFailure;
 use crate::late_rounds::{list_reasons, meet_limits};
-use crate::python::compile::{CompileError, Requirements, UvCompile};
+use crate::python::compile::{CompileError, Requirements, UnbuiltPackage, UvCompile};
 use crate::python::late_limits::{LimitKind, find_limits};
 use crate::python::pylock::LockedPackages;
 use crate::python::source_package::{SourceMetadata, SourceOrigin, SourcePackage, UnnamedSource};
@@ -105,6 +105,60 @@ impl SourceNames {
         packages.insert(metadata.name.clone(), metadata);
     }
 
+    /// Takes the sources of what `requirements` need and has sources alone, where they resolve with it; gives
+    /// whether there is some.
+    pub(crate) fn take_sources_of(
+        &self,
+        compile: &UvCompile<'_>,
+        requirements: &Requirements,
+        limit: usize,
+    ) -> bool {
+        let trial = Self {
+            packages: self.packages.clone(),
+            names: self.names.clone(),
+        };
+        for _ in 0..=limit {
+            let sources = trial.metadata();
+            let compile = UvCompile {
+                sources: &sources,
+                ..*compile
+            };
+            let Err(error) = compile.resolve_packages(requirements) else {
+                let is_new = trial.packages.borrow().len() > self.packages.borrow().len();
+                self.packages.swap(&trial.packages);
+                return is_new;
+            };
+            let Some(package) = trial.find_unbuilt(&compile, &error) else {
+                return false;
+            };
+            trial.insert_unbuilt(package);
+        }
+        false
+    }
+
+    /// What an error says to have sources alone, and is not known yet. A package that has wheels for an older
+    /// Python is never compiled for a newer one.
+    fn find_unbuilt(
+        &self,
+        compile: &UvCompile<'_>,
+        error: &CompileError,
+    ) -> Option<UnbuiltPackage> {
+        error.unbuilt_package().filter(|package| {
+            let has_wheels = |pin: &str| compile.has_wheels(pin);
+            !self.contains(&package.name) && !package.pin.as_deref().is_some_and(has_wheels)
+        })
+    }
+
+    fn insert_unbuilt(&self, package: UnbuiltPackage) {
+        let pin = package.pin.as_deref();
+        info!(package.name, pin, "has sources alone");
+        self.insert(SourceMetadata {
+            version: pin.is_none().then(|| UNBUILT_VERSION.to_owned()),
+            name: package.name,
+            ..SourceMetadata::default()
+        });
+    }
+
     /// What uv is to know of them.
     pub(crate) fn metadata(&self) -> Vec<SourceMetadata> {
         self.packages.borrow().values().cloned().collect()
@@ -176,12 +230,10 @@ impl SourceNames {
                 Err(error) => error,
             };
             let may_build = may_build && sources.len() < MAX_SOURCES;
-            let package = error.unbuilt_package().filter(|package| {
-                let has_wheels = |pin: &str| compile.has_wheels(pin);
-                may_build
-                    && !self.contains(&package.name)
-                    && !package.pin.as_deref().is_some_and(has_wheels)
-            });
+            let package = match may_build {
+                true => self.find_unbuilt(&compile, &error),
+                false => None,
+            };
             let Some(package) = package else {
                 if !takes_prereleases && error.speaks_of_prereleases() {
                     takes_prereleases = true;
@@ -189,13 +241,7 @@ impl SourceNames {
                 }
                 return Err(error);
             };
-            let pin = package.pin.as_deref();
-            info!(package.name, pin, "has sources alone");
-            self.insert(SourceMetadata {
-                version: pin.is_none().then(|| UNBUILT_VERSION.to_owned()),
-                name: package.name,
-                ..SourceMetadata::default()
-            });
+            self.insert_unbuilt(package);
         }
     }
 }

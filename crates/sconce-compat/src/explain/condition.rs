@@ -179,7 +179,7 @@ pub enum FactCondition {
     Oom(OomClass),
     /// The installed package, with its version, that has this module.
     PackageOfModule(String),
-    /// The usual project of the index that has this module, where none that has it is installed; an unknown one is
+    /// The usual project of the index that has this module, with the versions that have it (`setuptools<81`), where none that has it is installed; an unknown one is
     /// never guessed.
     ProjectOfModule(String),
     /// No project is known to have this module, and it is none of the project's own.
@@ -235,9 +235,10 @@ impl FactCondition {
             }
             Self::ProjectOfModule(module) => {
                 let packages = &known.environment.packages;
-                let mut names = projects_of(&text(module)).peekable();
-                let first = names.peek().cloned();
-                first.filter(|_| !names.any(|name| packages.contains_key(&name)))
+                let module = text(module);
+                let is_there = projects_of(&module).any(|name| packages.contains_key(&name));
+                let first = sconce_formats::find_providers(&module)?.next()?;
+                (!is_there).then(|| first.to_owned())
             }
             Self::ModuleUnknown(module) => {
                 let module = text(module);

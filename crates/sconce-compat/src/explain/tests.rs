@@ -498,6 +498,12 @@ fn a_missing_module_is_mended_by_what_the_project_has() {
             &[("", "Name an older version")],
         ),
         (
+            "ModuleNotFoundError: No module named 'pkg_resources'",
+            "package-missing",
+            Certainty::Likely,
+            &[("python.packages", r#"["setuptools<81"]"#)],
+        ),
+        (
             "ModuleNotFoundError: No module named 'sklearn.metrics'",
             "package-missing",
             Certainty::Likely,

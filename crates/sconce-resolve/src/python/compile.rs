@@ -318,6 +318,22 @@ impl UvCompile<'_> {
         &self,
         requirements: &Requirements,
     ) -> Result<LockedPackages, CompileError> {
+        self.compile(requirements, &[])
+    }
+
+    /// The newest that the requirements allow, whatever they need themselves.
+    pub(crate) fn resolve_without_needs(
+        &self,
+        requirements: &Requirements,
+    ) -> Result<LockedPackages, CompileError> {
+        self.compile(requirements, &["--no-deps"])
+    }
+
+    fn compile(
+        &self,
+        requirements: &Requirements,
+        further: &[&str],
+    ) -> Result<LockedPackages, CompileError> {
         if requirements.is_empty() {
             return Ok(LockedPackages::default());
         }
@@ -360,7 +376,7 @@ impl UvCompile<'_> {
         let overrides = (!pinned.is_empty()).then_some(overrides.as_path());
         let packages = &mut copies.requirements.packages;
         packages.extend(pinned.iter().map(|text| (*text).to_owned()));
-        let output = self.call(&copies, overrides, &lock, &[]).map_err(failed)?;
+        let output = (self.call(&copies, overrides, &lock, further)).map_err(failed)?;
         debug!(status = %output.status, "uv ended");
         if !output.status.success() {
             let stderr = copies.with_own_paths(&String::from_utf8_lossy(&output.stderr));
