@@ -133,7 +133,11 @@ pub(super) fn note_choices<'a>(
     if !more.is_empty() {
         what += &format!(" and {} more", more.len());
     }
-    draft.note_decision(line, &what, format!("`{key}` in [python] chooses them"));
+    draft.note_decision(
+        line,
+        &what,
+        format!("not installed; `{key}` in [python] chooses some of them"),
+    );
 }
 
 /// Extras, groups and files that serve to work on a project, not to run it, by their names.

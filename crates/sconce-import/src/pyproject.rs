@@ -244,7 +244,7 @@ mod tests {
         );
         assert_eq!(
             format_notes(&adopted),
-            "3 decided: the extras train: `extras` in [python] chooses them\n"
+            "3 decided: the extras train: not installed; `extras` in [python] chooses some of them\n"
         );
     }
 

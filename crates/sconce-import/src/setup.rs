@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(provided(&adopted), ["numpy", "torch", "tqdm"]);
         assert_eq!(
             format_notes(&adopted),
-            "decided: the extras train: `extras` in [python] chooses them\n"
+            "decided: the extras train: not installed; `extras` in [python] chooses some of them\n"
         );
     }
 
