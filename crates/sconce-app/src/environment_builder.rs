@@ -198,6 +198,7 @@ impl EnvironmentBuilder<'_> {
             compiler: spec.system.compiler,
             more: spec.stage_requirements(),
             as_of: spec.python.as_of.clone(),
+            build_settings: self.project.build_settings.clone(),
             index,
             mirror: MirrorOverride {
                 main: first([&self.sources.mirror, &spec.system.mirror, &config.mirror]),

@@ -11,6 +11,7 @@ mod error;
 #[cfg(test)]
 mod golden;
 mod http_cache;
+pub mod library_packages;
 mod lock;
 #[cfg(test)]
 mod lock_testing;

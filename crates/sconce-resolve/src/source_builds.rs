@@ -9,11 +9,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use sconce_schema::Progress;
-use sconce_schema::lock::{Lock, Wheel};
+use sconce_schema::lock::{BuildRequest, Lock, Wheel};
 use tracing::info;
 
 use crate::ResolveError;
 use crate::build_failure::BuildFailure;
+use crate::python::build_settings::BuildSettings;
 use crate::python::compile::{CompileError, Requirements, UvCompile};
 use crate::python::late_limits::{LimitKind, find_limits};
 use crate::python::pylock::LockedPackages;
@@ -68,6 +69,8 @@ pub struct BuildSetting<'a> {
     pub installed: &'a [Wheel],
     /// The package's wheel in the previous lock, where its versions are kept.
     pub previous: Option<&'a Wheel>,
+    /// What the project asks for beside what its sources say.
+    pub asked: &'a BuildRequest,
     /// Resolves build requirements to wheels, of what indexes had on a day.
     pub resolve: ResolveRequirements<'a>,
 }
@@ -205,6 +208,8 @@ pub(crate) struct SourceBuilds<'a> {
     pub(crate) names: &'a SourceNames,
     pub(crate) compile: &'a UvCompile<'a>,
     pub(crate) requirements: &'a Requirements,
+    /// What the project says of single builds.
+    pub(crate) settings: &'a BuildSettings,
     /// The lock whose versions are kept.
     pub(crate) previous: Option<&'a Lock>,
     pub(crate) progress: &'a dyn Progress,
@@ -365,6 +370,14 @@ impl SourceBuilds<'_> {
                 ..Requirements::default()
             })
         };
+        let asked = self.settings.for_package(&package.name, installed);
+        let asked = asked.map_err(|source| ResolveError::BuildSetting {
+            package: label(package),
+            source,
+        })?;
+        if !asked.is_empty() {
+            self.progress.note(&describe_request(package, &asked));
+        }
         let before = self.previous.map_or(&[][..], |lock| &lock.wheels);
         let setting = BuildSetting {
             base,
@@ -372,6 +385,7 @@ impl SourceBuilds<'_> {
             previous: before
                 .iter()
                 .find(|wheel| wheel.name == package.name && wheel.build.is_some()),
+            asked: &asked,
             resolve: &resolve,
         };
         let built = (self.builder)
@@ -409,6 +423,16 @@ fn label(package: &SourcePackage) -> String {
         Some(version) if version != UNBUILT_VERSION => format!("{} {version}", package.name),
         _ => package.name.clone(),
     }
+}
+
+/// In words, what is asked for beside what the sources of a package say.
+fn describe_request(package: &SourcePackage, asked: &BuildRequest) -> String {
+    let mut parts = asked.requires.clone();
+    parts.extend(asked.variables.keys().map(|name| format!("the variable {name}")));
+    if asked.sees_environment {
+        parts.push("the environment's own packages (no build isolation)".to_owned());
+    }
+    format!("{} is built with {}, as it is set", label(package), parts.join(", "))
 }
 
 fn described(origin: &SourceOrigin) -> String {

@@ -1,11 +1,14 @@
 //! The suites of a release: fetched, checked against their signatures and digests, unpacked.
 
-use std::io::Read;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufReader, Read};
 use std::time::SystemTime;
 
+use flate2::read::MultiGzDecoder;
 use sconce_fetch::{FetchError, redact_url};
-use sconce_schema::{Hint, Progress, Sha256, exit};
+use sconce_schema::{Bytes, Hint, Progress, Sha256, exit};
 
+use super::contents::{self, LibraryPackages};
 use super::openpgp::{SignatureError, Verifier, open_clearsigned};
 use super::release::{ReleaseError, ReleaseFile, SuiteRelease, show_date};
 use super::sources::{MirrorPair, SecurityArchive};
@@ -15,6 +18,9 @@ use crate::documents::{DocumentSource, compute_sha256};
 const RELEASE_LIMIT_BYTES: u64 = 16 << 20;
 /// No index is near this size (trixie's has 57 MB). A larger one would also mean much memory.
 const INDEX_LIMIT_BYTES: u64 = 1 << 30;
+/// No list of files is near this size (trixie's has 12 MB), nor its text.
+const CONTENTS_LIMIT_BYTES: u64 = 256 << 20;
+const CONTENTS_TEXT_LIMIT_BYTES: u64 = 8 << 30;
 /// Memory that the decompressor may use; `xz -9` needs 65 MiB.
 const XZ_MEMORY_LIMIT_BYTES: u64 = 256 << 20;
 
@@ -186,12 +192,8 @@ impl ArchiveReader<'_> {
         ));
     }
 
-    fn suite(
-        &self,
-        name: &str,
-        base: &str,
-        architecture: &str,
-    ) -> Result<(Suite, Option<Age>), ArchiveError> {
+    /// The release file of a suite, checked.
+    fn release(&self, name: &str, base: &str) -> Result<CheckedRelease, ArchiveError> {
         let folder = format!("{base}/dists/{name}");
         let url = format!("{folder}/InRelease");
         let latest = self
@@ -219,19 +221,45 @@ impl ArchiveReader<'_> {
         if !(expired && latest.kept_since.is_some()) {
             believed.map_err(wrong)?;
         }
+        tracing::debug!(
+            url = redact_url(&url),
+            date = show_date(release.date),
+            "the release file is trusted"
+        );
+        Ok(CheckedRelease {
+            folder,
+            url,
+            release,
+            kept_since: latest.kept_since,
+            expired,
+        })
+    }
+
+    fn suite(
+        &self,
+        name: &str,
+        base: &str,
+        architecture: &str,
+    ) -> Result<(Suite, Option<Age>), ArchiveError> {
+        let CheckedRelease {
+            folder,
+            url,
+            release,
+            kept_since,
+            expired,
+        } = self.release(name, base)?;
+        let wrong = |source| ArchiveError::Release {
+            url: redact_url(&url),
+            source,
+        };
         let plain = release
             .require_file(&format!("main/binary-{architecture}/Packages"))
             .map_err(wrong)?;
         let packed = release
             .require_file(&format!("main/binary-{architecture}/Packages.xz"))
             .map_err(wrong)?;
-        tracing::debug!(
-            url = redact_url(&url),
-            date = show_date(release.date),
-            "the release file is trusted"
-        );
         let packages = self.index(&folder, &release, plain, packed)?;
-        let age = latest.kept_since.map(|fetched| {
+        let age = kept_since.map(|fetched| {
             let date = show_date(release.date);
             let says = match release.valid_until.filter(|_| expired) {
                 Some(until) => format!(
@@ -270,16 +298,7 @@ impl ArchiveReader<'_> {
         {
             return text(bytes);
         }
-        if plain.size.max(packed.size) > INDEX_LIMIT_BYTES {
-            let why = format!(
-                "it says {} bytes, the limit is {INDEX_LIMIT_BYTES}",
-                plain.size.max(packed.size)
-            );
-            return Err(ArchiveError::Digest {
-                url: redact_url(&url),
-                why,
-            });
-        }
+        check_limit(&url, plain.size.max(packed.size), INDEX_LIMIT_BYTES)?;
         let bytes = self
             .fetch_index(folder, release.by_hash, packed)
             .map_err(|source| ArchiveError::Fetch {
@@ -294,6 +313,65 @@ impl ArchiveReader<'_> {
         check(&url, &bytes, plain.size, &plain.sha256)?;
         self.documents.keep(&plain.sha256, &bytes);
         text(bytes)
+    }
+
+    /// Which packages of a release have libraries of these names, by its list of files; `None` where the
+    /// release has no such list. It is kept as it came, packed.
+    pub(crate) fn find_libraries(
+        &self,
+        base: &str,
+        codename: &str,
+        architecture: &str,
+        names: &BTreeSet<String>,
+    ) -> Result<Option<BTreeMap<String, LibraryPackages>>, ArchiveError> {
+        let checked = self.release(codename, base)?;
+        let (folder, release) = (&checked.folder, &checked.release);
+        let path = format!("main/Contents-{architecture}");
+        let plain = release.require_file(&path);
+        let packed = release.require_file(&format!("{path}.gz"));
+        let (Ok(plain), Ok(packed)) = (plain, packed) else {
+            return Ok(None);
+        };
+        let url = format!("{folder}/{}", packed.path);
+        check_limit(&url, packed.size, CONTENTS_LIMIT_BYTES)?;
+        let kept = self.documents.kept(&packed.sha256);
+        let kept = kept.filter(|bytes| compute_sha256(bytes) == packed.sha256);
+        let bytes = match kept {
+            Some(bytes) => bytes,
+            None => {
+                self.progress.note(&format!(
+                    "Debian's list of files is fetched ({}, kept from then on)",
+                    Bytes(packed.size)
+                ));
+                let fetched = self.fetch_index(folder, release.by_hash, packed);
+                let bytes = fetched.map_err(|source| ArchiveError::Fetch {
+                    what: "list of files",
+                    source,
+                })?;
+                check(&url, &bytes, packed.size, &packed.sha256)?;
+                self.documents.keep(&packed.sha256, &bytes);
+                bytes
+            }
+        };
+        // More than it says is never unpacked.
+        let text = MultiGzDecoder::new(&bytes[..]).take(plain.size.min(CONTENTS_TEXT_LIMIT_BYTES) + 1);
+        let mut text = CountingReader { inner: text, count: 0 };
+        let found = contents::find_libraries(&mut BufReader::new(&mut text), architecture, names);
+        let found = found.map_err(|source| ArchiveError::Decompress {
+            url: redact_url(&url),
+            source,
+        })?;
+        if text.count != plain.size {
+            let why = match text.count > plain.size.min(CONTENTS_TEXT_LIMIT_BYTES) {
+                true => format!("its text is longer than {} bytes", text.count - 1),
+                false => format!("its text has {} bytes, not {}", text.count, plain.size),
+            };
+            return Err(ArchiveError::Digest {
+                url: redact_url(&url),
+                why,
+            });
+        }
+        Ok(Some(found))
     }
 
     /// By its digest where the archive offers that: then a mirror that is updated at this moment
@@ -316,6 +394,41 @@ impl ArchiveReader<'_> {
         self.documents
             .get(&format!("{folder}/{}", file.path), file.size)
     }
+}
+
+/// A release file, and what is known of it.
+struct CheckedRelease {
+    /// The suite's folder.
+    folder: String,
+    url: String,
+    release: SuiteRelease,
+    kept_since: Option<SystemTime>,
+    /// It is older than it may be, and there is no network.
+    expired: bool,
+}
+
+/// Counts what is read through it.
+struct CountingReader<R> {
+    inner: R,
+    count: u64,
+}
+
+impl<R: Read> Read for CountingReader<R> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.inner.read(into)?;
+        self.count += read as u64;
+        Ok(read)
+    }
+}
+
+fn check_limit(url: &str, size: u64, limit: u64) -> Result<(), ArchiveError> {
+    if size <= limit {
+        return Ok(());
+    }
+    Err(ArchiveError::Digest {
+        url: redact_url(url),
+        why: format!("it says {size} bytes, the limit is {limit}"),
+    })
 }
 
 fn check(url: &str, bytes: &[u8], size: u64, wanted: &Sha256) -> Result<(), ArchiveError> {
