@@ -92,6 +92,8 @@ impl EnvironmentBuilder<'_> {
         let lock = self.resolve(previous, upgrade)?.lock;
         output.write(lock.to_text().as_bytes())?;
         self.note_unknown_metadata();
+        // What was fetched for the lock before is judged now, the rest once it is there.
+        self.library_advisor().note_lacking(&lock);
         Ok(lock)
     }
 

@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
+use sconce_base::text::to_printable;
 use sconce_resolve::debian::contents::LibraryPackages;
 use sconce_resolve::debian::sources::MirrorOverride;
 use sconce_resolve::library_packages::LibrarySearch;
 use sconce_resolve::{ResolveError, StoreDocuments};
 use sconce_schema::lock::LockTarget;
 use sconce_schema::spec::System;
-use sconce_schema::{Finding, HostFacts, Lock, Progress};
+use sconce_schema::{HostFacts, Lock, Progress};
 use sconce_store::Store;
 use tracing::info;
 
@@ -23,6 +24,8 @@ use crate::network;
 
 /// Libraries that a note names; the rest is counted.
 const MAX_NAMED: usize = 6;
+/// Names of files and libraries are of wheels; a longer sentence is cut.
+const MAX_SENTENCE_CHARS: usize = 300;
 
 /// Asks archives for packages of libraries.
 pub struct LibraryAdvisor<'a> {
@@ -50,7 +53,11 @@ impl LibraryAdvisor<'_> {
         };
         match self.search(target, &names) {
             Ok(Some(found)) => {
-                info!(asked = names.len(), found = found.len(), "Debian's list of files was asked");
+                info!(
+                    asked = names.len(),
+                    found = found.len(),
+                    "Debian's list of files was asked"
+                );
                 judged.with_library_packages(&found)
             }
             Ok(None) => {
@@ -73,8 +80,11 @@ impl LibraryAdvisor<'_> {
         };
         // No card is asked for here: the driver's libraries come with one.
         let host = HostFacts::default();
-        for finding in self.advise(judged, &host).lacking_system_packages(&host) {
-            self.progress.note(&describe(&finding));
+        for (package, finding) in self.advise(judged, &host).lacking_system_packages(&host) {
+            self.progress.note(&format!(
+                "{}: Debian's {package} brings it; add it to `[system] packages` and lock again (`sconce lock`)",
+                to_printable(&finding.what, MAX_SENTENCE_CHARS)
+            ));
         }
     }
 
@@ -84,7 +94,8 @@ impl LibraryAdvisor<'_> {
         names: &BTreeSet<String>,
     ) -> Result<Option<BTreeMap<String, LibraryPackages>>> {
         let config = &self.places.config;
-        let of_spec = |key: fn(&System) -> &Option<String>| self.system.and_then(|one| key(one).clone());
+        let of_spec =
+            |key: fn(&System) -> &Option<String>| self.system.and_then(|one| key(one).clone());
         let mirror = MirrorOverride {
             main: (self.mirror.map(str::to_owned))
                 .or_else(|| of_spec(|system| &system.mirror))
@@ -92,7 +103,12 @@ impl LibraryAdvisor<'_> {
             security: of_spec(|system| &system.security_mirror)
                 .or_else(|| config.security_mirror.clone()),
         };
-        let addresses: Vec<String> = mirror.main.iter().chain(&mirror.security).cloned().collect();
+        let addresses: Vec<String> = mirror
+            .main
+            .iter()
+            .chain(&mirror.security)
+            .cloned()
+            .collect();
         let fetcher = network::build_fetcher(self.context, &addresses)?;
         let keyring = debian_sources::read_keyring(config)?;
         let search = LibrarySearch {
@@ -112,16 +128,10 @@ impl LibraryAdvisor<'_> {
 
     fn tell_unasked(&self, names: &BTreeSet<String>, why: &str) {
         let named = names.iter().take(MAX_NAMED).map(String::as_str);
-        let named = named.collect::<Vec<_>>().join(", ");
+        let named = to_printable(&named.collect::<Vec<_>>().join(", "), MAX_SENTENCE_CHARS);
         self.progress.note(&format!(
             "which Debian package has {named} is not known: {}",
             why.lines().next().unwrap_or_default()
         ));
     }
-}
-
-/// `cv2/cv2.abi3.so needs libxcb.so.1, which …: Add libxcb1 to …`
-fn describe(finding: &Finding) -> String {
-    let mend = finding.mends.first().map_or("", |mend| &mend.what);
-    format!("{}. {mend} (`[system] packages`, then `sconce lock`)", finding.what)
 }

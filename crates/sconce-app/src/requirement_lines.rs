@@ -445,7 +445,11 @@ mod tests {
         assert!(!lines.is_unisolated && !lines.is_plain);
         assert_eq!(
             kept(&lines),
-            ["torch", "flash_attn==2.5", "git+https://example.org/a/Deep.git@v1"]
+            [
+                "torch",
+                "flash_attn==2.5",
+                "git+https://example.org/a/Deep.git@v1"
+            ]
         );
         let (_dir, lines) = read(&[("r.txt", "--no-build-isolation\ntorch\n")]);
         let lines = lines.unwrap();

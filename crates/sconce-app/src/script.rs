@@ -147,7 +147,10 @@ impl Script {
         }
         let mut pyproject = Table::from_iter([("project".to_owned(), Value::Table(project))]);
         let uv = tool("uv");
-        let build_settings = uv.as_ref().and_then(Value::as_table).map(BuildSettings::parse);
+        let build_settings = uv
+            .as_ref()
+            .and_then(Value::as_table)
+            .map(BuildSettings::parse);
         if let Some(uv) = uv {
             let tools = Table::from_iter([("uv".to_owned(), uv)]);
             pyproject.insert("tool".to_owned(), tools.into());

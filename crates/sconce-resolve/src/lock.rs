@@ -881,10 +881,7 @@ fn minor(version: &str, release: &str, package: &'static str) -> Result<u32, Res
 /// More than any keyring has: Debian's has less than 100 KiB.
 const MAX_KEYRING_BYTES: Bytes = Bytes::from_mib(64);
 
-pub(crate) fn keyring(
-    given: Option<&[u8]>,
-    mirrors: &MirrorPair,
-) -> Result<Vec<u8>, ResolveError> {
+pub(crate) fn keyring(given: Option<&[u8]>, mirrors: &MirrorPair) -> Result<Vec<u8>, ResolveError> {
     let path = match (given, &mirrors.signed_by) {
         (Some(keyring), _) => return Ok(keyring.to_owned()),
         (None, Some(SignedBy::Key(key))) => return Ok(key.clone().into_bytes()),

@@ -370,27 +370,37 @@ impl SourceBuilds<'_> {
                 ..Requirements::default()
             })
         };
-        let asked = self.settings.for_package(&package.name, installed);
-        let asked = asked.map_err(|source| ResolveError::BuildSetting {
-            package: label(package),
-            source,
-        })?;
-        if !asked.is_empty() {
-            self.progress.note(&describe_request(package, &asked));
-        }
         let before = self.previous.map_or(&[][..], |lock| &lock.wheels);
-        let setting = BuildSetting {
-            base,
-            installed,
-            previous: before
-                .iter()
-                .find(|wheel| wheel.name == package.name && wheel.build.is_some()),
-            asked: &asked,
-            resolve: &resolve,
+        let settings_of = |name: &str| {
+            let asked = self.settings.for_package(name, installed);
+            asked.map_err(|source| ResolveError::BuildSetting {
+                package: label(package),
+                source,
+            })
         };
-        let built = (self.builder)
-            .build_wheel(package, &setting)
-            .map_err(|failure| failed(package, failure))?;
+        let build = |asked: &BuildRequest| {
+            if !asked.is_empty() {
+                self.progress.note(&describe_request(package, asked));
+            }
+            let setting = BuildSetting {
+                base,
+                installed,
+                previous: before
+                    .iter()
+                    .find(|wheel| wheel.name == package.name && wheel.build.is_some()),
+                asked,
+                resolve: &resolve,
+            };
+            let built = self.builder.build_wheel(package, &setting);
+            built.map_err(|failure| failed(package, failure))
+        };
+        let asked = settings_of(&package.name)?;
+        let mut built = build(&asked)?;
+        // What was guessed to be called otherwise may have settings under its own name.
+        let own = settings_of(&built.metadata.name)?;
+        if built.metadata.name != package.name && !own.is_empty() && own != asked {
+            built = build(&own)?;
+        }
         let asked = built.metadata.requires_dist.iter();
         if let Some(requirement) = asked.into_iter().find(|text| names_local_file(text)) {
             return Err(ResolveError::LocalRequirement {
@@ -428,11 +438,20 @@ fn label(package: &SourcePackage) -> String {
 /// In words, what is asked for beside what the sources of a package say.
 fn describe_request(package: &SourcePackage, asked: &BuildRequest) -> String {
     let mut parts = asked.requires.clone();
-    parts.extend(asked.variables.keys().map(|name| format!("the variable {name}")));
+    parts.extend(
+        asked
+            .variables
+            .keys()
+            .map(|name| format!("the variable {name}")),
+    );
     if asked.sees_environment {
         parts.push("the environment's own packages (no build isolation)".to_owned());
     }
-    format!("{} is built with {}, as it is set", label(package), parts.join(", "))
+    format!(
+        "{} is built with {}, as it is set",
+        label(package),
+        parts.join(", ")
+    )
 }
 
 fn described(origin: &SourceOrigin) -> String {

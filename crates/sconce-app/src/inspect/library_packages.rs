@@ -74,7 +74,13 @@ mod tests {
         assert_eq!(chosen(&[("libx1", true), ("libx1-a", true)]).remark, None);
         let tied = chosen(&[("aa", true), ("bb", true), ("ccc", true)]);
         assert_eq!(tied.remark.as_deref(), Some("so does bb"));
-        let many = [("aa", true), ("bb", true), ("cc", true), ("dd", true), ("ee", true)];
+        let many = [
+            ("aa", true),
+            ("bb", true),
+            ("cc", true),
+            ("dd", true),
+            ("ee", true),
+        ];
         let remark = chosen(&many).remark;
         assert_eq!(remark.as_deref(), Some("so does bb, cc, dd and 1 more"));
         let aside = chosen(&[("libx1", false)]).remark.unwrap();
@@ -85,6 +91,9 @@ mod tests {
     fn what_is_locked_is_not_asked_for() {
         let both = packages(&[("libx1", true), ("libx1-other", true)]);
         assert_eq!(choose_package(&both, &|name| name == "libx1"), None);
-        assert_eq!(choose_package(&LibraryPackages::default(), &|_| false), None);
+        assert_eq!(
+            choose_package(&LibraryPackages::default(), &|_| false),
+            None
+        );
     }
 }

@@ -166,11 +166,14 @@ impl InspectedEnvironment {
         self
     }
 
-    /// Libraries that it lacks and a Debian package has: one finding for each package.
-    pub fn lacking_system_packages(&self, host: &HostFacts) -> Vec<Finding> {
-        let mut findings = self.judge_loading(host).findings;
-        findings.retain(|finding| library_packages::package_of(finding).is_some());
-        findings
+    /// Debian packages that bring libraries which it lacks, each with the finding that says so.
+    pub fn lacking_system_packages(&self, host: &HostFacts) -> Vec<(String, Finding)> {
+        let findings = self.judge_loading(host).findings.into_iter();
+        let named = findings.filter_map(|finding| {
+            let package = library_packages::package_of(&finding)?.to_owned();
+            Some((package, finding))
+        });
+        named.collect()
     }
 
     /// Whether there is anything to judge.

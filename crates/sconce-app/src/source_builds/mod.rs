@@ -253,8 +253,13 @@ impl ContainedBuilder<'_> {
         if let Some(build) = setting.previous.and_then(|wheel| wheel.build.as_deref())
             && fits_request(build, asked, setting.installed)
             && origin_of(setting.previous, build).is_some_and(|o| o.is_same(&package.origin))
-            && let Ok(built) =
-                self.build_with(package, setting.base, &plan, &build.build_requires, asked)?
+            && let Ok(built) = self.build_with(
+                package,
+                setting.base,
+                &BuildPlan::of_lock(&facts),
+                &build.build_requires,
+                asked,
+            )?
         {
             return Ok(built);
         }
@@ -456,7 +461,12 @@ fn resolve_requires(
 
 /// Whether a wheel was built as is asked for now, in an environment with these packages.
 fn fits_request(build: &WheelBuild, asked: &BuildRequest, installed: &[Wheel]) -> bool {
-    let had = |wheel: &Wheel| build.build_requires.iter().any(|one| one.sha256 == wheel.sha256);
+    let had = |wheel: &Wheel| {
+        build
+            .build_requires
+            .iter()
+            .any(|one| one.sha256 == wheel.sha256)
+    };
     build.asked == *asked && (!asked.sees_environment || installed.iter().all(had))
 }
 
@@ -562,9 +572,10 @@ impl ContainedBuilder<'_> {
                 wheel.name, wheel.version
             ));
             let facts = self.inspect_sources(&package, &base)?;
-            let plan = BuildPlan::read(&facts);
+            let plan = BuildPlan::of_lock(&facts);
             let requires = &build.build_requires;
-            check_variables(&package.name, &build.asked.variables).map_err(SourceBuildError::Setting)?;
+            check_variables(&package.name, &build.asked.variables)
+                .map_err(SourceBuildError::Setting)?;
             let built = match self.build_with(&package, &base, &plan, requires, &build.asked)? {
                 Ok(built) => built,
                 Err(Unbuilt::Module(_, error) | Unbuilt::Failed(error)) => return Err(error.into()),

@@ -89,7 +89,12 @@ pub(crate) fn check(args: &CheckArgs, context: &AppContext) -> Result<u8> {
         ));
     }
     match &hosts[..] {
-        [host] => one(&advised(judged, host, args, &places, context)?, host, args, context),
+        [host] => one(
+            &advised(judged, host, args, &places, context)?,
+            host,
+            args,
+            context,
+        ),
         hosts => {
             let matrix = Matrix::new(vec![judged.matrix_row(hosts)], hosts);
             print_matrix(&matrix, args.json)

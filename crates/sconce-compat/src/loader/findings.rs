@@ -133,8 +133,7 @@ pub fn check_imports(environment: &LoaderInput<'_, '_>) -> LoaderReport {
     ));
     findings.extend(duplicates::check_duplicates(&gathered.loaded, &known));
     findings.extend(relative(&gathered));
-    judgement.unknown_libraries =
-        missing_libraries::list_unknown(&gathered.missing, &known);
+    judgement.unknown_libraries = missing_libraries::list_unknown(&gathered.missing, &known);
     finding::sort_by_severity(&mut findings);
     judgement.findings = findings;
     judgement

@@ -125,7 +125,9 @@ pub(super) fn list_unknown(
             && !names::is_vendored(name)
             && names::debian_package(name).is_none()
     };
-    let unknown = by_name.into_iter().filter(|(name, all)| is_unknown(name, all[0]));
+    let unknown = by_name
+        .into_iter()
+        .filter(|(name, all)| is_unknown(name, all[0]));
     unknown.map(|(name, _)| name.to_owned()).collect()
 }
 

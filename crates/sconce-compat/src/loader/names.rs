@@ -143,7 +143,9 @@ pub fn is_cuda_symbol(symbol: &[u8]) -> bool {
 
 /// Whether a wheel brings it under a name of its own, as auditwheel gives them: `libgomp-a34b3233.so.1`.
 pub(super) fn is_vendored(name: &str) -> bool {
-    let digest = library_stem(name).rsplit_once('-').map_or("", |(_, digest)| digest);
+    let digest = library_stem(name)
+        .rsplit_once('-')
+        .map_or("", |(_, digest)| digest);
     digest.len() >= 8 && digest.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 

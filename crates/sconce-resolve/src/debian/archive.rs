@@ -354,8 +354,12 @@ impl ArchiveReader<'_> {
             }
         };
         // More than it says is never unpacked.
-        let text = MultiGzDecoder::new(&bytes[..]).take(plain.size.min(CONTENTS_TEXT_LIMIT_BYTES) + 1);
-        let mut text = CountingReader { inner: text, count: 0 };
+        let text =
+            MultiGzDecoder::new(&bytes[..]).take(plain.size.min(CONTENTS_TEXT_LIMIT_BYTES) + 1);
+        let mut text = CountingReader {
+            inner: text,
+            count: 0,
+        };
         let found = contents::find_libraries(&mut BufReader::new(&mut text), architecture, names);
         let found = found.map_err(|source| ArchiveError::Decompress {
             url: redact_url(&url),
@@ -693,5 +697,130 @@ mod tests {
         assert_eq!(decompress(&packed, 1 << 20).unwrap(), zeros);
         assert!(decompress(&packed[..packed.len() / 2], 1 << 20).is_err());
         assert!(decompress(b"not xz", 10).is_err());
+    }
+
+    /// Believes every signature: what is tested here comes after it.
+    struct Credulous;
+
+    impl Verifier for Credulous {
+        fn verify(&self, _: &str, _: &str, _: &[u8]) -> Result<(), SignatureError> {
+            Ok(())
+        }
+    }
+
+    const CONTENTS: &str = "usr/lib/x86_64-linux-gnu/libportaudio.so.2 libs/libportaudio2\n\
+                            bin/true utils/coreutils\n";
+    const TRIXIE: &str = "https://deb.example.org/debian/dists/trixie";
+
+    fn gzip(text: &[u8]) -> Vec<u8> {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut packed, text).unwrap();
+        packed.finish().unwrap()
+    }
+
+    /// An archive whose release file says this of its list of files, and serves this.
+    fn archive_with_list(size: u64, packed_size: u64, packed: &[u8], of: &[u8]) -> MemoryDocuments {
+        let (plain, sha256) = (Sha256([0; 32]), compute_sha256(of));
+        let release = format!(
+            "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA512\n\nOrigin: Debian\nCodename: trixie\n\
+             Date: Wed, 18 Nov 2026 22:17:43 UTC\nAcquire-By-Hash: yes\nSHA256:\n \
+             {plain} {size} main/Contents-amd64\n {sha256} {packed_size} main/Contents-amd64.gz\n\
+             -----BEGIN PGP SIGNATURE-----\n\nAAAA\n-----END PGP SIGNATURE-----\n"
+        );
+        let mut memory = MemoryDocuments::default();
+        let mut add = |path: &str, bytes: &[u8]| {
+            let url = format!("{TRIXIE}/{path}");
+            memory.documents.insert(url, bytes.to_owned());
+        };
+        add("InRelease", release.as_bytes());
+        add("main/Contents-amd64.gz", packed);
+        memory
+    }
+
+    fn find_portaudio(
+        memory: &MemoryDocuments,
+        verifier: &dyn Verifier,
+        progress: &dyn Progress,
+    ) -> Result<Option<BTreeMap<String, LibraryPackages>>, ArchiveError> {
+        let archive = ArchiveReader {
+            documents: memory,
+            verifier,
+            keyring: KEYRING,
+            now: SystemTime::UNIX_EPOCH + Duration::from_secs(NOW),
+            progress,
+        };
+        let names = ["libportaudio.so.2".to_owned()].into();
+        archive.find_libraries(MAIN, "trixie", "amd64", &names)
+    }
+
+    #[test]
+    fn a_list_of_files_is_fetched_once_and_kept_by_its_digest() {
+        let packed = gzip(CONTENTS.as_bytes());
+        let (size, packed_size) = (CONTENTS.len() as u64, packed.len() as u64);
+        let mut memory = archive_with_list(size, packed_size, &packed, &packed);
+        let notes = Notes::default();
+        let found = find_portaudio(&memory, &Credulous, &notes)
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            found["libportaudio.so.2"].best().unwrap().name,
+            "libportaudio2"
+        );
+        let said = notes.0.lock().unwrap().join("\n");
+        assert!(said.contains("list of files is fetched"), "{said}");
+        // Then it is there, also where the archive is not.
+        memory.documents.retain(|url, _| url.ends_with("InRelease"));
+        let again = find_portaudio(&memory, &Credulous, &NoProgress)
+            .unwrap()
+            .unwrap();
+        assert_eq!(again, found);
+        // What was kept and is not what it was is fetched again.
+        memory
+            .cache
+            .lock()
+            .unwrap()
+            .values_mut()
+            .for_each(|bytes| bytes.push(0));
+        assert!(find_portaudio(&memory, &Credulous, &NoProgress).is_err());
+    }
+
+    #[test]
+    fn a_list_of_files_that_is_not_what_was_signed_is_refused() {
+        let packed = gzip(CONTENTS.as_bytes());
+        let (size, packed_size) = (CONTENTS.len() as u64, packed.len() as u64);
+        let refused = |memory: &MemoryDocuments| {
+            let error = find_portaudio(memory, &Credulous, &NoProgress).unwrap_err();
+            assert!(memory.cache.lock().unwrap().len() <= 1);
+            assert_eq!(error.exit_code(), exit::VERIFY, "{error}");
+            error.to_string()
+        };
+        let other = archive_with_list(size, packed_size, &packed, b"signed");
+        assert!(refused(&other).contains("its SHA-256 is"));
+        assert!(other.cache.lock().unwrap().is_empty());
+        let longer = archive_with_list(size, packed_size + 1, &packed, &packed);
+        assert!(refused(&longer).contains("bytes, not"));
+        // Little that unpacks to much is read to the size that was signed.
+        let bomb = gzip(&vec![b'\n'; 64 << 20]);
+        let bomb = archive_with_list(size, bomb.len() as u64, &bomb, &bomb);
+        assert!(refused(&bomb).contains(&format!("longer than {size} bytes")));
+        let short = archive_with_list(size + 1, packed_size, &packed, &packed);
+        assert!(refused(&short).contains(&format!("its text has {size} bytes")));
+        let no_gzip = archive_with_list(4, 4, b"text", b"text");
+        assert!(refused(&no_gzip).contains("cannot be decompressed"));
+        let huge = archive_with_list(size, CONTENTS_LIMIT_BYTES + 1, &packed, &packed);
+        assert!(refused(&huge).contains("the limit is"));
+        // A release file that nobody signed names no digests.
+        let verifier = find_verifier(&["/usr/bin", "/bin"].map(PathBuf::from)).unwrap();
+        let good = archive_with_list(size, packed_size, &packed, &packed);
+        let error = find_portaudio(&good, verifier.as_ref(), &NoProgress).unwrap_err();
+        assert!(matches!(error, ArchiveError::Signature { .. }), "{error}");
+    }
+
+    #[test]
+    fn an_archive_without_a_list_of_files_has_no_answer() {
+        let memory = MemoryDocuments::with_test_archive();
+        let verifier = find_verifier(&["/usr/bin", "/bin"].map(PathBuf::from)).unwrap();
+        let found = find_portaudio(&memory, verifier.as_ref(), &NoProgress).unwrap();
+        assert_eq!(found, None);
     }
 }

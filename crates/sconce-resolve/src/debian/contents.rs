@@ -67,7 +67,11 @@ impl LibraryPackages {
 /// as that of `libgl1` among drivers' own.
 fn rank(package: &LibraryPackage) -> (bool, bool, usize) {
     let is_for_building = package.name.ends_with("-dev");
-    (!package.is_on_search_path, is_for_building, package.name.len())
+    (
+        !package.is_on_search_path,
+        is_for_building,
+        package.name.len(),
+    )
 }
 
 /// Which packages have libraries of these names, in an index of `architecture`. Lines that are none are
@@ -93,11 +97,14 @@ pub fn find_libraries(
         for package in packages.split(',') {
             let package = package.rsplit('/').next().unwrap_or_default();
             if is_for_running(package) {
-                found.entry(name.to_owned()).or_default().add(LibraryPackage {
-                    name: package.to_owned(),
-                    folder: format!("/{folder}"),
-                    is_on_search_path: folders.iter().any(|known| known == folder),
-                });
+                found
+                    .entry(name.to_owned())
+                    .or_default()
+                    .add(LibraryPackage {
+                        name: package.to_owned(),
+                        folder: format!("/{folder}"),
+                        is_on_search_path: folders.iter().any(|known| known == folder),
+                    });
             }
         }
     }
@@ -114,7 +121,11 @@ fn search_path(architecture: &str) -> Vec<String> {
     };
     let folders = ["usr/lib", "lib", "usr/lib64", "lib64"];
     let of_triplet = ["usr/lib", "lib"].map(|folder| format!("{folder}/{triplet}"));
-    folders.map(str::to_owned).into_iter().chain(of_triplet).collect()
+    folders
+        .map(str::to_owned)
+        .into_iter()
+        .chain(of_triplet)
+        .collect()
 }
 
 /// Packages for debuggers and installers bring nothing that a program loads.
@@ -185,7 +196,11 @@ mod tests {
     fn named(text: &str, name: &str) -> Vec<String> {
         let found = find(text.as_bytes(), &[name]);
         let packages = found.get(name).cloned().unwrap_or_default();
-        packages.candidates.into_iter().map(|one| one.name).collect()
+        packages
+            .candidates
+            .into_iter()
+            .map(|one| one.name)
+            .collect()
     }
 
     /// Lines of bookworm's and trixie's own indexes.
@@ -235,7 +250,10 @@ usr/share/doc/libGL.so.1/copyright                      doc/other
         let found = find(b"lib/libx.so.1 a/bb,a/aa,a/ccc\n", &["libx.so.1"]);
         let packages = &found["libx.so.1"];
         let ties: Vec<&str> = packages.ties().map(|one| one.name.as_str()).collect();
-        assert_eq!((packages.best().unwrap().name.as_str(), ties), ("aa", vec!["bb"]));
+        assert_eq!(
+            (packages.best().unwrap().name.as_str(), ties),
+            ("aa", vec!["bb"])
+        );
     }
 
     #[test]
@@ -269,7 +287,11 @@ usr/share/doc/libGL.so.1/copyright                      doc/other
         let endless = BufReader::with_capacity(8192, io::repeat(b'u').take(64 << 20));
         let names = ["libx.so.1".to_owned()].into();
         let mut endless = endless;
-        assert!(find_libraries(&mut endless, "amd64", &names).unwrap().is_empty());
+        assert!(
+            find_libraries(&mut endless, "amd64", &names)
+                .unwrap()
+                .is_empty()
+        );
         let mut line = Vec::new();
         let mut endless = BufReader::new(io::repeat(b'u').take(64 << 20));
         assert!(read_line(&mut endless, &mut line).unwrap());

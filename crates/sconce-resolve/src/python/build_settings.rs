@@ -40,7 +40,15 @@ const RESERVED: [&str; 14] = [
     "VIRTUAL_ENV",
 ];
 /// Beginnings of such names.
-const RESERVED_PREFIXES: [&str; 7] = ["LD_", "PYTHON", "PIP_", "SCONCE_", "UV_", "GIT_", "BASH_FUNC_"];
+const RESERVED_PREFIXES: [&str; 7] = [
+    "LD_",
+    "PYTHON",
+    "PIP_",
+    "SCONCE_",
+    "UV_",
+    "GIT_",
+    "BASH_FUNC_",
+];
 
 /// Why a package is not built as the settings say.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -150,7 +158,11 @@ impl BuildSettings {
 
     fn add_table(&mut self, table: &Table) {
         let by_name = |key: &str| {
-            let packages = table.get(key).and_then(Value::as_table).into_iter().flatten();
+            let packages = table
+                .get(key)
+                .and_then(Value::as_table)
+                .into_iter()
+                .flatten();
             packages.filter_map(|(name, value)| Some((normalize_project_name(name)?, value)))
         };
         for (name, value) in by_name("extra-build-dependencies") {
@@ -412,7 +424,12 @@ mod tests {
             [("FLASH".to_owned(), "1".to_owned())].into()
         );
         assert_eq!(asked("odd"), BuildRequest::default());
-        assert!(of("no-build-isolation = true").for_package("any", &[]).unwrap().sees_environment);
+        assert!(
+            of("no-build-isolation = true")
+                .for_package("any", &[])
+                .unwrap()
+                .sees_environment
+        );
         assert!(of("extra-build-dependencies = 3\nno-build-isolation = 'x'").is_empty());
     }
 
@@ -420,16 +437,25 @@ mod tests {
     fn the_environments_version_is_taken_where_it_is_allowed_or_asked_for() {
         for (list, expected) in [
             ("'Torch'", "torch==2.8.0+cpu"),
-            ("'numpy<2 ; python_version > \"3\"'", "numpy==1.26.4 ; python_version > \"3\""),
+            (
+                "'numpy<2 ; python_version > \"3\"'",
+                "numpy==1.26.4 ; python_version > \"3\"",
+            ),
             ("'numpy (>=1.20)'", "numpy==1.26.4"),
             ("'numpy>=2'", "numpy>=2"),
             ("'cython<3'", "cython<3"),
-            ("{ requirement = 'torch[opt]>=9', match-runtime = true }", "torch[opt]==2.8.0+cpu"),
+            (
+                "{ requirement = 'torch[opt]>=9', match-runtime = true }",
+                "torch[opt]==2.8.0+cpu",
+            ),
         ] {
             assert_eq!(requires(list).unwrap(), [expected], "{list}");
         }
         let missing = requires("{ requirement = 'jax', match-runtime = true }").unwrap_err();
-        assert!(matches!(missing, BuildSettingError::NotInstalled { .. }), "{missing}");
+        assert!(
+            matches!(missing, BuildSettingError::NotInstalled { .. }),
+            "{missing}"
+        );
     }
 
     #[test]
@@ -444,7 +470,10 @@ mod tests {
             ("..", "is a path"),
             ("--index-url=https://example.org", "is an option"),
             ("-r /etc/passwd", "is an option"),
-            ("torch --hash=sha256:00", "does not say which versions it means"),
+            (
+                "torch --hash=sha256:00",
+                "does not say which versions it means",
+            ),
             ("torch other", "does not say which versions it means"),
             ("torch[a", "has extras without an end"),
             ("torch\\n-r x", "has control characters"),
@@ -457,7 +486,10 @@ mod tests {
         let long = requires(&format!("'{}'", "a".repeat(MAX_REQUIREMENT_BYTES + 1)));
         assert!(long.unwrap_err().to_string().ends_with("is too long"));
         let many = "'a',".repeat(MAX_REQUIREMENTS + 1);
-        assert!(matches!(requires(&many), Err(BuildSettingError::TooMany { .. })));
+        assert!(matches!(
+            requires(&many),
+            Err(BuildSettingError::TooMany { .. })
+        ));
         // What is for another package does no harm here.
         let settings = of("extra-build-dependencies = { y = ['-r x'] }");
         assert!(settings.for_package("x", &[]).is_ok());
@@ -468,7 +500,13 @@ mod tests {
         let check = |name: &str, value: &str| {
             check_variables("x", &[(name.to_owned(), value.to_owned())].into())
         };
-        for name in ["FORCE_CUDA", "MAX_JOBS", "_x", "SETUPTOOLS_SCM_PRETEND_VERSION", "CFLAGS"] {
+        for name in [
+            "FORCE_CUDA",
+            "MAX_JOBS",
+            "_x",
+            "SETUPTOOLS_SCM_PRETEND_VERSION",
+            "CFLAGS",
+        ] {
             assert_eq!(check(name, "1"), Ok(()), "{name}");
         }
         for name in [

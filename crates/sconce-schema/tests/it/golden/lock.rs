@@ -1,8 +1,8 @@
 //! `sconce.lock`.
 
 use sconce_schema::lock::{
-    BuildRequest, Deb, FORMAT, FORMAT_WITH_BUILDS, FORMAT_WITH_STAGES, Lock, LockTarget, LockedStage, LockedVersions,
-    StandalonePython, Wheel, WheelBuild,
+    BuildRequest, Deb, FORMAT, FORMAT_WITH_BUILDS, FORMAT_WITH_STAGES, Lock, LockTarget,
+    LockedStage, LockedVersions, StandalonePython, Wheel, WheelBuild,
 };
 use sconce_schema::{CudaVersion, DriverVersion, Sha256};
 

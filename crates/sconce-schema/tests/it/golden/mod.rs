@@ -104,7 +104,7 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("lock::LockedVersions", LOCK),
     ("lock::StandalonePython", LOCK_WITH_BUILDS),
     ("lock::Wheel", LOCK_WITH_BUILDS),
-    ("lock::WheelBuild", LOCK_WITH_BUILDS),
+    ("lock::WheelBuild", LOCK_WITH_REQUESTS),
     ("environment_layers::EnvironmentLayers", REQUEST),
     ("environment_layers::LayerTree", REQUEST),
     ("request::ContainerEdits", REQUEST),
