@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::time::{Duration, SystemTime};
 
+use sconce_resolve::debian::contents::find_libraries;
 use sconce_resolve::debian::index::DebianIndex;
 use sconce_resolve::debian::openpgp::{SignatureError, Verifier, open_clearsigned};
 use sconce_resolve::debian::pythons;
@@ -185,6 +186,35 @@ pub(crate) fn release_seeds() -> Vec<Vec<u8>> {
         &format!("{data}/archive/dists/trixie/InRelease"),
         &format!("{data}/archive/dists/trixie-updates/InRelease"),
     ])
+}
+
+/// An index of files, asked for some libraries.
+pub(crate) fn contents(data: &[u8]) {
+    let names = ["libGL.so.1", "libx.so", "a.so.1"]
+        .map(str::to_owned)
+        .into();
+    let found = find_libraries(&mut &*data, "amd64", &names).expect("bytes in memory can be read");
+    for (name, packages) in &found {
+        assert!(names.contains(name));
+        assert!(packages.candidates.iter().all(|one| is_name(&one.name)));
+        assert!(
+            packages
+                .candidates
+                .iter()
+                .all(|one| one.folder.starts_with('/'))
+        );
+        let best = packages.best().expect("what nobody has is left out");
+        assert!(packages.ties().all(|tie| tie.name.len() == best.name.len()));
+    }
+}
+
+pub(crate) fn contents_seeds() -> Vec<Vec<u8>> {
+    [
+        "usr/lib/x86_64-linux-gnu/libGL.so.1    libs/libgl1,x11/libgl1-other\nbin/true utils/coreutils\n",
+        "lib/a b/libx.so libdevel/libx-dev\nusr/lib/a.so.1\ta,b,c\nusr/lib/debug/a.so.1 debug/a-dbg",
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .to_vec()
 }
 
 /// A `.sources` file, a `.list` file and a list of mirrors.

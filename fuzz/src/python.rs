@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use sconce_formats::tags::{CpuArchitecture, WheelName, WheelTarget};
+use sconce_resolve::python::build_settings::BuildSettings;
 use sconce_resolve::python::pylock;
 use sconce_resolve::python::versions::name_versions;
 
@@ -13,6 +14,41 @@ const TARGET: WheelTarget = WheelTarget {
     glibc_minor: 41,
     machine: CpuArchitecture::X86_64,
 };
+
+/// uv's settings for builds: what they give a build is a name of an index, and a variable of its own.
+pub(crate) fn build_settings(data: &[u8]) {
+    let Some(table) = text(data).and_then(|text| text.parse().ok()) else {
+        return;
+    };
+    let settings = BuildSettings::parse(&table);
+    for name in ["x", "flash-attn"] {
+        let Ok(asked) = settings.for_package(name, &[]) else {
+            continue;
+        };
+        for one in &asked.requires {
+            assert!(!one.starts_with(['-', '.', '/']), "{one}");
+            let before = one.split(';').next().unwrap_or_default();
+            assert!(
+                !one.contains(['\n', '\r', '\0']) && !before.contains(['@', '/']),
+                "{one}"
+            );
+        }
+        for (name, value) in &asked.variables {
+            assert!(!name.contains('=') && !name.starts_with("LD_") && name != "PATH");
+            assert!(!value.contains('\0'));
+        }
+    }
+}
+
+pub(crate) fn build_setting_seeds() -> Vec<Vec<u8>> {
+    [
+        "no-build-isolation-package = ['flash-attn']\nextra-build-variables = { x = { A = '1' } }",
+        "[extra-build-dependencies]\nx = ['torch>=2', { requirement = 'numpy', match-runtime = false }]",
+        "no-build-isolation = true\n[pip]\nextra-build-dependencies = { x = ['a @ file:///b', '-r c'] }",
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .to_vec()
+}
 
 pub(crate) fn pylock(data: &[u8]) {
     let Some(text) = text(data) else { return };

@@ -20,7 +20,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>)
 }
 
 /// All of them, what every user's machine meets first.
-pub const TARGETS: [Target; 63] = [
+pub const TARGETS: [Target; 65] = [
     target("spec", schema::spec, schema::spec_seeds),
     target("units", schema::units, schema::unit_seeds),
     target("lock", schema::lock, schema::lock_seeds),
@@ -39,11 +39,17 @@ pub const TARGETS: [Target; 63] = [
     target("deb-relation", debian::relation, debian::relation_seeds),
     target("deb-index", debian::index, debian::index_seeds),
     target("deb-release", debian::release, debian::release_seeds),
+    target("deb-contents", debian::contents, debian::contents_seeds),
     target("deb-solve", solve::solve, solve::seeds),
     target("apt-sources", debian::sources, debian::source_seeds),
     target("netrc", settings::netrc, settings::netrc_seeds),
     target("login-url", settings::login, settings::login_seeds),
     target("pip-conf", settings::pip, settings::pip_seeds),
+    target(
+        "build-settings",
+        python::build_settings,
+        python::build_setting_seeds,
+    ),
     target("pylock", python::pylock, python::pylock_seeds),
     target("osv", osv::json, osv::json_seeds),
     target("osv-zip", osv::archive, osv::archive_seeds),

@@ -11,7 +11,7 @@ use sconce_formats::normalize_project_name;
 use sconce_formats::tags::CpuArchitecture;
 use sconce_image::bytecode::interpreter;
 use sconce_image::{AssembleError, Priority, assemble_environment, find_missing_packages};
-use sconce_resolve::debian::sources::{AptFile, MirrorOverride};
+use sconce_resolve::debian::sources::MirrorOverride;
 use sconce_resolve::python::IndexSettings;
 use sconce_resolve::python::compile::{Requirements, project_of, versioned_project};
 use sconce_resolve::python::download_table::{MIRROR_VARIABLE, TABLE_VARIABLE};
@@ -23,11 +23,12 @@ use tracing::info;
 
 use crate::background::Background;
 use crate::context::AppContext;
+use crate::debian_sources;
 use crate::dirs::SconceDirs;
 use crate::failure::{AppError, Result};
-use crate::file_action::FileAction;
 use crate::foreign_lock;
 use crate::item_guards::with_item_guards;
+use crate::missing_libraries::LibraryAdvisor;
 use crate::network::{self, AddressError};
 use crate::offline;
 use crate::outputs;
@@ -91,6 +92,8 @@ impl EnvironmentBuilder<'_> {
         let lock = self.resolve(previous, upgrade)?.lock;
         output.write(lock.to_text().as_bytes())?;
         self.note_unknown_metadata();
+        // What was fetched for the lock before is judged now, the rest once it is there.
+        self.library_advisor().note_lacking(&lock);
         Ok(lock)
     }
 
@@ -198,6 +201,7 @@ impl EnvironmentBuilder<'_> {
             compiler: spec.system.compiler,
             more: spec.stage_requirements(),
             as_of: spec.python.as_of.clone(),
+            build_settings: self.project.build_settings.clone(),
             index,
             mirror: MirrorOverride {
                 main: first([&self.sources.mirror, &spec.system.mirror, &config.mirror]),
@@ -208,17 +212,7 @@ impl EnvironmentBuilder<'_> {
             inputs: self.project.inputs,
         };
         let fetcher = self.fetcher()?;
-        let keyring = config
-            .keyring
-            .as_ref()
-            .map(|path| {
-                crate::input::read_bytes(path).map_err(|source| AppError::File {
-                    action: FileAction::Read,
-                    path: path.clone(),
-                    source,
-                })
-            })
-            .transpose()?;
+        let keyring = debian_sources::read_keyring(config)?;
         let env = &self.context.env;
         let python = ["python3", "python"]
             .iter()
@@ -232,7 +226,7 @@ impl EnvironmentBuilder<'_> {
                 store: self.store,
             },
             store: self.store,
-            apt_files: apt_files(),
+            apt_files: debian_sources::apt_files(),
             keyring,
             path_folders: env.search_path(),
             environment: env
@@ -414,6 +408,7 @@ impl EnvironmentBuilder<'_> {
         let fetcher = self.fetcher()?;
         background.start(self.project, self.places);
         let manifest = assemble_environment(lock, self.store, &fetcher, self.progress)?;
+        self.library_advisor().note_lacking(lock);
         self.progress.finish();
         Ok(manifest)
     }
@@ -436,6 +431,18 @@ impl EnvironmentBuilder<'_> {
         Ok(interpreter::ensure_trees(
             lock, store, fetcher, priority, progress,
         )?)
+    }
+
+    /// What asks for the Debian packages of libraries that an environment lacks.
+    pub fn library_advisor(&self) -> LibraryAdvisor<'_> {
+        LibraryAdvisor {
+            places: self.places,
+            store: self.store,
+            context: self.context,
+            system: Some(&self.project.spec.system),
+            mirror: self.sources.mirror.as_deref(),
+            progress: self.progress,
+        }
     }
 
     /// What fetches from the addresses that are named anywhere.
@@ -471,22 +478,4 @@ pub fn debian_architecture() -> &'static str {
     } else {
         "amd64"
     }
-}
-
-/// apt's sources, as they are.
-fn apt_files() -> Vec<AptFile> {
-    let mut paths = vec![PathBuf::from("/etc/apt/sources.list")];
-    for folder in ["/etc/apt/sources.list.d", "/etc/apt/mirrors"] {
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
-        found.sort();
-        paths.extend(found);
-    }
-    let read = |path: PathBuf| {
-        Some(AptFile {
-            text: crate::input::read_text(&path).ok()?,
-            path,
-        })
-    };
-    paths.into_iter().filter_map(read).collect()
 }

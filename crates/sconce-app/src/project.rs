@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use sconce_base::input::UnusableInput;
+use sconce_resolve::python::build_settings::BuildSettings;
 use sconce_resolve::python::compile::CompileError;
 use sconce_resolve::python::local_sources::{PyprojectForUv, UvProject};
 use sconce_schema::Sha256;
@@ -33,6 +34,8 @@ pub struct Project {
     pub editable: Vec<EditableProject>,
     /// What the file of `[python] requirements` says.
     pub requirement_lines: RequirementLines,
+    /// What is said of the builds of single packages.
+    pub build_settings: BuildSettings,
     /// Digest of all that decides the lock.
     pub inputs: Sha256,
     /// Whether the spec names the Debian release, and does not leave it to the default.
@@ -85,12 +88,15 @@ impl Project {
             None => RequirementLines::default(),
         };
         let editable = find_projects(&spec.python, script.as_ref(), &requirement_lines, &folder)?;
+        let build_settings =
+            read_build_settings(&spec.python, script.as_ref(), &requirement_lines, &folder);
         let inputs = inputs(
             &spec,
             script.as_ref(),
             &folder,
             &requirement_lines,
             &editable,
+            &build_settings,
         )?;
         let file = folder.join(file.file_name().unwrap_or_default());
         Ok(Self {
@@ -100,6 +106,7 @@ impl Project {
             name,
             editable,
             requirement_lines,
+            build_settings,
             inputs,
             is_release_given: match &script {
                 Some(script) => script.is_release_given,
@@ -274,6 +281,7 @@ fn inputs(
     folder: &Path,
     lines: &RequirementLines,
     editable: &[EditableProject],
+    build_settings: &BuildSettings,
 ) -> Result<Sha256> {
     let mut hasher = sha2::Sha256::new();
     hasher.update(spec.lock_inputs());
@@ -299,7 +307,32 @@ fn inputs(
             hasher.update(text);
         }
     }
+    // They may stand in a uv.toml, or in a pyproject.toml that the spec does not name.
+    if !build_settings.is_empty() {
+        hasher.update([0]);
+        hasher.update(serde_json::to_string(build_settings).unwrap_or_default());
+    }
     Ok(Sha256(hasher.finalize().into()))
+}
+
+/// What uv's settings, the spec, and the requirements file say of builds. A program's block stands for
+/// uv's settings, as it does for uv.
+fn read_build_settings(
+    python: &Python,
+    script: Option<&Script>,
+    lines: &RequirementLines,
+    folder: &Path,
+) -> BuildSettings {
+    let mut settings = match script {
+        Some(script) => script.build_settings.clone(),
+        None => BuildSettings::read(folder),
+    };
+    let named = python.no_build_isolation.iter().chain(&lines.unisolated);
+    settings.add_unisolated(named.map(String::as_str));
+    if lines.is_unisolated {
+        settings.set_all_unisolated();
+    }
+    settings
 }
 
 /// A folder's name as far as a name may have its characters.

@@ -4,9 +4,11 @@
 //! repository that nobody named. Such lines are taken out here: folders become projects that are
 //! installed from where they lie, and repositories get their name.
 
+use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
 
 use sconce_formats::normalize_project_name;
+use sconce_resolve::python::compile::project_of;
 use sconce_resolve::python::source_package::UnnamedSource;
 use sconce_schema::{Hint, exit};
 
@@ -15,6 +17,8 @@ use crate::input;
 
 /// Files that one may include, all together.
 const MAX_FILES: usize = 50;
+/// An option that says that builds see the environment.
+const NO_BUILD_ISOLATION: &str = "--no-build-isolation";
 /// Characters of a file with all that it includes.
 const MAX_TEXT: usize = 4 << 20;
 
@@ -64,6 +68,10 @@ pub struct RequirementLines {
     pub editable: Vec<String>,
     /// What the files say beside these, options included; paths in it are absolute.
     pub lines: Vec<RequirementLine>,
+    /// Packages beside which `--no-build-isolation` stands.
+    pub unisolated: Vec<String>,
+    /// Whether that stands in a line of its own.
+    pub is_unisolated: bool,
     /// Whether uv may read the files themselves, since all lines are kept as they are.
     pub is_plain: bool,
 }
@@ -133,8 +141,10 @@ impl LineReader<'_> {
 
     fn read_line(&mut self, file: &Path, number: usize, line: &str) -> Result<()> {
         let beside = file.parent().unwrap_or(Path::new("."));
+        let line = &*self.without_isolation(line);
         let (option, value) = split_option(line);
         match option {
+            "" if line.is_empty() => {}
             "-r" | "--requirement" if !value.contains("://") => {
                 return self.read_file(&beside.join(value));
             }
@@ -178,6 +188,26 @@ impl LineReader<'_> {
             _ => self.keep(line.to_owned()),
         }
         Ok(())
+    }
+
+    /// A line without `--no-build-isolation`, which pip has on its command line and uv in no file.
+    fn without_isolation<'l>(&mut self, line: &'l str) -> Cow<'l, str> {
+        let words = || line.split_ascii_whitespace();
+        if !words().any(|word| word == NO_BUILD_ISOLATION) {
+            return Cow::Borrowed(line);
+        }
+        self.found.is_plain = false;
+        let rest: Vec<&str> = words().filter(|word| *word != NO_BUILD_ISOLATION).collect();
+        let rest = rest.join(" ");
+        let name = match parse_requirement(&rest) {
+            RequirementLine::Unnamed(source) => Some(source.guess_name()),
+            RequirementLine::Kept(text) => project_of(&text),
+        };
+        match name {
+            _ if rest.is_empty() => self.found.is_unisolated = true,
+            name => self.found.unisolated.extend(name),
+        }
+        Cow::Owned(rest)
     }
 
     fn keep(&mut self, line: String) {
@@ -403,6 +433,28 @@ mod tests {
         let expected = [".", "libs/a[gpu]", "libs/b", "libs/c", "libs/d", ".[test]"];
         assert_eq!(lines.editable, expected);
         assert!(!lines.is_plain && lines.lines.is_empty());
+    }
+
+    #[test]
+    fn builds_in_sight_of_the_environment_are_known_by_their_lines() {
+        let text = "torch\nflash_attn==2.5 --no-build-isolation\n\
+                    --no-build-isolation git+https://example.org/a/Deep.git@v1\n";
+        let (_dir, lines) = read(&[("r.txt", text)]);
+        let lines = lines.unwrap();
+        assert_eq!(lines.unisolated, ["flash-attn", "deep"]);
+        assert!(!lines.is_unisolated && !lines.is_plain);
+        assert_eq!(
+            kept(&lines),
+            [
+                "torch",
+                "flash_attn==2.5",
+                "git+https://example.org/a/Deep.git@v1"
+            ]
+        );
+        let (_dir, lines) = read(&[("r.txt", "--no-build-isolation\ntorch\n")]);
+        let lines = lines.unwrap();
+        assert!(lines.is_unisolated && lines.unisolated.is_empty());
+        assert_eq!(kept(&lines), ["torch"]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use sconce_import::{InlineMetadataError, read_inline_metadata};
+use sconce_resolve::python::build_settings::BuildSettings;
 use sconce_resolve::python::local_sources::UvProject;
 use sconce_schema::spec::{Spec, SpecError, WORKSPACE};
 use sconce_schema::{Hint, exit};
@@ -19,6 +20,8 @@ pub struct Script {
     pub is_release_given: bool,
     /// Its dependencies, its Python, and where uv finds them.
     pub project: UvProject,
+    /// What its `[tool.uv]` says of builds.
+    pub build_settings: BuildSettings,
     /// All that it says, as text: what decides the lock.
     pub metadata: String,
 }
@@ -143,7 +146,12 @@ impl Script {
             Some(_) => return Err(wrong("requires-python", "a version specifier").into()),
         }
         let mut pyproject = Table::from_iter([("project".to_owned(), Value::Table(project))]);
-        if let Some(uv) = tool("uv") {
+        let uv = tool("uv");
+        let build_settings = uv
+            .as_ref()
+            .and_then(Value::as_table)
+            .map(BuildSettings::parse);
+        if let Some(uv) = uv {
             let tools = Table::from_iter([("uv".to_owned(), uv)]);
             pyproject.insert("tool".to_owned(), tools.into());
         }
@@ -151,6 +159,7 @@ impl Script {
             spec,
             is_release_given: Spec::names_release(&own),
             project: UvProject::from_table(pyproject, path),
+            build_settings: build_settings.unwrap_or_default(),
             metadata: table.to_string(),
         })
     }

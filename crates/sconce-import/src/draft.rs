@@ -6,7 +6,7 @@ use sconce_schema::Spec;
 
 use super::note::{ImportNote, NoteKind, redacted_line};
 use super::release::{BaseRelease, PYTHONS};
-use super::requirement::{FOLDER, LOGIN, Requirement};
+use super::requirement::{FOLDER, LOGIN, Requirement, note_isolation};
 use super::specifier::evaluate_specifiers;
 use super::{ImportedSpec, torch_builds};
 use sconce_base::text::redact_url_credentials;
@@ -127,6 +127,7 @@ impl Draft {
         let mut here = BTreeSet::new();
         let mut names = Vec::new();
         for new in batch {
+            note_isolation(&new, &mut self.spec);
             if new.had_login {
                 self.note_decision(line, &new.text, LOGIN.to_owned());
             }

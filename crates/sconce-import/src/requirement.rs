@@ -2,6 +2,7 @@
 
 use sconce_base::text::redact_url_credentials;
 use sconce_formats::normalize_project_name;
+use sconce_schema::Spec;
 
 use super::specifier::{VersionNumbers, compare_versions, parse_numbers};
 
@@ -18,6 +19,19 @@ pub(super) struct Requirement {
     pub(super) marked: bool,
     /// It held a login, which `text` does not have.
     pub(super) had_login: bool,
+    /// It is installed with `--no-build-isolation`.
+    pub(super) unisolated: bool,
+}
+
+/// pip's option that says that builds see what is installed.
+pub(super) const NO_BUILD_ISOLATION: &str = "--no-build-isolation";
+
+/// Adds the project of a requirement to those that are built in sight of the environment, where it is one.
+pub(super) fn note_isolation(one: &Requirement, spec: &mut Spec) {
+    let names = &mut spec.python.no_build_isolation;
+    if one.unisolated && !names.contains(&one.name) {
+        names.push(one.name.clone());
+    }
 }
 
 /// Why a line is no requirement that can be locked, and what to do about it.
@@ -87,6 +101,7 @@ pub(super) fn parse(text: &str) -> Result<Requirement, UnsupportedReason> {
         versioned: !version.is_empty(),
         marked: marker.is_some(),
         had_login: false,
+        unisolated: false,
     })
 }
 
@@ -135,6 +150,7 @@ fn at_url(name: String, text: &str, url: &str) -> Result<Requirement, Unsupporte
         versioned: true,
         marked: marker.is_some(),
         had_login: clean != text,
+        unisolated: false,
         text: clean,
     })
 }

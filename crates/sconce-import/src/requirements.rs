@@ -4,7 +4,7 @@ use sconce_formats::{PinnedFile, PinnedPackage};
 
 use super::draft::Draft;
 use super::freeze::{self, FrozenLine, read_frozen_line};
-use super::requirement::{self, FOLDER, Requirement};
+use super::requirement::{self, FOLDER, NO_BUILD_ISOLATION, Requirement};
 use super::{ImportedSpec, SiblingFiles, inside, torch_builds};
 
 /// Files that a requirements file may include, all together.
@@ -33,6 +33,8 @@ pub(super) struct RequirementsScan {
     rewritten: Vec<(Option<usize>, String, &'static str)>,
     /// Includes that lie outside the spec's folder.
     unseen: Vec<(Option<usize>, String)>,
+    /// `--no-build-isolation` stands in a line of its own.
+    unisolated: bool,
     /// `--find-links` stands in it.
     links: bool,
     /// The first requirement with `--hash`.
@@ -100,7 +102,14 @@ impl RequirementsScan {
                     if options.contains("--global-option") || options.contains("--config-setting") {
                         self.options.push((place, name(&line), OTHER_OPTION));
                     }
-                    self.requirements.push((place, requirement));
+                    let unisolated = options.contains(NO_BUILD_ISOLATION) || self.unisolated;
+                    self.requirements.push((
+                        place,
+                        Requirement {
+                            unisolated,
+                            ..requirement
+                        },
+                    ));
                 }
                 Err(FOLDER) => self.projects.push((place, text.to_owned())),
                 Err(why) => self.refused.push((place, name(text), why.to_owned())),
@@ -132,6 +141,11 @@ impl RequirementsScan {
             "-f" | "--find-links" => {
                 self.links = true;
                 self.options.push((place, shown.to_owned(), LINKS));
+            }
+            NO_BUILD_ISOLATION => {
+                self.unisolated = true;
+                let all = self.requirements.iter_mut();
+                all.for_each(|(_, one)| one.unisolated = true);
             }
             "--pre" => self.options.push((place, shown.to_owned(), PRE)),
             // What a lock does anyway, or decides itself.
@@ -335,6 +349,22 @@ pub(super) fn split_option(line: &str) -> (&str, &str) {
 mod tests {
     use super::super::tests::format_notes;
     use super::*;
+
+    #[test]
+    fn builds_in_sight_of_the_environment_are_copied_by_name() {
+        let names = |text: &str| {
+            let scan = RequirementsScan::scan_file("r.txt", text, &|_| None);
+            let mut draft = Draft::default();
+            scan.copy_into(&mut draft, None);
+            draft.finish().spec.python.no_build_isolation
+        };
+        assert_eq!(
+            names("torch\nFlash_Attn --no-build-isolation\n"),
+            ["flash-attn"]
+        );
+        assert_eq!(names("torch\n--no-build-isolation\nx\n"), ["torch", "x"]);
+        assert!(names("torch\n").is_empty());
+    }
 
     fn read(text: &str) -> (ImportedSpec, String) {
         let beside = |path: &str| match path {

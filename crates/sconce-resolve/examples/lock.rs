@@ -100,6 +100,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         compiler: None,
         more: Vec::new(),
         as_of: None,
+        build_settings: Default::default(),
         index: IndexSettings::default(),
         mirror: Default::default(),
         previous: previous

@@ -10,6 +10,7 @@ use crate::debian::index::IndexError;
 use crate::debian::openpgp::SignatureError;
 use crate::debian::solve::SolveError;
 use crate::debian::sources::NoMirrorError;
+use crate::python::build_settings::BuildSettingError;
 use crate::python::compile::CompileError;
 use crate::python::download_table::DownloadTableError;
 use crate::python::uv::UvError;
@@ -155,6 +156,14 @@ pub enum ResolveError {
         /// Why.
         source: BuildFailure,
     },
+    /// The settings for a package's build cannot be followed.
+    #[error("cannot build {package}")]
+    BuildSetting {
+        /// Name and version.
+        package: String,
+        /// Why.
+        source: BuildSettingError,
+    },
     /// What is built needs other packages each time.
     #[error("{} never come to rest: whenever they are built, others are needed", packages.join(", "))]
     BuildCircle {
@@ -212,6 +221,7 @@ impl Hint for ResolveError {
             Self::Uv(e) => return e.hint(),
             Self::Compile(e) => return e.hint(),
             Self::Build { source, .. } => return source.hint(),
+            Self::BuildSetting { source, .. } => return source.hint(),
             Self::BuildCircle { .. } => "name their versions in `[python] packages`",
             Self::LocalRequirement { .. } => {
                 "take another version of it; what is really meant can be named in `[python] packages`"
@@ -242,6 +252,7 @@ impl Hint for ResolveError {
             Self::Uv(e) => e.exit_code(),
             Self::Compile(e) => e.exit_code(),
             Self::Build { source, .. } => source.exit_code(),
+            Self::BuildSetting { source, .. } => source.exit_code(),
             Self::BuildCircle { .. } => exit::NO_SOLUTION,
             Self::LocalRequirement { .. } => exit::VERIFY,
         }

@@ -13,9 +13,12 @@ use crate::audit::{AuditCoverage, AuditReport, AuditedPackage, UndecidedEntry, V
 use crate::ecosystem::Ecosystem;
 use crate::http_cache::{self, ResponseCache};
 use crate::outdated::{LockChange, LockChangeKind, LockChanges};
+use crate::python::build_settings::BuildSettings;
 
 const AUDIT: HeldBy = HeldBy::Golden("audit.json");
 const CHANGES: HeldBy = HeldBy::Golden("changes.json");
+
+const BUILD_SETTINGS: HeldBy = HeldBy::Golden("build-settings.json");
 
 const TYPES: &[(&str, HeldBy)] = &[
     ("audit::AuditReport", AUDIT),
@@ -32,6 +35,8 @@ const TYPES: &[(&str, HeldBy)] = &[
     ),
     ("audit/osv::OsvSeverity", AUDIT),
     ("ecosystem::Ecosystem", AUDIT),
+    ("python/build_settings::BuildSettings", BUILD_SETTINGS),
+    ("python/build_settings::ExtraRequirement", BUILD_SETTINGS),
 ];
 
 fn goldens() -> Goldens {
@@ -109,6 +114,16 @@ fn newer_versions_are_printed_as_before() {
         security: Some(true),
     };
     assert_same_json("changes.json", &LockChanges(kinds.map(change).into()));
+}
+
+/// A lock's inputs have their digest.
+#[test]
+fn settings_for_builds_are_told_apart_as_before() {
+    let text = "no-build-isolation = true\nno-build-isolation-package = ['flash-attn']\n\
+        extra-build-variables = { x = { FORCE_CUDA = '1' } }\n\
+        extra-build-dependencies = { x = ['cython<3', { requirement = 'torch', match-runtime = true }] }";
+    let settings = BuildSettings::parse(&text.parse().unwrap());
+    assert_same_json("build-settings.json", &settings);
 }
 
 /// Another version of the program finds them without network.

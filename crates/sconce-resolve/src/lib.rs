@@ -13,6 +13,7 @@ mod golden;
 mod hidden_sources;
 mod http_cache;
 mod late_rounds;
+pub mod library_packages;
 mod lock;
 #[cfg(test)]
 mod lock_testing;

@@ -24,6 +24,7 @@ use crate::debian::{ArchiveReader, Suite, base_packages, pythons, solve, version
 use crate::hidden_sources::take_hidden_sources;
 use crate::late_rounds::{list_reasons, meet_limits};
 use crate::python::IndexSettings;
+use crate::python::build_settings::BuildSettings;
 use crate::python::compile::{Requirements, UvCompile};
 use crate::python::download_table::{DownloadTable, MIRROR_VARIABLE};
 use crate::python::downloads::LOWEST_MINOR;
@@ -79,6 +80,8 @@ pub struct LockInput {
     pub more: Vec<StageRequirements>,
     /// The last day whose uploads to Python indexes count, `2021-03-25`; absent: all count.
     pub as_of: Option<String>,
+    /// What the project says of the builds of single packages.
+    pub build_settings: BuildSettings,
     /// Python indexes that the spec or a flag names.
     pub index: IndexSettings,
     /// Debian archives that the spec, the configuration or a flag names.
@@ -384,6 +387,7 @@ pub fn resolve(
                 names: &packages.names,
                 compile: &compile,
                 requirements: &packages.requirements,
+                settings: &input.build_settings,
                 previous,
                 progress,
             });
@@ -638,7 +642,7 @@ fn add_sizes(wheels: &mut [Wheel], documents: &dyn DocumentSource) {
     });
 }
 
-fn codename(release: &str) -> Result<&str, ResolveError> {
+pub(crate) fn codename(release: &str) -> Result<&str, ResolveError> {
     release
         .strip_prefix("debian/")
         .filter(|name| sconce_schema::spec::RELEASES.contains(name))
@@ -694,7 +698,7 @@ fn resolve_debian(
         redact_url(mirrors.security.base_uri()),
     );
     info!(codename, main, security, "Debian's archives");
-    let keyring = keyring(env, &mirrors)?;
+    let keyring = keyring(env.keyring.as_deref(), &mirrors)?;
     let verifier: Box<dyn Verifier> = find_verifier(&env.path_folders)?;
     let archive = ArchiveReader {
         documents: env.documents,
@@ -914,9 +918,9 @@ fn minor(version: &str, release: &str, package: &'static str) -> Result<u32, Res
 /// More than any keyring has: Debian's has less than 100 KiB.
 const MAX_KEYRING_BYTES: Bytes = Bytes::from_mib(64);
 
-fn keyring(env: &LockContext<'_>, mirrors: &MirrorPair) -> Result<Vec<u8>, ResolveError> {
-    let path = match (&env.keyring, &mirrors.signed_by) {
-        (Some(keyring), _) => return Ok(keyring.clone()),
+pub(crate) fn keyring(given: Option<&[u8]>, mirrors: &MirrorPair) -> Result<Vec<u8>, ResolveError> {
+    let path = match (given, &mirrors.signed_by) {
+        (Some(keyring), _) => return Ok(keyring.to_owned()),
         (None, Some(SignedBy::Key(key))) => return Ok(key.clone().into_bytes()),
         (None, Some(SignedBy::File(path))) => path.as_path(),
         (None, None) => KEYRINGS

@@ -22,6 +22,7 @@ fn input() -> LockInput {
         compiler: None,
         more: Vec::new(),
         as_of: None,
+        build_settings: BuildSettings::default(),
         index: IndexSettings::default(),
         mirror: MirrorOverride {
             main: Some(MAIN.into()),

@@ -9,12 +9,13 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use sconce_schema::Progress;
-use sconce_schema::lock::{Lock, Wheel};
+use sconce_schema::lock::{BuildRequest, Lock, Wheel};
 use tracing::info;
 
 use crate::ResolveError;
 use crate::build_failure::BuildFailure;
 use crate::late_rounds::{list_reasons, meet_limits};
+use crate::python::build_settings::BuildSettings;
 use crate::python::compile::{CompileError, Requirements, UnbuiltPackage, UvCompile};
 use crate::python::late_limits::{LimitKind, find_limits};
 use crate::python::pylock::LockedPackages;
@@ -69,6 +70,8 @@ pub struct BuildSetting<'a> {
     pub installed: &'a [Wheel],
     /// The package's wheel in the previous lock, where its versions are kept.
     pub previous: Option<&'a Wheel>,
+    /// What the project asks for beside what its sources say.
+    pub asked: &'a BuildRequest,
     /// Resolves build requirements to wheels, of what indexes had on a day.
     pub resolve: ResolveRequirements<'a>,
 }
@@ -252,6 +255,8 @@ pub(crate) struct SourceBuilds<'a> {
     pub(crate) names: &'a SourceNames,
     pub(crate) compile: &'a UvCompile<'a>,
     pub(crate) requirements: &'a Requirements,
+    /// What the project says of single builds.
+    pub(crate) settings: &'a BuildSettings,
     /// The lock whose versions are kept.
     pub(crate) previous: Option<&'a Lock>,
     pub(crate) progress: &'a dyn Progress,
@@ -423,17 +428,36 @@ impl SourceBuilds<'_> {
             })
         };
         let before = self.previous.map_or(&[][..], |lock| &lock.wheels);
-        let setting = BuildSetting {
-            base,
-            installed,
-            previous: before
-                .iter()
-                .find(|wheel| wheel.name == package.name && wheel.build.is_some()),
-            resolve: &resolve,
+        let settings_of = |name: &str| {
+            let asked = self.settings.for_package(name, installed);
+            asked.map_err(|source| ResolveError::BuildSetting {
+                package: label(package),
+                source,
+            })
         };
-        let built = (self.builder)
-            .build_wheel(package, &setting)
-            .map_err(|failure| failed(package, failure))?;
+        let build = |asked: &BuildRequest| {
+            if !asked.is_empty() {
+                self.progress.note(&describe_request(package, asked));
+            }
+            let setting = BuildSetting {
+                base,
+                installed,
+                previous: before
+                    .iter()
+                    .find(|wheel| wheel.name == package.name && wheel.build.is_some()),
+                asked,
+                resolve: &resolve,
+            };
+            let built = self.builder.build_wheel(package, &setting);
+            built.map_err(|failure| failed(package, failure))
+        };
+        let asked = settings_of(&package.name)?;
+        let mut built = build(&asked)?;
+        // What was guessed to be called otherwise may have settings under its own name.
+        let own = settings_of(&built.metadata.name)?;
+        if built.metadata.name != package.name && !own.is_empty() && own != asked {
+            built = build(&own)?;
+        }
         let asked = built.metadata.requires_dist.iter();
         if let Some(requirement) = asked.into_iter().find(|text| names_local_file(text)) {
             return Err(ResolveError::LocalRequirement {
@@ -466,6 +490,25 @@ fn label(package: &SourcePackage) -> String {
         Some(version) if version != UNBUILT_VERSION => format!("{} {version}", package.name),
         _ => package.name.clone(),
     }
+}
+
+/// In words, what is asked for beside what the sources of a package say.
+fn describe_request(package: &SourcePackage, asked: &BuildRequest) -> String {
+    let mut parts = asked.requires.clone();
+    parts.extend(
+        asked
+            .variables
+            .keys()
+            .map(|name| format!("the variable {name}")),
+    );
+    if asked.sees_environment {
+        parts.push("the environment's own packages (no build isolation)".to_owned());
+    }
+    format!(
+        "{} is built with {}, as it is set",
+        label(package),
+        parts.join(", ")
+    )
 }
 
 fn described(origin: &SourceOrigin) -> String {

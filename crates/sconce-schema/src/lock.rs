@@ -3,15 +3,20 @@
 //! A lock is TOML, written by `sconce lock` and read by everything after it. It is a function of
 //! the spec and of what the indexes held that day; it never holds a credential.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::units::{CudaVersion, DriverVersion, Sha256};
 
 /// The newest format that this program reads. Since 2 a Debian package names its source package
 /// where that is another one; what has format 1 is read too, and does not tell it. Since 3 there
-/// are [`Lock::stages`], since 4 [`Lock::interpreter`], [`Lock::projects`] and [`Wheel::build`].
-pub const FORMAT: u32 = 4;
-/// The format of a lock that has stages and nothing of [`FORMAT`].
+/// are [`Lock::stages`], since 4 [`Lock::interpreter`], [`Lock::projects`] and [`Wheel::build`], since 5
+/// [`WheelBuild::asked`].
+pub const FORMAT: u32 = 5;
+/// The format of a lock with a Python or builds of its own and nothing of [`FORMAT`].
+pub const FORMAT_WITH_BUILDS: u32 = 4;
+/// The format of a lock that has stages and nothing of [`FORMAT_WITH_BUILDS`].
 pub const FORMAT_WITH_STAGES: u32 = 3;
 /// The format of a lock without stages: what an older program can read stays readable for it.
 pub const FORMAT_WITHOUT_STAGES: u32 = 2;
@@ -81,6 +86,33 @@ pub struct WheelBuild {
     /// What its build backend was run with, sorted by name.
     #[serde(default, rename = "requires", skip_serializing_if = "Vec::is_empty")]
     pub build_requires: Vec<Wheel>,
+    /// What the project that needs it asks for beside what its sources say.
+    #[serde(default, skip_serializing_if = "BuildRequest::is_empty")]
+    pub asked: BuildRequest,
+}
+
+/// What a project asks for when one of its packages is built, beside what the package's sources say.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct BuildRequest {
+    /// Further requirements (PEP 508, of an index), in the environment's versions where those count.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub requires: Vec<String>,
+    /// Further variables.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub variables: BTreeMap<String, String>,
+    /// Whether it is built in sight of the environment's own packages, as with pip's
+    /// `--no-build-isolation`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub sees_environment: bool,
+}
+
+impl BuildRequest {
+    /// Whether nothing is asked for.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// The name under which a lock keeps the Debian packages that source packages are built with, as a
@@ -251,9 +283,12 @@ impl Lock {
     #[must_use]
     pub fn oldest_format(&self) -> u32 {
         let stages = self.stages.iter().map(|stage| &stage.wheels);
-        let mut wheels = stages.chain([&self.wheels]).flatten();
-        if self.interpreter.is_some() || wheels.any(|wheel| wheel.build.is_some()) {
+        let wheels = stages.chain([&self.wheels]).flatten();
+        let builds: Vec<&WheelBuild> = wheels.filter_map(|wheel| wheel.build.as_deref()).collect();
+        if builds.iter().any(|build| !build.asked.is_empty()) {
             FORMAT
+        } else if self.interpreter.is_some() || !builds.is_empty() {
+            FORMAT_WITH_BUILDS
         } else if self.stages.is_empty() {
             FORMAT_WITHOUT_STAGES
         } else {

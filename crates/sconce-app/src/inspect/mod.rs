@@ -1,6 +1,7 @@
 //! An environment, from wherever it is, to findings on a machine.
 
 mod external_libraries;
+mod library_packages;
 mod pip;
 pub mod precheck;
 mod scan;
@@ -11,14 +12,18 @@ use std::path::Path;
 
 use sconce_compat::explain::{CompilerState, LogEnvironment};
 use sconce_compat::library::GpuCode;
-use sconce_compat::loader::{self, BASE_NAMES, DRIVER_NAMES, LibraryTree};
+use sconce_compat::loader::{
+    self, BASE_NAMES, DRIVER_NAMES, LibraryTree, LoaderReport, SystemPackage,
+};
 use sconce_compat::matrix::{self, MatrixRow};
 use sconce_compat::rules::{self, CheckInput, EnvironmentVersions};
 use sconce_compat::{binary, correlate, tables};
 use sconce_host::Roots;
 use sconce_host::facts::LibrarySearch;
 use sconce_image::slim::DeviceCodeFilter;
+use sconce_resolve::debian::contents::LibraryPackages;
 use sconce_schema::finding::{self, Certainty, Finding, Severity};
+use sconce_schema::lock::LockTarget;
 use sconce_schema::spec::GpuRequest;
 use sconce_schema::{ComputeCapability, EnvironmentLayers, HostFacts, Lock};
 use sconce_store::Store;
@@ -50,6 +55,12 @@ pub struct InspectedEnvironment {
     pub needs_cards: bool,
     /// Whether it has what torch.compile compiles with, and why not.
     compiler: Option<CompilerState>,
+    /// What it was locked for; absent for what no lock stands for.
+    locked_for: Option<LockTarget>,
+    /// Names of Debian packages that are locked.
+    debs: BTreeSet<String>,
+    /// Debian packages by libraries that it lacks.
+    system_packages: BTreeMap<String, SystemPackage>,
 }
 
 impl InspectedEnvironment {
@@ -70,6 +81,8 @@ impl InspectedEnvironment {
         judged.environment = EnvironmentVersions::from_lock(lock);
         judged.is_resolved = true;
         judged.absent = absent;
+        judged.locked_for = Some(lock.target.clone());
+        judged.debs = lock.all_debs().map(|deb| deb.name.clone()).collect();
         if !lock.compiler_debs().is_empty() {
             judged.compiler = Some(CompilerState::Locked);
         }
@@ -128,7 +141,39 @@ impl InspectedEnvironment {
             absent: Vec::new(),
             needs_cards: false,
             compiler: None,
+            locked_for: None,
+            debs: BTreeSet::new(),
+            system_packages: BTreeMap::new(),
         }
+    }
+
+    /// Libraries that a locked environment lacks, and of which only an archive can tell which package
+    /// brings them; and what the lock is for. `None` where there are none.
+    pub fn unknown_libraries(&self, host: &HostFacts) -> Option<(&LockTarget, BTreeSet<String>)> {
+        let target = self.locked_for.as_ref()?;
+        let names = self.judge_loading(host).unknown_libraries;
+        (!names.is_empty()).then_some((target, names))
+    }
+
+    /// With what an archive says of such libraries.
+    pub fn with_library_packages(mut self, found: &BTreeMap<String, LibraryPackages>) -> Self {
+        let is_locked = |name: &str| self.debs.contains(name);
+        let packages = found.iter().filter_map(|(library, packages)| {
+            let package = library_packages::choose_package(packages, &is_locked)?;
+            Some((library.clone(), package))
+        });
+        self.system_packages = packages.collect();
+        self
+    }
+
+    /// Debian packages that bring libraries which it lacks, each with the finding that says so.
+    pub fn lacking_system_packages(&self, host: &HostFacts) -> Vec<(String, Finding)> {
+        let findings = self.judge_loading(host).findings.into_iter();
+        let named = findings.filter_map(|finding| {
+            let package = library_packages::package_of(&finding)?.to_owned();
+            Some((package, finding))
+        });
+        named.collect()
     }
 
     /// Whether there is anything to judge.
@@ -293,7 +338,7 @@ impl InspectedEnvironment {
             files: &self.device_code(),
         };
         let mut findings = rules::check_all(&case);
-        findings.extend(self.loading(host));
+        findings.extend(self.judge_loading(host).findings);
         findings.extend(self.unread(&findings));
         correlate::merge_explained_findings(&mut findings);
         finding::sort_by_severity(&mut findings);
@@ -316,10 +361,10 @@ impl InspectedEnvironment {
     }
 
     /// What the loader would not find, or find twice.
-    fn loading(&self, host: &HostFacts) -> Vec<Finding> {
+    fn judge_loading(&self, host: &HostFacts) -> LoaderReport {
         let nothing = |scan: &TreeScan| scan.libraries.is_empty() && scan.refused.is_empty();
         if self.trees.iter().all(|(_, scan)| nothing(scan)) {
-            return Vec::new();
+            return LoaderReport::default();
         }
         let machine = self
             .trees
@@ -359,15 +404,15 @@ impl InspectedEnvironment {
                 .for_each(|name| tree.add_provided_name(name));
         }
         let packages = self.environment.packages.iter();
-        let judgement = loader::check_imports(&loader::LoaderInput {
+        loader::check_imports(&loader::LoaderInput {
             tree: &tree,
             site_packages: self.sites(),
             torch: self.environment.torch_release().map(|torch| torch.release),
             versions: packages
                 .map(|(name, package)| (name.clone(), package.version.clone()))
                 .collect(),
-        });
-        judgement.findings
+            system_packages: self.system_packages.clone(),
+        })
     }
 
     /// Files that could not be read are not judged, which is said; but not of those that the loader

@@ -131,7 +131,7 @@ impl<'a> BuildContainer<'a> {
         let output = self.builder.temp_folder()?;
         let python = self.lock.python_program();
         let words = [&python, "-I", "-B", SCRIPT_FILE, "inspect"];
-        let ended = self.execute(&words, source, output.path(), folder, None)?;
+        let ended = self.execute(&words, source, output.path(), folder, BTreeMap::new())?;
         let facts = input::read_regular(&output.path().join("facts.json"), MAX_FACTS_BYTES);
         let facts = facts
             .ok()
@@ -142,12 +142,13 @@ impl<'a> BuildContainer<'a> {
         }
     }
 
-    /// Builds a wheel. `label` names the log.
+    /// Builds a wheel, with these variables beside Sconce's own. `label` names the log.
     pub(super) fn build(
         &self,
         source: &Path,
         folder: &str,
         plan: &BuildPlan,
+        variables: &BTreeMap<String, String>,
         label: &str,
     ) -> Result<BuildOutcome> {
         let output = self.builder.temp_folder()?;
@@ -155,8 +156,10 @@ impl<'a> BuildContainer<'a> {
         progress.stage("build", None);
         progress.advance(label, 0);
         let text = serde_json::to_string(plan).unwrap_or_default();
+        let mut variables = variables.clone();
+        variables.insert(PLAN.to_owned(), text);
         let words = ["/opt/venv/bin/python", "-B", SCRIPT_FILE, "build"];
-        let ended = self.execute(&words, source, output.path(), folder, Some(text))?;
+        let ended = self.execute(&words, source, output.path(), folder, variables)?;
         progress.done(label);
         let log = self.keep_log(output.path(), label)?;
         if ended == TIMED_OUT {
@@ -221,7 +224,7 @@ impl<'a> BuildContainer<'a> {
         source: &Path,
         output: &Path,
         folder: &str,
-        plan: Option<String>,
+        further: BTreeMap<String, String>,
     ) -> Result<u8> {
         let bind = |from: &Path, target: &str, read_only| Mount {
             source: from.to_owned(),
@@ -239,8 +242,8 @@ impl<'a> BuildContainer<'a> {
         let command = words.iter().chain(&places).map(ToString::to_string);
         let variables = VARIABLES.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let mut env: BTreeMap<String, String> = self.root.env.clone();
+        env.extend(further);
         env.extend(variables);
-        env.extend(plan.map(|plan| (PLAN.to_owned(), plan)));
         let memory = HostProfile::read(&Roots::default()).memory;
         let request = RunRequest {
             env,

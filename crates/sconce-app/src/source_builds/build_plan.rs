@@ -29,6 +29,8 @@ pub(super) struct BuildPlan {
     pub(super) backend_path: Vec<String>,
     /// What it is built with (PEP 508).
     pub(super) requires: Vec<String>,
+    /// Whether that is all: a lock has what the backend's hook asked for, too, which is not asked again.
+    pub(super) complete: bool,
     /// The longest that it may take.
     pub(super) seconds: u64,
 }
@@ -61,10 +63,19 @@ impl BuildPlan {
                 .to_owned(),
             backend_path: list("backend-path"),
             requires,
+            complete: false,
             seconds: match facts.native {
                 true => NATIVE_SECONDS,
                 false => PLAIN_SECONDS,
             },
+        }
+    }
+
+    /// With all that a lock says.
+    pub(super) fn of_lock(facts: &SourceFacts) -> Self {
+        Self {
+            complete: true,
+            ..Self::read(facts)
         }
     }
 

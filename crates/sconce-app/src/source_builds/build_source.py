@@ -111,7 +111,7 @@ def build(source, output, folder, plan):
     """What the backend does (PEP 517), or what it wants first."""
     os.chdir(project_folder(source, folder))
     backend = load_backend(plan)
-    if hasattr(backend, "get_requires_for_build_wheel"):
+    if not plan["complete"] and hasattr(backend, "get_requires_for_build_wheel"):
         wanted = list(backend.get_requires_for_build_wheel(None))
         missing = [one for one in wanted if one not in plan["requires"]]
         if missing:

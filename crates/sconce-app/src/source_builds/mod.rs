@@ -13,9 +13,11 @@ use std::path::{Path, PathBuf};
 use sconce_fetch::Fetcher;
 use sconce_formats::normalize_project_name;
 use sconce_formats::tags::WheelName;
+use sconce_resolve::python::build_settings::{BuildSettingError, check_variables};
+use sconce_resolve::python::compile::{CompileError, project_of};
 use sconce_resolve::python::source_package::{SourceMetadata, SourceOrigin, SourcePackage};
 use sconce_resolve::{BuildFailure, BuildSetting, BuiltWheel, SourceBuilder};
-use sconce_schema::lock::{BUILD, Lock, Wheel, WheelBuild};
+use sconce_schema::lock::{BUILD, BuildRequest, Lock, Wheel, WheelBuild};
 use sconce_schema::{Hint, NoProgress, Progress, Sha256, exit};
 use sconce_store::{Store, TreeBuildError};
 use sha2::Digest as _;
@@ -61,6 +63,9 @@ pub(crate) enum SourceBuildError {
         /// The index's, or the lock's.
         expected: Sha256,
     },
+    /// A lock asks for a variable that no build may have.
+    #[error("the lock is refused")]
+    Setting(#[source] BuildSettingError),
     /// Sources that cannot be read: no archive, or without the folder that is named.
     #[error("its sources cannot be read")]
     Unreadable,
@@ -114,6 +119,7 @@ impl Hint for SourceBuildError {
             }
             Self::NoGit { .. } => "install git",
             Self::OtherBytes { .. } => "lock again where the new sources are meant: `sconce lock`",
+            Self::Setting(_) => "lock again: `sconce lock`",
             Self::Unreadable => "take another version of it",
             Self::Failed { excerpt, .. } if wants_network(excerpt) => {
                 "builds have no network, and this one fetches something: take a version of it that has a wheel"
@@ -139,7 +145,7 @@ impl Hint for SourceBuildError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Git { .. } => exit::FETCH,
-            Self::NoGit { .. } => exit::BAD_INPUT,
+            Self::NoGit { .. } | Self::Setting(_) => exit::BAD_INPUT,
             Self::OtherBytes { .. } | Self::OtherPackage { .. } | Self::OtherWheel { .. } => {
                 exit::VERIFY
             }
@@ -234,8 +240,8 @@ impl ContainedBuilder<'_> {
         container.inspect(&source, package.origin.subdirectory().unwrap_or("."))
     }
 
-    /// Builds with what the project asks for, as of the day of its sources, else of now; a module that
-    /// its setup lacks is added.
+    /// Builds with what its sources and the project ask for, as of the day of the sources, else of now; a
+    /// module that its setup lacks is added.
     fn build_anew(
         &self,
         package: &SourcePackage,
@@ -243,10 +249,17 @@ impl ContainedBuilder<'_> {
     ) -> Result<BuiltWheel> {
         let facts = self.inspect_sources(package, setting.base)?;
         let plan = BuildPlan::read(&facts);
+        let asked = setting.asked;
         if let Some(build) = setting.previous.and_then(|wheel| wheel.build.as_deref())
+            && fits_request(build, asked, setting.installed)
             && origin_of(setting.previous, build).is_some_and(|o| o.is_same(&package.origin))
-            && let Ok(built) =
-                self.build_with(package, setting.base, &plan, &build.build_requires)?
+            && let Ok(built) = self.build_with(
+                package,
+                setting.base,
+                &BuildPlan::of_lock(&facts),
+                &build.build_requires,
+                asked,
+            )?
         {
             return Ok(built);
         }
@@ -256,27 +269,28 @@ impl ContainedBuilder<'_> {
         let mut failed = None;
         for as_of in [day.as_deref(), None] {
             let mut requires = plan.requires.clone();
+            requires.extend(asked.requires.iter().cloned());
             for _ in 0..MAX_ROUNDS {
-                let wheels = match (setting.resolve)(&requires, as_of) {
+                let wheels = match resolve_requires(&requires, setting, as_of) {
                     Ok(wheels) => wheels,
                     // What there was on that day has no wheels for this Python.
                     Err(_) if as_of.is_some() => break,
                     Err(error) => return Err(error.into()),
                 };
-                let wanted =
-                    match self.build_with(package, setting.base, &plan.with(&requires), &wheels)? {
-                        Ok(built) => return Ok(built),
-                        Err(Unbuilt::Lacks(wanted)) => wanted,
-                        Err(Unbuilt::Module(name, error)) => {
-                            let found = build_plan::requirement_of_module(&name, setting.installed);
-                            failed = Some(error);
-                            Vec::from_iter(found)
-                        }
-                        Err(Unbuilt::Failed(error)) => {
-                            failed = Some(error);
-                            break;
-                        }
-                    };
+                let plan = plan.with(&requires);
+                let wanted = match self.build_with(package, setting.base, &plan, &wheels, asked)? {
+                    Ok(built) => return Ok(built),
+                    Err(Unbuilt::Lacks(wanted)) => wanted,
+                    Err(Unbuilt::Module(name, error)) => {
+                        let found = build_plan::requirement_of_module(&name, setting.installed);
+                        failed = Some(error);
+                        Vec::from_iter(found)
+                    }
+                    Err(Unbuilt::Failed(error)) => {
+                        failed = Some(error);
+                        break;
+                    }
+                };
                 let before = requires.len();
                 requires.extend(
                     wanted
@@ -299,13 +313,14 @@ impl ContainedBuilder<'_> {
         base: &Lock,
         plan: &BuildPlan,
         requires: &[Wheel],
+        asked: &BuildRequest,
     ) -> Result<Result<BuiltWheel, Unbuilt>> {
         let lock = Lock {
             wheels: requires.to_vec(),
             ..base.clone()
         }
         .for_stage(BUILD);
-        let key = build_key(&package.origin, &lock);
+        let key = build_key(&package.origin, &lock, asked);
         let store = self.store;
         let file = match store.find_tree(KIND, &key) {
             Some(tree) => single_file(&tree),
@@ -326,7 +341,7 @@ impl ContainedBuilder<'_> {
                     (SourceOrigin::Archive { .. }, None) => package.name.clone(),
                 };
                 let folder = package.origin.subdirectory().unwrap_or(".");
-                match container.build(&source, folder, plan, &label)? {
+                match container.build(&source, folder, plan, &asked.variables, &label)? {
                     BuildOutcome::Wheel(file) => self.keep_wheel(&key, file.path())?,
                     BuildOutcome::Lacks(wanted) => return Ok(Err(Unbuilt::Lacks(wanted))),
                     BuildOutcome::Module(name, error) => {
@@ -338,7 +353,7 @@ impl ContainedBuilder<'_> {
         };
         let mut built = self.install_wheel(package, &file, base)?;
         built.wheel.url = package.origin.url().to_owned();
-        built.wheel.build = Some(Box::new(build_of(&package.origin, requires)));
+        built.wheel.build = Some(Box::new(build_of(&package.origin, requires, asked)));
         Ok(Ok(built))
     }
 
@@ -422,8 +437,41 @@ enum Unbuilt {
     Failed(SourceBuildError),
 }
 
+/// What is built with: what of `requires` the environment has not, where the build sees that.
+fn resolve_requires(
+    requires: &[String],
+    setting: &BuildSetting<'_>,
+    as_of: Option<&str>,
+) -> Result<Vec<Wheel>, CompileError> {
+    if !setting.asked.sees_environment {
+        return (setting.resolve)(requires, as_of);
+    }
+    let is_installed = |name: &str| setting.installed.iter().any(|wheel| wheel.name == name);
+    let mut lacking = requires.to_vec();
+    lacking.retain(|text| !project_of(text).is_some_and(|name| is_installed(&name)));
+    let mut wheels = match lacking.is_empty() {
+        true => Vec::new(),
+        false => (setting.resolve)(&lacking, as_of)?,
+    };
+    wheels.retain(|wheel| !is_installed(&wheel.name));
+    wheels.extend(setting.installed.iter().cloned());
+    wheels.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(wheels)
+}
+
+/// Whether a wheel was built as is asked for now, in an environment with these packages.
+fn fits_request(build: &WheelBuild, asked: &BuildRequest, installed: &[Wheel]) -> bool {
+    let had = |wheel: &Wheel| {
+        build
+            .build_requires
+            .iter()
+            .any(|one| one.sha256 == wheel.sha256)
+    };
+    build.asked == *asked && (!asked.sees_environment || installed.iter().all(had))
+}
+
 /// How a wheel of these sources was built.
-fn build_of(origin: &SourceOrigin, requires: &[Wheel]) -> WheelBuild {
+fn build_of(origin: &SourceOrigin, requires: &[Wheel], asked: &BuildRequest) -> WheelBuild {
     let (sha256, commit) = match origin {
         SourceOrigin::Archive { sha256, .. } => (Some(*sha256), None),
         SourceOrigin::Git { commit, .. } => (None, Some(commit.clone())),
@@ -433,6 +481,7 @@ fn build_of(origin: &SourceOrigin, requires: &[Wheel]) -> WheelBuild {
         commit,
         subdirectory: origin.subdirectory().map(str::to_owned),
         build_requires: requires.to_vec(),
+        asked: asked.clone(),
     }
 }
 
@@ -457,7 +506,7 @@ fn origin_of(wheel: Option<&Wheel>, build: &WheelBuild) -> Option<SourceOrigin> 
 }
 
 /// All that a built wheel depends on.
-fn build_key(origin: &SourceOrigin, lock: &Lock) -> String {
+fn build_key(origin: &SourceOrigin, lock: &Lock, asked: &BuildRequest) -> String {
     let mut lines = vec![
         "2".to_owned(),
         origin.fingerprint(),
@@ -472,6 +521,8 @@ fn build_key(origin: &SourceOrigin, lock: &Lock) -> String {
     );
     lines.extend(lock.wheels.iter().map(|wheel| wheel.sha256.to_string()));
     lines.extend(lock.debs.iter().map(|deb| deb.sha256.to_string()));
+    let variables = asked.variables.iter();
+    lines.extend(variables.map(|(name, value)| format!("{name}={value}")));
     Sha256(sha2::Sha256::digest(lines.join("\n")).into()).to_string()
 }
 
@@ -521,9 +572,11 @@ impl ContainedBuilder<'_> {
                 wheel.name, wheel.version
             ));
             let facts = self.inspect_sources(&package, &base)?;
-            let plan = BuildPlan::read(&facts);
+            let plan = BuildPlan::of_lock(&facts);
             let requires = &build.build_requires;
-            let built = match self.build_with(&package, &base, &plan, requires)? {
+            check_variables(&package.name, &build.asked.variables)
+                .map_err(SourceBuildError::Setting)?;
+            let built = match self.build_with(&package, &base, &plan, requires, &build.asked)? {
                 Ok(built) => built,
                 Err(Unbuilt::Module(_, error) | Unbuilt::Failed(error)) => return Err(error.into()),
                 Err(Unbuilt::Lacks(_)) => return Err(SourceBuildError::Unreadable.into()),

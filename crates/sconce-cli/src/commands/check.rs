@@ -29,6 +29,7 @@ use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
 use sconce_app::failure::Result;
 use sconce_app::inspect::InspectedEnvironment;
+use sconce_app::missing_libraries::LibraryAdvisor;
 use sconce_app::project::{Project, is_lock, read_lock};
 use sconce_app::run::image::host_platform;
 
@@ -88,12 +89,48 @@ pub(crate) fn check(args: &CheckArgs, context: &AppContext) -> Result<u8> {
         ));
     }
     match &hosts[..] {
-        [host] => one(&judged, host, args, context),
+        [host] => one(
+            &advised(judged, host, args, &places, context)?,
+            host,
+            args,
+            context,
+        ),
         hosts => {
             let matrix = Matrix::new(vec![judged.matrix_row(hosts)], hosts);
             print_matrix(&matrix, args.json)
         }
     }
+}
+
+/// With the Debian packages of libraries that a lock lacks, where only the archive knows them.
+fn advised(
+    judged: InspectedEnvironment,
+    host: &HostFacts,
+    args: &CheckArgs,
+    places: &SconceDirs,
+    context: &AppContext,
+) -> Result<InspectedEnvironment> {
+    if judged.unknown_libraries(host).is_none() {
+        return Ok(judged);
+    }
+    let path = Path::new(&args.subject);
+    let project = match is_lock(path) {
+        true => None,
+        false => Project::open(path).ok(),
+    };
+    let store = Store::open(&places.store)?;
+    let progress = context.start_progress();
+    let advisor = LibraryAdvisor {
+        places,
+        store: &store,
+        context,
+        system: project.as_ref().map(|project| &project.spec.system),
+        mirror: None,
+        progress: &*progress,
+    };
+    let judged = advisor.advise(judged, host);
+    progress.finish();
+    Ok(judged)
 }
 
 /// Findings for one machine.

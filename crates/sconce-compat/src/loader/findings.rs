@@ -1,13 +1,13 @@
 //! A Python process that imports torch and everything else, to findings.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use sconce_schema::finding::{self, Certainty, Finding, FixAction, Severity};
 
 use super::load_results::{
     LibraryIndex, LoadAttempt, LoadPoint, LoadResults, describe_origin, strip_dir_prefix,
 };
-use super::missing_libraries::{MissingLibraryContext, uses_torch};
+use super::missing_libraries::{MissingLibraryContext, SystemPackage, uses_torch};
 use super::process::LoaderProcess;
 use super::torch::{self, TorchVersion};
 use super::tree::{LibraryTree, file_name, parent_dir};
@@ -28,6 +28,9 @@ pub struct LoaderInput<'e, 'a> {
     pub torch: Option<TorchVersion>,
     /// Versions of its Python packages by normalised name, for mends; empty: not known.
     pub versions: BTreeMap<String, String>,
+    /// Debian packages by the libraries that they have, as an archive says; the few that every archive
+    /// has are known without it.
+    pub system_packages: BTreeMap<String, SystemPackage>,
 }
 
 /// What came of it.
@@ -37,6 +40,8 @@ pub struct LoaderReport {
     pub findings: Vec<Finding>,
     /// What `import torch` loads, in order.
     pub torch: Vec<LibraryResolution>,
+    /// Libraries that are missing and of which it is not known which package brings them.
+    pub unknown_libraries: BTreeSet<String>,
     /// Extension modules that were opened.
     pub modules: usize,
 }
@@ -95,6 +100,7 @@ pub fn check_imports(environment: &LoaderInput<'_, '_>) -> LoaderReport {
         cuda_major: torch::cuda_major(tree, &site_packages),
         preload_error: import.preload_error.as_deref(),
         versions: &environment.versions,
+        system_packages: &environment.system_packages,
     };
     let after_torch = process.clone();
     let lazy = cudnn::check_sublibraries(&mut process, &mut gathered, &known);
@@ -127,6 +133,7 @@ pub fn check_imports(environment: &LoaderInput<'_, '_>) -> LoaderReport {
     ));
     findings.extend(duplicates::check_duplicates(&gathered.loaded, &known));
     findings.extend(relative(&gathered));
+    judgement.unknown_libraries = missing_libraries::list_unknown(&gathered.missing, &known);
     finding::sort_by_severity(&mut findings);
     judgement.findings = findings;
     judgement

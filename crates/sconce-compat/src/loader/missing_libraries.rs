@@ -1,6 +1,6 @@
 //! Findings about libraries that are not found.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sconce_schema::finding::{Certainty, Finding, FixAction, Severity};
 
@@ -15,6 +15,15 @@ const MAX_NAMED_FILES: usize = 12;
 /// What torchvision says when its first operator is asked for.
 pub(super) const VISION_ERROR: &str = "RuntimeError: operator torchvision::nms does not exist";
 
+/// A Debian package that has a library.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SystemPackage {
+    /// Its name.
+    pub name: String,
+    /// What is to be said of the choice: others that have it too, a folder that the loader does not know.
+    pub remark: Option<String>,
+}
+
 /// What is known of the environment as a whole.
 pub(super) struct MissingLibraryContext<'k> {
     pub(super) tree: &'k LibraryTree<'k>,
@@ -26,6 +35,8 @@ pub(super) struct MissingLibraryContext<'k> {
     pub(super) preload_error: Option<&'k str>,
     /// Versions of the Python packages by normalised name; empty: not known.
     pub(super) versions: &'k BTreeMap<String, String>,
+    /// What an archive says of libraries that are not in the table.
+    pub(super) system_packages: &'k BTreeMap<String, SystemPackage>,
 }
 
 impl MissingLibraryContext<'_> {
@@ -65,8 +76,26 @@ pub(super) fn check_missing_libraries(
     missing: &[MissingLibraryUse],
     known: &MissingLibraryContext<'_>,
 ) -> Vec<Finding> {
-    // In the order of loading: what a run would name comes first.
-    let mut by_name: Vec<(&str, Vec<&MissingLibraryUse>)> = Vec::new();
+    let (by_name, optional) = group_by_name(missing, known);
+    let findings = by_name
+        .into_iter()
+        .map(|(name, needers)| missing_one(name, &needers, known))
+        .collect();
+    let mut findings = merge::of_one_mend(findings);
+    findings.extend(missing_optional(&optional));
+    findings
+}
+
+/// Names of libraries, each with all that need it.
+type UsesByName<'m> = Vec<(&'m str, Vec<&'m MissingLibraryUse>)>;
+
+/// What is missing, in the order of loading, so that what a run would name comes first; and what only
+/// some features open.
+fn group_by_name<'m>(
+    missing: &'m [MissingLibraryUse],
+    known: &MissingLibraryContext<'_>,
+) -> (UsesByName<'m>, Vec<&'m MissingLibraryUse>) {
+    let mut by_name: UsesByName<'m> = Vec::new();
     let mut optional: Vec<&MissingLibraryUse> = Vec::new();
     for one in missing.iter().filter(|one| !one.is_preload()) {
         let name = one.name.as_str();
@@ -78,13 +107,28 @@ pub(super) fn check_missing_libraries(
             by_name.push((name, vec![one]));
         }
     }
-    let findings = by_name
+    (by_name, optional)
+}
+
+/// Libraries that a system may have, and of which nothing here knows the package.
+pub(super) fn list_unknown(
+    missing: &[MissingLibraryUse],
+    known: &MissingLibraryContext<'_>,
+) -> BTreeSet<String> {
+    let (by_name, _) = group_by_name(missing, known);
+    let is_unknown = |name: &str, first: &MissingLibraryUse| {
+        first.absent == UnresolvedReason::NotFound
+            && known.index.paths(name).is_empty()
+            && !DRIVER_NAMES.contains(&name)
+            && !names::is_cuda(name)
+            && !names::is_torch(name)
+            && !names::is_vendored(name)
+            && names::debian_package(name).is_none()
+    };
+    let unknown = by_name
         .into_iter()
-        .map(|(name, needers)| missing_one(name, &needers, known))
-        .collect();
-    let mut findings = merge::of_one_mend(findings);
-    findings.extend(missing_optional(&optional));
-    findings
+        .filter(|(name, all)| is_unknown(name, all[0]));
+    unknown.map(|(name, _)| name.to_owned()).collect()
 }
 
 /// Whether a module does without what it lacks when it is opened: its own package ships the library
@@ -339,6 +383,24 @@ fn mends(
             .with_fix(
                 format!("Add {wheel} to the packages, in the version that torch asks for."),
                 Some(spec("python.packages", value)),
+            );
+    }
+    if let Some(found) = known.system_packages.get(name) {
+        let debian = &found.name;
+        let remark = found.remark.iter().map(|text| format!(" ({text})"));
+        let remark: String = remark.collect();
+        return finding
+            .with_fix(
+                format!("Add {debian} to the system's packages: it ships {name}{remark}."),
+                Some(spec("system.packages", format!("[\"{debian}\"]"))),
+            )
+            .with_fix(
+                "Lock it again.",
+                Some(FixAction::Command {
+                    line: "sconce lock".to_owned(),
+                    root: false,
+                    safe: false,
+                }),
             );
     }
     if let Some(debian) = names::debian_package(name) {

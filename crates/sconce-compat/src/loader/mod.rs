@@ -21,6 +21,7 @@ mod torch;
 mod tree;
 
 pub use findings::{LibraryResolution, LoaderInput, LoaderReport, check_imports};
+pub use missing_libraries::SystemPackage;
 pub use names::is_cuda_symbol;
 pub use process::{
     DlopenResult, LoadedObject, LoaderProcess, LookupOrigin, UnresolvedLibrary, UnresolvedReason,

@@ -141,6 +141,14 @@ pub fn is_cuda_symbol(symbol: &[u8]) -> bool {
         && SYMBOLS.iter().any(|(prefix, _)| of(prefix))
 }
 
+/// Whether a wheel brings it under a name of its own, as auditwheel gives them: `libgomp-a34b3233.so.1`.
+pub(super) fn is_vendored(name: &str) -> bool {
+    let digest = library_stem(name)
+        .rsplit_once('-')
+        .map_or("", |(_, digest)| digest);
+    digest.len() >= 8 && digest.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 /// Whether it is one of torch's own libraries.
 pub(super) fn is_torch(name: &str) -> bool {
     let stem = library_stem(name);
@@ -176,6 +184,20 @@ mod tests {
             ("libcudart.so.x", None),
         ] {
             assert_eq!(cuda_major(name), major, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_of_auditwheel_is_no_systems() {
+        for (name, expected) in [
+            ("libgomp-a34b3233.so.1", true),
+            ("libgfortran-040039e1.so.5.0.0", true),
+            ("libportaudio.so.2", false),
+            ("libusb-1.0.so.0", false),
+            ("libglib-2.0.so.0", false),
+            ("libx-deadbee.so", false),
+        ] {
+            assert_eq!(is_vendored(name), expected, "{name}");
         }
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use sconce_compat::library::{ElfLibrary, NeededVersions, symbol_hash};
 use sconce_compat::loader::{
-    BASE_NAMES, DRIVER_NAMES, LibraryTree, LoaderInput, LoaderReport, check_imports,
+    BASE_NAMES, DRIVER_NAMES, LibraryTree, LoaderInput, LoaderReport, SystemPackage, check_imports,
 };
 use sconce_schema::finding::{Finding, FixAction, Severity};
 
@@ -43,6 +43,7 @@ struct World {
     preload: String,
     version: (u32, u32),
     versions: BTreeMap<String, String>,
+    system_packages: BTreeMap<String, SystemPackage>,
 }
 
 impl World {
@@ -70,6 +71,7 @@ impl World {
             preload: String::new(),
             version: (2, 4),
             versions: BTreeMap::new(),
+            system_packages: BTreeMap::new(),
         };
         let mut module = torch(&["libtorch_python.so"]);
         module.rpath.push("$ORIGIN/lib".to_owned());
@@ -167,6 +169,7 @@ impl World {
             site_packages: vec![SITE.to_owned()],
             torch: Some(self.version),
             versions: self.versions.clone(),
+            system_packages: self.system_packages.clone(),
         })
     }
 
@@ -623,6 +626,76 @@ fn files_that_are_no_libraries() {
 }
 
 #[test]
+fn what_only_an_archive_knows_is_asked_for_and_then_named() {
+    let mut world = World::well()
+        .with(
+            "audio/_a.abi3.so",
+            library(&["libportaudio.so.2", "libjack.so.0"]),
+        )
+        .with(
+            "audio/_b.abi3.so",
+            library(&["libportaudiocpp.so.0", "libGL.so.1"]),
+        )
+        // Of no system: CUDA's, the driver's, torch's own, what auditwheel renamed.
+        .with(
+            "audio/_c.abi3.so",
+            library(&["libcublas.so.13", "libcuda.so.1"]),
+        )
+        .with(
+            "audio/_d.abi3.so",
+            library(&["libtorch_none.so", "libgomp-a34b3233.so.1"]),
+        );
+    let unknown = world.judge().unknown_libraries;
+    let unknown: Vec<&str> = unknown.iter().map(String::as_str).collect();
+    assert_eq!(
+        unknown,
+        ["libjack.so.0", "libportaudio.so.2", "libportaudiocpp.so.0"]
+    );
+    let package = |name: &str, remark: Option<&str>| SystemPackage {
+        name: name.to_owned(),
+        remark: remark.map(str::to_owned),
+    };
+    world.system_packages = BTreeMap::from([
+        (
+            "libportaudio.so.2".to_owned(),
+            package("libportaudio2", None),
+        ),
+        (
+            "libportaudiocpp.so.0".to_owned(),
+            package("libportaudio2", None),
+        ),
+        (
+            "libjack.so.0".to_owned(),
+            package("libjack0", Some("so does libjack1")),
+        ),
+    ]);
+    let asked: Vec<(String, String)> = world
+        .findings()
+        .into_iter()
+        .filter(|finding| finding.code == "library-not-found")
+        .filter_map(|finding| match finding.mends.first()?.action.clone()? {
+            FixAction::Spec { key, value } if key == "system.packages" => {
+                Some((value, finding.mends[0].what.clone()))
+            }
+            _ => None,
+        })
+        .collect();
+    let values: Vec<&str> = asked.iter().map(|(value, _)| value.as_str()).collect();
+    // Two libraries of one package are one finding.
+    assert_eq!(
+        values,
+        ["[\"libportaudio2\"]", "[\"libjack0\"]", "[\"libgl1\"]"]
+    );
+    assert!(
+        asked[1]
+            .1
+            .ends_with("ships libjack.so.0 (so does libjack1)."),
+        "{}",
+        asked[1].1
+    );
+}
+
+#[test]
 fn what_the_system_and_the_driver_should_bring() {
     let module = library(&["libGL.so.1"]);
     let finding = World::well()
@@ -724,6 +797,7 @@ proptest! {
             site_packages,
             torch: Some(version),
             versions: BTreeMap::from([("torch".to_owned(), "2.8.0".to_owned())]),
+            system_packages: BTreeMap::new(),
         };
         let findings = check_imports(&environment).findings;
         prop_assert!(findings.iter().all(|finding| !finding.what.is_empty()));

@@ -5,7 +5,7 @@ use super::super::draft::Draft;
 use super::super::note::redacted_line;
 use super::super::project_table::{is_package_text, toml_table};
 use super::super::pyproject::ProjectTable;
-use super::super::requirement::{self, FOLDER};
+use super::super::requirement::{self, FOLDER, NO_BUILD_ISOLATION, Requirement};
 use super::super::requirements::RequirementsScan;
 use super::shell::{self, ShellCommand};
 use super::stage::StageState;
@@ -159,6 +159,7 @@ impl StageState<'_> {
         } else {
             self.usual_index = true;
         }
+        let unisolated = arguments.contains(&NO_BUILD_ISOLATION);
         let mut requirements = Vec::new();
         for word in batch {
             match requirement::parse(word) {
@@ -168,7 +169,10 @@ impl StageState<'_> {
                         r.name.as_str(),
                         "pip" | "setuptools" | "wheel" | "uv" | "poetry" | "pipx"
                     ) => {}
-                Ok(requirement) => requirements.push(requirement),
+                Ok(requirement) => requirements.push(Requirement {
+                    unisolated,
+                    ..requirement
+                }),
                 Err(FOLDER) => self.project(word, line),
                 Err(why) => self.left_out(line, word, why),
             }

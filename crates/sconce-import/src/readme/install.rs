@@ -6,7 +6,7 @@ use super::super::conda;
 use super::super::dockerfile::{self, Installs};
 use super::super::draft::Draft;
 use super::super::project_table::is_for_developers;
-use super::super::requirement::{self, Requirement};
+use super::super::requirement::{self, NO_BUILD_ISOLATION, Requirement};
 use super::ReadmeBlock;
 
 const NO_DEPS: &str = "it is installed without what it requires, which a spec cannot say: name it in `[python] packages` if it is needed";
@@ -106,6 +106,13 @@ fn read_blocks<'a>(
     reader.found
 }
 
+/// What a command says of all that it installs.
+#[derive(Clone, Copy)]
+struct PipFlags {
+    no_deps: bool,
+    unisolated: bool,
+}
+
 struct InstallReader<'a> {
     found: InstallLines,
     own: &'a BTreeSet<String>,
@@ -156,7 +163,10 @@ impl InstallReader<'_> {
     }
 
     fn pip(&mut self, arguments: &[&str], line: usize) {
-        let bare = arguments.contains(&"--no-deps");
+        let flags = PipFlags {
+            no_deps: arguments.contains(&"--no-deps"),
+            unisolated: arguments.contains(&NO_BUILD_ISOLATION),
+        };
         let mut named = Vec::new();
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
@@ -172,7 +182,7 @@ impl InstallReader<'_> {
                         && !is_for_developers(&path)
                     {
                         // The only file has all that is needed; a further one conflicts with what is there.
-                        if bare && !self.found.files.is_empty() {
+                        if flags.no_deps && !self.found.files.is_empty() {
                             self.found.skipped.push((line, path, NO_DEPS));
                         } else {
                             self.found.files.push((line, path, self.block));
@@ -206,11 +216,11 @@ impl InstallReader<'_> {
             return;
         }
         for word in named {
-            self.pip_word(word, bare, line);
+            self.pip_word(word, flags, line);
         }
     }
 
-    fn pip_word(&mut self, word: &str, bare: bool, line: usize) {
+    fn pip_word(&mut self, word: &str, flags: PipFlags, line: usize) {
         let (name, extras) = match word.split_once('[') {
             Some((name, rest)) if !word.contains("://") => {
                 (name, rest.split(']').next().unwrap_or_default())
@@ -227,12 +237,15 @@ impl InstallReader<'_> {
         };
         if self.own.contains(&parsed.name) {
             self.project(extras, line);
-        } else if bare {
+        } else if flags.no_deps {
             self.found.skipped.push((line, parsed.text, NO_DEPS));
         } else if parsed.text.contains("://") && parsed.text.contains(".whl") {
             self.found.skipped.push((line, parsed.text, ONE_WHEEL));
         } else if !is_tool(&parsed.name) {
-            let parsed = without_local_version(parsed);
+            let parsed = Requirement {
+                unisolated: flags.unisolated,
+                ..without_local_version(parsed)
+            };
             self.found.packages.push((line, parsed));
         }
     }
@@ -529,6 +542,19 @@ mod tests {
 
     fn installs(commands: &str) -> Vec<String> {
         show(&format!("# Net\n## Installation\n```\n{commands}\n```\n"))
+    }
+
+    #[test]
+    fn builds_in_sight_of_the_environment_are_known() {
+        let text = "# Net\n## Installation\n```\npip install torch\n\
+                    pip install flash-attn --no-build-isolation\n```\n";
+        let found = read_install_lines(&find_blocks("README.md", text), &BTreeSet::new());
+        let all = found.packages.iter();
+        let unisolated: Vec<&str> = all
+            .filter(|(_, one)| one.unisolated)
+            .map(|(_, one)| one.name.as_str())
+            .collect();
+        assert_eq!((found.packages.len(), unisolated), (2, vec!["flash-attn"]));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::project_table::{
     extra_names, is_package_text, project_name, refuses_package_text, script_modules,
 };
 use super::readme::{self, InstallLines};
-use super::requirement::{self, Requirement};
+use super::requirement::{self, Requirement, note_isolation};
 use super::setup;
 use super::static_project::StaticProject;
 use super::{ImportFormat, ImportedSpec, PackageOrigin, is_lock_format};
@@ -316,6 +316,7 @@ impl<'a> FolderSurvey<'a> {
     fn add_package(&mut self, one: &Requirement, place: String) {
         /// No project needs more that nobody wrote down.
         const MAX_PACKAGES: usize = 300;
+        note_isolation(one, &mut self.imported.spec);
         let known = self.imported.provided.contains(&one.name);
         if known || self.project.names.contains(&one.name) {
             return;

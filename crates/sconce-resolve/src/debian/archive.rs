@@ -1,11 +1,14 @@
 //! The suites of a release: fetched, checked against their signatures and digests, unpacked.
 
-use std::io::Read;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufReader, Read};
 use std::time::SystemTime;
 
+use flate2::read::MultiGzDecoder;
 use sconce_fetch::{FetchError, redact_url};
-use sconce_schema::{Hint, Progress, Sha256, exit};
+use sconce_schema::{Bytes, Hint, Progress, Sha256, exit};
 
+use super::contents::{self, LibraryPackages};
 use super::openpgp::{SignatureError, Verifier, open_clearsigned};
 use super::release::{ReleaseError, ReleaseFile, SuiteRelease, show_date};
 use super::sources::{MirrorPair, SecurityArchive};
@@ -15,6 +18,9 @@ use crate::documents::{DocumentSource, compute_sha256};
 const RELEASE_LIMIT_BYTES: u64 = 16 << 20;
 /// No index is near this size (trixie's has 57 MB). A larger one would also mean much memory.
 const INDEX_LIMIT_BYTES: u64 = 1 << 30;
+/// No list of files is near this size (trixie's has 12 MB), nor its text.
+const CONTENTS_LIMIT_BYTES: u64 = 256 << 20;
+const CONTENTS_TEXT_LIMIT_BYTES: u64 = 8 << 30;
 /// Memory that the decompressor may use; `xz -9` needs 65 MiB.
 const XZ_MEMORY_LIMIT_BYTES: u64 = 256 << 20;
 
@@ -186,12 +192,8 @@ impl ArchiveReader<'_> {
         ));
     }
 
-    fn suite(
-        &self,
-        name: &str,
-        base: &str,
-        architecture: &str,
-    ) -> Result<(Suite, Option<Age>), ArchiveError> {
+    /// The release file of a suite, checked.
+    fn release(&self, name: &str, base: &str) -> Result<CheckedRelease, ArchiveError> {
         let folder = format!("{base}/dists/{name}");
         let url = format!("{folder}/InRelease");
         let latest = self
@@ -219,19 +221,45 @@ impl ArchiveReader<'_> {
         if !(expired && latest.kept_since.is_some()) {
             believed.map_err(wrong)?;
         }
+        tracing::debug!(
+            url = redact_url(&url),
+            date = show_date(release.date),
+            "the release file is trusted"
+        );
+        Ok(CheckedRelease {
+            folder,
+            url,
+            release,
+            kept_since: latest.kept_since,
+            expired,
+        })
+    }
+
+    fn suite(
+        &self,
+        name: &str,
+        base: &str,
+        architecture: &str,
+    ) -> Result<(Suite, Option<Age>), ArchiveError> {
+        let CheckedRelease {
+            folder,
+            url,
+            release,
+            kept_since,
+            expired,
+        } = self.release(name, base)?;
+        let wrong = |source| ArchiveError::Release {
+            url: redact_url(&url),
+            source,
+        };
         let plain = release
             .require_file(&format!("main/binary-{architecture}/Packages"))
             .map_err(wrong)?;
         let packed = release
             .require_file(&format!("main/binary-{architecture}/Packages.xz"))
             .map_err(wrong)?;
-        tracing::debug!(
-            url = redact_url(&url),
-            date = show_date(release.date),
-            "the release file is trusted"
-        );
         let packages = self.index(&folder, &release, plain, packed)?;
-        let age = latest.kept_since.map(|fetched| {
+        let age = kept_since.map(|fetched| {
             let date = show_date(release.date);
             let says = match release.valid_until.filter(|_| expired) {
                 Some(until) => format!(
@@ -270,16 +298,7 @@ impl ArchiveReader<'_> {
         {
             return text(bytes);
         }
-        if plain.size.max(packed.size) > INDEX_LIMIT_BYTES {
-            let why = format!(
-                "it says {} bytes, the limit is {INDEX_LIMIT_BYTES}",
-                plain.size.max(packed.size)
-            );
-            return Err(ArchiveError::Digest {
-                url: redact_url(&url),
-                why,
-            });
-        }
+        check_limit(&url, plain.size.max(packed.size), INDEX_LIMIT_BYTES)?;
         let bytes = self
             .fetch_index(folder, release.by_hash, packed)
             .map_err(|source| ArchiveError::Fetch {
@@ -294,6 +313,69 @@ impl ArchiveReader<'_> {
         check(&url, &bytes, plain.size, &plain.sha256)?;
         self.documents.keep(&plain.sha256, &bytes);
         text(bytes)
+    }
+
+    /// Which packages of a release have libraries of these names, by its list of files; `None` where the
+    /// release has no such list. It is kept as it came, packed.
+    pub(crate) fn find_libraries(
+        &self,
+        base: &str,
+        codename: &str,
+        architecture: &str,
+        names: &BTreeSet<String>,
+    ) -> Result<Option<BTreeMap<String, LibraryPackages>>, ArchiveError> {
+        let checked = self.release(codename, base)?;
+        let (folder, release) = (&checked.folder, &checked.release);
+        let path = format!("main/Contents-{architecture}");
+        let plain = release.require_file(&path);
+        let packed = release.require_file(&format!("{path}.gz"));
+        let (Ok(plain), Ok(packed)) = (plain, packed) else {
+            return Ok(None);
+        };
+        let url = format!("{folder}/{}", packed.path);
+        check_limit(&url, packed.size, CONTENTS_LIMIT_BYTES)?;
+        let kept = self.documents.kept(&packed.sha256);
+        let kept = kept.filter(|bytes| compute_sha256(bytes) == packed.sha256);
+        let bytes = match kept {
+            Some(bytes) => bytes,
+            None => {
+                self.progress.note(&format!(
+                    "Debian's list of files is fetched ({}, kept from then on)",
+                    Bytes(packed.size)
+                ));
+                let fetched = self.fetch_index(folder, release.by_hash, packed);
+                let bytes = fetched.map_err(|source| ArchiveError::Fetch {
+                    what: "list of files",
+                    source,
+                })?;
+                check(&url, &bytes, packed.size, &packed.sha256)?;
+                self.documents.keep(&packed.sha256, &bytes);
+                bytes
+            }
+        };
+        // More than it says is never unpacked.
+        let text =
+            MultiGzDecoder::new(&bytes[..]).take(plain.size.min(CONTENTS_TEXT_LIMIT_BYTES) + 1);
+        let mut text = CountingReader {
+            inner: text,
+            count: 0,
+        };
+        let found = contents::find_libraries(&mut BufReader::new(&mut text), architecture, names);
+        let found = found.map_err(|source| ArchiveError::Decompress {
+            url: redact_url(&url),
+            source,
+        })?;
+        if text.count != plain.size {
+            let why = match text.count > plain.size.min(CONTENTS_TEXT_LIMIT_BYTES) {
+                true => format!("its text is longer than {} bytes", text.count - 1),
+                false => format!("its text has {} bytes, not {}", text.count, plain.size),
+            };
+            return Err(ArchiveError::Digest {
+                url: redact_url(&url),
+                why,
+            });
+        }
+        Ok(Some(found))
     }
 
     /// By its digest where the archive offers that: then a mirror that is updated at this moment
@@ -316,6 +398,41 @@ impl ArchiveReader<'_> {
         self.documents
             .get(&format!("{folder}/{}", file.path), file.size)
     }
+}
+
+/// A release file, and what is known of it.
+struct CheckedRelease {
+    /// The suite's folder.
+    folder: String,
+    url: String,
+    release: SuiteRelease,
+    kept_since: Option<SystemTime>,
+    /// It is older than it may be, and there is no network.
+    expired: bool,
+}
+
+/// Counts what is read through it.
+struct CountingReader<R> {
+    inner: R,
+    count: u64,
+}
+
+impl<R: Read> Read for CountingReader<R> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.inner.read(into)?;
+        self.count += read as u64;
+        Ok(read)
+    }
+}
+
+fn check_limit(url: &str, size: u64, limit: u64) -> Result<(), ArchiveError> {
+    if size <= limit {
+        return Ok(());
+    }
+    Err(ArchiveError::Digest {
+        url: redact_url(url),
+        why: format!("it says {size} bytes, the limit is {limit}"),
+    })
 }
 
 fn check(url: &str, bytes: &[u8], size: u64, wanted: &Sha256) -> Result<(), ArchiveError> {
@@ -580,5 +697,130 @@ mod tests {
         assert_eq!(decompress(&packed, 1 << 20).unwrap(), zeros);
         assert!(decompress(&packed[..packed.len() / 2], 1 << 20).is_err());
         assert!(decompress(b"not xz", 10).is_err());
+    }
+
+    /// Believes every signature: what is tested here comes after it.
+    struct Credulous;
+
+    impl Verifier for Credulous {
+        fn verify(&self, _: &str, _: &str, _: &[u8]) -> Result<(), SignatureError> {
+            Ok(())
+        }
+    }
+
+    const CONTENTS: &str = "usr/lib/x86_64-linux-gnu/libportaudio.so.2 libs/libportaudio2\n\
+                            bin/true utils/coreutils\n";
+    const TRIXIE: &str = "https://deb.example.org/debian/dists/trixie";
+
+    fn gzip(text: &[u8]) -> Vec<u8> {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut packed, text).unwrap();
+        packed.finish().unwrap()
+    }
+
+    /// An archive whose release file says this of its list of files, and serves this.
+    fn archive_with_list(size: u64, packed_size: u64, packed: &[u8], of: &[u8]) -> MemoryDocuments {
+        let (plain, sha256) = (Sha256([0; 32]), compute_sha256(of));
+        let release = format!(
+            "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA512\n\nOrigin: Debian\nCodename: trixie\n\
+             Date: Wed, 18 Nov 2026 22:17:43 UTC\nAcquire-By-Hash: yes\nSHA256:\n \
+             {plain} {size} main/Contents-amd64\n {sha256} {packed_size} main/Contents-amd64.gz\n\
+             -----BEGIN PGP SIGNATURE-----\n\nAAAA\n-----END PGP SIGNATURE-----\n"
+        );
+        let mut memory = MemoryDocuments::default();
+        let mut add = |path: &str, bytes: &[u8]| {
+            let url = format!("{TRIXIE}/{path}");
+            memory.documents.insert(url, bytes.to_owned());
+        };
+        add("InRelease", release.as_bytes());
+        add("main/Contents-amd64.gz", packed);
+        memory
+    }
+
+    fn find_portaudio(
+        memory: &MemoryDocuments,
+        verifier: &dyn Verifier,
+        progress: &dyn Progress,
+    ) -> Result<Option<BTreeMap<String, LibraryPackages>>, ArchiveError> {
+        let archive = ArchiveReader {
+            documents: memory,
+            verifier,
+            keyring: KEYRING,
+            now: SystemTime::UNIX_EPOCH + Duration::from_secs(NOW),
+            progress,
+        };
+        let names = ["libportaudio.so.2".to_owned()].into();
+        archive.find_libraries(MAIN, "trixie", "amd64", &names)
+    }
+
+    #[test]
+    fn a_list_of_files_is_fetched_once_and_kept_by_its_digest() {
+        let packed = gzip(CONTENTS.as_bytes());
+        let (size, packed_size) = (CONTENTS.len() as u64, packed.len() as u64);
+        let mut memory = archive_with_list(size, packed_size, &packed, &packed);
+        let notes = Notes::default();
+        let found = find_portaudio(&memory, &Credulous, &notes)
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            found["libportaudio.so.2"].best().unwrap().name,
+            "libportaudio2"
+        );
+        let said = notes.0.lock().unwrap().join("\n");
+        assert!(said.contains("list of files is fetched"), "{said}");
+        // Then it is there, also where the archive is not.
+        memory.documents.retain(|url, _| url.ends_with("InRelease"));
+        let again = find_portaudio(&memory, &Credulous, &NoProgress)
+            .unwrap()
+            .unwrap();
+        assert_eq!(again, found);
+        // What was kept and is not what it was is fetched again.
+        memory
+            .cache
+            .lock()
+            .unwrap()
+            .values_mut()
+            .for_each(|bytes| bytes.push(0));
+        assert!(find_portaudio(&memory, &Credulous, &NoProgress).is_err());
+    }
+
+    #[test]
+    fn a_list_of_files_that_is_not_what_was_signed_is_refused() {
+        let packed = gzip(CONTENTS.as_bytes());
+        let (size, packed_size) = (CONTENTS.len() as u64, packed.len() as u64);
+        let refused = |memory: &MemoryDocuments| {
+            let error = find_portaudio(memory, &Credulous, &NoProgress).unwrap_err();
+            assert!(memory.cache.lock().unwrap().len() <= 1);
+            assert_eq!(error.exit_code(), exit::VERIFY, "{error}");
+            error.to_string()
+        };
+        let other = archive_with_list(size, packed_size, &packed, b"signed");
+        assert!(refused(&other).contains("its SHA-256 is"));
+        assert!(other.cache.lock().unwrap().is_empty());
+        let longer = archive_with_list(size, packed_size + 1, &packed, &packed);
+        assert!(refused(&longer).contains("bytes, not"));
+        // Little that unpacks to much is read to the size that was signed.
+        let bomb = gzip(&vec![b'\n'; 64 << 20]);
+        let bomb = archive_with_list(size, bomb.len() as u64, &bomb, &bomb);
+        assert!(refused(&bomb).contains(&format!("longer than {size} bytes")));
+        let short = archive_with_list(size + 1, packed_size, &packed, &packed);
+        assert!(refused(&short).contains(&format!("its text has {size} bytes")));
+        let no_gzip = archive_with_list(4, 4, b"text", b"text");
+        assert!(refused(&no_gzip).contains("cannot be decompressed"));
+        let huge = archive_with_list(size, CONTENTS_LIMIT_BYTES + 1, &packed, &packed);
+        assert!(refused(&huge).contains("the limit is"));
+        // A release file that nobody signed names no digests.
+        let verifier = find_verifier(&["/usr/bin", "/bin"].map(PathBuf::from)).unwrap();
+        let good = archive_with_list(size, packed_size, &packed, &packed);
+        let error = find_portaudio(&good, verifier.as_ref(), &NoProgress).unwrap_err();
+        assert!(matches!(error, ArchiveError::Signature { .. }), "{error}");
+    }
+
+    #[test]
+    fn an_archive_without_a_list_of_files_has_no_answer() {
+        let memory = MemoryDocuments::with_test_archive();
+        let verifier = find_verifier(&["/usr/bin", "/bin"].map(PathBuf::from)).unwrap();
+        let found = find_portaudio(&memory, verifier.as_ref(), &NoProgress).unwrap();
+        assert_eq!(found, None);
     }
 }

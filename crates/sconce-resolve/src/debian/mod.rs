@@ -2,6 +2,7 @@
 
 mod archive;
 mod base;
+pub mod contents;
 mod control;
 pub mod index;
 pub mod openpgp;

@@ -1,5 +1,6 @@
 //! Python packages: resolved by uv, locked as one wheel each.
 
+pub mod build_settings;
 pub mod compile;
 pub mod download_table;
 pub mod downloads;

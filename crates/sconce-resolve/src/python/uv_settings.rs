@@ -30,9 +30,14 @@ const OF_PROJECTS: [&str; 14] = [
 ];
 const METADATA: &str = "dependency-metadata";
 
+/// The settings that uv finds in `folder`: those of the nearest folder that has some.
+pub(super) fn find_settings(folder: &Path) -> Option<Table> {
+    folder.ancestors().find_map(settings_of)
+}
+
 /// The settings that uv would find in `folder`, with `sources`.
 pub(crate) fn settings_with(folder: &Path, sources: &[SourceMetadata]) -> String {
-    let mut table = folder.ancestors().find_map(settings_of).unwrap_or_default();
+    let mut table = find_settings(folder).unwrap_or_default();
     for key in OF_PROJECTS {
         table.remove(key);
     }

@@ -102,6 +102,10 @@ pub struct Python {
     /// container without network; they may where it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub build_sources: Option<bool>,
+    /// Packages that are built from sources in sight of the environment's own, as with pip's
+    /// `--no-build-isolation`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub no_build_isolation: Vec<String>,
     /// The index to use instead of the machine's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<String>,

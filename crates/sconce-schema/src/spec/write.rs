@@ -8,7 +8,7 @@ use super::Spec;
 use crate::units::Bytes;
 
 /// The keys in the order of the documentation; a key that is not here comes after these.
-const ORDER: [&str; 38] = [
+const ORDER: [&str; 39] = [
     "version",
     "name",
     "release",
@@ -22,6 +22,7 @@ const ORDER: [&str; 38] = [
     "groups",
     "as-of",
     "build-sources",
+    "no-build-isolation",
     "index",
     "extra-index",
     "mirror",

@@ -1,8 +1,8 @@
 //! `sconce.lock`.
 
 use sconce_schema::lock::{
-    Deb, FORMAT, FORMAT_WITH_STAGES, Lock, LockTarget, LockedStage, LockedVersions,
-    StandalonePython, Wheel, WheelBuild,
+    BuildRequest, Deb, FORMAT, FORMAT_WITH_BUILDS, FORMAT_WITH_STAGES, Lock, LockTarget,
+    LockedStage, LockedVersions, StandalonePython, Wheel, WheelBuild,
 };
 use sconce_schema::{CudaVersion, DriverVersion, Sha256};
 
@@ -80,7 +80,7 @@ fn full_lock_is_written_as_before_and_read_back() {
 #[test]
 fn what_is_built_and_where_the_python_is_from_is_written_and_read_back() {
     let mut lock = full_lock();
-    lock.version = FORMAT;
+    lock.version = FORMAT_WITH_BUILDS;
     lock.interpreter = Some(StandalonePython {
         version: "3.10.13".into(),
         release: "20240107".into(),
@@ -94,9 +94,21 @@ fn what_is_built_and_where_the_python_is_from_is_written_and_read_back() {
         commit: Some("8c9f1e2d3b4a5968778695a4b3c2d1e0f1a2b3c4".into()),
         subdirectory: Some("python".into()),
         build_requires: vec![wheel("setuptools"), wheel("wheel")],
+        asked: BuildRequest::default(),
     }));
-    assert_eq!(lock.oldest_format(), FORMAT);
+    assert_eq!(lock.oldest_format(), FORMAT_WITH_BUILDS);
     let text = lock.to_text();
     goldens().assert_same("lock-with-builds.toml", &text);
+    assert_eq!(Lock::parse(&text).unwrap(), lock);
+    let build = lock.wheels[1].build.as_mut().unwrap();
+    build.asked = BuildRequest {
+        requires: vec!["torch==2.15.0".into()],
+        variables: [("FORCE_CUDA".to_owned(), "1".to_owned())].into(),
+        sees_environment: true,
+    };
+    assert_eq!(lock.oldest_format(), FORMAT);
+    lock.version = FORMAT;
+    let text = lock.to_text();
+    goldens().assert_same("lock-with-requests.toml", &text);
     assert_eq!(Lock::parse(&text).unwrap(), lock);
 }

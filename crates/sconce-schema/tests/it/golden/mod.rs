@@ -35,6 +35,7 @@ const PYTHON: HeldBy = HeldBy::Golden("python.toml");
 const LOCK_INPUTS: HeldBy = HeldBy::Golden("lock-inputs.toml");
 const LOCK: HeldBy = HeldBy::Golden("lock.toml");
 const LOCK_WITH_BUILDS: HeldBy = HeldBy::Golden("lock-with-builds.toml");
+const LOCK_WITH_REQUESTS: HeldBy = HeldBy::Golden("lock-with-requests.toml");
 const FACTS: HeldBy = HeldBy::Golden("facts.json");
 const RECORD: HeldBy = HeldBy::Golden("record.jsonl");
 const REQUEST: HeldBy = HeldBy::Golden("run-request.json");
@@ -95,6 +96,7 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("finding::Finding", FINDINGS),
     ("finding::Fix", FINDINGS),
     ("finding::Severity", VALUES),
+    ("lock::BuildRequest", LOCK_WITH_REQUESTS),
     ("lock::Deb", LOCK),
     ("lock::Lock", LOCK_WITH_BUILDS),
     ("lock::LockedStage", LOCK),
@@ -102,7 +104,7 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("lock::LockedVersions", LOCK),
     ("lock::StandalonePython", LOCK_WITH_BUILDS),
     ("lock::Wheel", LOCK_WITH_BUILDS),
-    ("lock::WheelBuild", LOCK_WITH_BUILDS),
+    ("lock::WheelBuild", LOCK_WITH_REQUESTS),
     ("environment_layers::EnvironmentLayers", REQUEST),
     ("environment_layers::LayerTree", REQUEST),
     ("request::ContainerEdits", REQUEST),

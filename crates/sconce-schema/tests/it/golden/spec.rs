@@ -36,6 +36,7 @@ fn full_spec() -> Spec {
             groups: strings(&["dev"]),
             as_of: Some("2026-03-25".into()),
             build_sources: Some(false),
+            no_build_isolation: strings(&["flash-attn"]),
             index: Some("https://packages.example/simple".into()),
             extra_index: strings(&["https://more.example/simple"]),
         },
