@@ -18,6 +18,7 @@ pub mod failure;
 pub mod file_action;
 pub mod folder_conflict;
 pub mod foreign_lock;
+mod git;
 #[cfg(test)]
 mod golden;
 pub mod input;
@@ -34,6 +35,7 @@ pub mod outputs;
 pub mod pip;
 pub mod probe;
 pub mod project;
+pub mod project_version;
 pub mod protected_dirs;
 pub mod ranks;
 pub mod registries;

@@ -5,6 +5,7 @@
 mod names;
 mod pinned;
 pub mod pyproject;
+pub mod scm_version;
 mod system_needs;
 pub mod tags;
 

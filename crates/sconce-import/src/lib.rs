@@ -25,6 +25,7 @@ mod readme;
 mod release;
 mod requirement;
 mod requirements;
+mod scm;
 mod setup;
 mod specifier;
 mod static_project;

@@ -2,13 +2,15 @@
 
 use std::io::Write as _;
 
-use sconce_image::editable_wheel::{EditableWheel, UNKNOWN_VERSION};
+use sconce_image::editable_wheel::{EditableWheel, GeneratedModule, UNKNOWN_VERSION};
 use sconce_schema::Lock;
 use sconce_schema::lock::Wheel;
 
 use super::EnvironmentBuilder;
+use crate::editable_projects::EditableProject;
 use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
+use crate::project_version::version_of_commit;
 
 impl EnvironmentBuilder<'_> {
     /// A lock with the wheels of the projects that the spec installs from where they lie, which are in
@@ -19,9 +21,7 @@ impl EnvironmentBuilder<'_> {
     pub fn with_editable_projects(&self, lock: &Lock) -> Result<Lock> {
         let mut lock = lock.clone();
         for project in &self.project.editable {
-            let built = EditableWheel::build(&project.metadata, &project.module_root);
-            let EditableWheel { wheel, bytes } =
-                built.map_err(AppError::unreadable(&project.folder))?;
+            let EditableWheel { wheel, bytes } = self.editable_wheel(project)?;
             if self.store.wheel_tree(&wheel, &lock.target.python).is_none() {
                 self.install_wheel(&wheel, &bytes, &lock.target.python)?;
             }
@@ -30,6 +30,26 @@ impl EnvironmentBuilder<'_> {
         }
         lock.wheels.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(lock)
+    }
+
+    /// The wheel that has a project read from where it lies.
+    fn editable_wheel(&self, project: &EditableProject) -> Result<EditableWheel> {
+        let mut metadata = project.metadata.clone();
+        metadata.version = metadata.version.or_else(|| self.commit_version(project));
+        let file = project.scm.as_ref().and_then(|scm| scm.file.as_ref());
+        let generated = file.zip(project.version_module.clone());
+        let generated = generated.map(|(file, name)| GeneratedModule {
+            name,
+            text: file.render(metadata.version.as_deref().unwrap_or(UNKNOWN_VERSION)),
+        });
+        let built = EditableWheel::build(&metadata, &project.module_root, generated.as_ref());
+        Ok(built.map_err(AppError::unreadable(&project.folder))?)
+    }
+
+    /// The version that a project's repository tells.
+    fn commit_version(&self, project: &EditableProject) -> Option<String> {
+        let cache = self.store.root().join("cache").join("versions");
+        version_of_commit(project, &cache).map(|found| found.version)
     }
 
     /// Puts a wheel that was made here into the store, by way of a file.
@@ -70,9 +90,14 @@ impl EnvironmentBuilder<'_> {
         }
         let projects = self.project.editable.iter();
         for project in projects.filter(|project| project.metadata.version.is_none()) {
+            let name = &project.metadata.name;
+            let why = match project.scm {
+                Some(_) if self.commit_version(project).is_some() => continue,
+                Some(_) => "comes from its git repository, of which none is here that can be read",
+                None => "is known to its build backend alone",
+            };
             self.progress.note(&format!(
-                "the version of {} is known to its build backend alone: inside it is {UNKNOWN_VERSION}",
-                project.metadata.name
+                "the version of {name} {why}: inside it is {UNKNOWN_VERSION}"
             ));
         }
     }
