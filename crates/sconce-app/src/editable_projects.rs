@@ -4,15 +4,18 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use sconce_base::input::read_regular;
+use sconce_formats::normalize_project_name;
 use sconce_formats::pyproject::PyprojectMetadata;
 use sconce_formats::scm_version::ScmSettings;
-use sconce_import::StaticProject;
-use sconce_resolve::python::compile::CompileError;
+use sconce_import::{StaticBuild, StaticProject};
+use sconce_resolve::ProjectBuild;
+use sconce_resolve::python::compile::{CompileError, project_of};
 use sconce_resolve::python::local_sources::{LocalDependency, UvProject};
 use sconce_schema::spec::WORKSPACE;
 use sconce_schema::{Bytes, Hint, exit};
 
 use crate::failure::Result;
+use crate::source_builds::requirement_of_module;
 
 /// The file that says what a project is.
 pub const PYPROJECT: &str = "pyproject.toml";
@@ -39,6 +42,8 @@ pub struct EditableProject {
     pub scm: Option<ScmSettings>,
     /// The module that its build backend writes the version to: `my_net._version`.
     pub version_module: Option<String>,
+    /// How it is built.
+    pub build: StaticBuild,
     /// What uv is to know of it.
     pub(crate) uv: UvProject,
 }
@@ -204,6 +209,26 @@ impl EditableProjects {
 }
 
 impl EditableProject {
+    /// How its wheel is built for an image. `None` for a name that no wheel can have.
+    pub(crate) fn to_project_build(&self) -> Option<ProjectBuild> {
+        let build = &self.build;
+        let known = build.imports.iter();
+        let known = known.filter_map(|module| requirement_of_module(module, &[]));
+        let mut requires = build.requires.clone();
+        for requirement in known {
+            let is_same = |other: &String| project_of(other) == project_of(&requirement);
+            if !requires.iter().any(is_same) {
+                requires.push(requirement);
+            }
+        }
+        Some(ProjectBuild {
+            name: normalize_project_name(&self.metadata.name)?,
+            requires,
+            imports: build.imports.clone(),
+            compiles: build.compiles.is_some(),
+        })
+    }
+
     fn read(entry: &str, folder: &Path) -> Result<Self> {
         let (path, extras) = split_extras(entry);
         let parts: Vec<&str> = path
@@ -242,14 +267,16 @@ impl EditableProject {
         let inside = [WORKSPACE, path.as_str(), root.as_str()];
         let inside = inside.into_iter().filter(|part| !matches!(*part, "" | "."));
         Ok(Self {
-            folder: own_folder,
             files: files.into_inner(),
             extras,
             metadata,
             is_partial: project.is_partial,
             scm: project.scm,
             version_module,
+            // Not among the files that the lock depends on.
+            build: StaticBuild::read(&|path| ProjectFiles::new(&own_folder).read(path)),
             uv,
+            folder: own_folder,
             module_root: inside.collect::<Vec<_>>().join("/"),
         })
     }

@@ -24,6 +24,7 @@ use tracing::info;
 use crate::background::Background;
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
+use crate::editable_projects::EditableProject;
 use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
 use crate::foreign_lock;
@@ -110,7 +111,7 @@ impl EnvironmentBuilder<'_> {
             .with_built_wheels(&lock, exact)
     }
 
-    fn contained_builder<'a>(&'a self, fetcher: &'a Fetcher) -> ContainedBuilder<'a> {
+    pub(crate) fn contained_builder<'a>(&'a self, fetcher: &'a Fetcher) -> ContainedBuilder<'a> {
         ContainedBuilder {
             store: self.store,
             places: self.places,
@@ -191,6 +192,9 @@ impl EnvironmentBuilder<'_> {
                 .collect(),
             project_names: (self.project.editable.iter())
                 .filter_map(|project| normalize_project_name(&project.metadata.name))
+                .collect(),
+            project_builds: (self.project.editable.iter())
+                .filter_map(EditableProject::to_project_build)
                 .collect(),
             folder: self.project.folder.clone(),
             system_packages: spec.system.packages.clone(),

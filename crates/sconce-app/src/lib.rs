@@ -35,6 +35,7 @@ pub mod outputs;
 pub mod pip;
 pub mod probe;
 pub mod project;
+mod project_files;
 pub mod project_version;
 pub mod protected_dirs;
 pub mod ranks;

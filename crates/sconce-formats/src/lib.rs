@@ -2,6 +2,7 @@
 //! what a `pyproject.toml` says of its project, what locks pin, and what well-known projects need of Debian.
 #![forbid(unsafe_code)]
 
+mod glob;
 mod names;
 mod pinned;
 pub mod pyproject;
@@ -9,6 +10,7 @@ pub mod scm_version;
 mod system_needs;
 pub mod tags;
 
+pub use glob::fits_glob;
 pub use names::normalize_project_name;
 pub use pinned::{PinnedFile, PinnedPackage};
 pub use system_needs::{debian_packages_of, projects_with_needs};

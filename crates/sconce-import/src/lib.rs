@@ -28,6 +28,7 @@ mod requirements;
 mod scm;
 mod setup;
 mod specifier;
+mod static_build;
 mod static_project;
 mod survey;
 mod torch_builds;
@@ -47,6 +48,7 @@ pub use locks::{
 };
 pub use note::{ImportNote, NoteKind, group_by_reason};
 pub use project_table::is_for_developers;
+pub use static_build::StaticBuild;
 pub use static_project::StaticProject;
 pub use survey::{FolderEntry, ProjectFolder, SurveyedSpec, survey_folder};
 

@@ -15,6 +15,7 @@ mod lock;
 #[cfg(test)]
 mod lock_testing;
 pub mod outdated;
+mod project_builds;
 pub mod python;
 mod python_search;
 mod services;
@@ -25,4 +26,5 @@ pub use build_failure::BuildFailure;
 pub use documents::{DocumentSource, LatestDocument, StoreDocuments};
 pub use error::ResolveError;
 pub use lock::{LockContext, LockInput, ResolvedLock, resolve, resolve_lock};
+pub use project_builds::ProjectBuild;
 pub use source_builds::{BuildSetting, BuiltWheel, ResolveRequirements, SourceBuilder};

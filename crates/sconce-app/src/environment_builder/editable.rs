@@ -10,7 +10,7 @@ use super::EnvironmentBuilder;
 use crate::editable_projects::EditableProject;
 use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
-use crate::project_version::version_of_commit;
+use crate::project_version::{CommitVersion, version_of_commit};
 
 impl EnvironmentBuilder<'_> {
     /// A lock with the wheels of the projects that the spec installs from where they lie, which are in
@@ -21,10 +21,7 @@ impl EnvironmentBuilder<'_> {
     pub fn with_editable_projects(&self, lock: &Lock) -> Result<Lock> {
         let mut lock = lock.clone();
         for project in &self.project.editable {
-            let EditableWheel { wheel, bytes } = self.editable_wheel(project)?;
-            if self.store.wheel_tree(&wheel, &lock.target.python).is_none() {
-                self.install_wheel(&wheel, &bytes, &lock.target.python)?;
-            }
+            let wheel = self.ensure_editable_wheel(project, &lock.target.python)?;
             lock.wheels.retain(|other| other.name != wheel.name);
             lock.wheels.push(wheel);
         }
@@ -32,10 +29,24 @@ impl EnvironmentBuilder<'_> {
         Ok(lock)
     }
 
+    /// The wheel of a project that is read from where it lies, in the store.
+    pub(crate) fn ensure_editable_wheel(
+        &self,
+        project: &EditableProject,
+        python: &str,
+    ) -> Result<Wheel> {
+        let EditableWheel { wheel, bytes } = self.editable_wheel(project)?;
+        if self.store.wheel_tree(&wheel, python).is_none() {
+            self.install_wheel(&wheel, &bytes, python)?;
+        }
+        Ok(wheel)
+    }
+
     /// The wheel that has a project read from where it lies.
     fn editable_wheel(&self, project: &EditableProject) -> Result<EditableWheel> {
         let mut metadata = project.metadata.clone();
-        metadata.version = metadata.version.or_else(|| self.commit_version(project));
+        let told = || Some(self.commit_version(project)?.version);
+        metadata.version = metadata.version.or_else(told);
         let file = project.scm.as_ref().and_then(|scm| scm.file.as_ref());
         let generated = file.zip(project.version_module.clone());
         let generated = generated.map(|(file, name)| GeneratedModule {
@@ -47,9 +58,9 @@ impl EnvironmentBuilder<'_> {
     }
 
     /// The version that a project's repository tells.
-    fn commit_version(&self, project: &EditableProject) -> Option<String> {
+    pub(crate) fn commit_version(&self, project: &EditableProject) -> Option<CommitVersion> {
         let cache = self.store.root().join("cache").join("versions");
-        version_of_commit(project, &cache).map(|found| found.version)
+        version_of_commit(project, &cache)
     }
 
     /// Puts a wheel that was made here into the store, by way of a file.
@@ -88,6 +99,11 @@ impl EnvironmentBuilder<'_> {
                 project.metadata.name
             ));
         }
+        for project in &self.project.editable {
+            if let Some(note) = note_compiled(project) {
+                self.progress.note(&note);
+            }
+        }
         let projects = self.project.editable.iter();
         for project in projects.filter(|project| project.metadata.version.is_none()) {
             let name = &project.metadata.name;
@@ -101,4 +117,24 @@ impl EnvironmentBuilder<'_> {
             ));
         }
     }
+}
+
+/// What is said of a project that compiles something, which nothing does where it is read from its folder.
+fn note_compiled(project: &EditableProject) -> Option<String> {
+    let (name, build) = (&project.metadata.name, &project.build);
+    let who = build.compiles.as_deref()?;
+    let how = match who {
+        "setup.py" | "pyproject.toml" => {
+            "`sconce run -- python setup.py build_ext --inplace` compiles them into it, with setuptools in \
+             `[python] packages` and `compiler = true` in [system]"
+        }
+        _ => "its build backend compiles them into an image alone",
+    };
+    let cuda = match build.is_cuda {
+        true => "; CUDA's code needs nvcc, which stages of images have (`[stage.NAME]`)",
+        false => "",
+    };
+    Some(format!(
+        "{name} has extension modules ({who}), which are not compiled where it runs from its folder: {how}{cuda}"
+    ))
 }

@@ -7,6 +7,7 @@
 //! `extensions.refStorage = reftable` is not, and counts as none.
 
 mod describe;
+mod ignore;
 mod index;
 mod objects;
 mod refs;

@@ -182,6 +182,45 @@ fn tracked_files_are_those_of_git() {
     }
 }
 
+#[test]
+fn what_is_not_ignored_is_as_git_says() {
+    let dir = repository(&[]);
+    let files = [
+        "a.py", "a.pyc", "build/x", "deep/build/x", "deep/er/data/1", "deep/er/keep.log", "deep/x.log", "data/1",
+        "data/keep", "docs/a/b/c.txt", "docs/c.txt", "other/only/this", "other/only/that", "#odd", "!bang", "sp ",
+        "logs/a/b", "logs/c", "foo/bar/baz", "x/foo/bar/y", "tail/file",
+    ];
+    for name in files {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, name).unwrap();
+    }
+    let lists = [
+        (".gitignore", "# why\n*.py[co]\nbuild/\n/data/*\n!/data/keep\n*.log\ndocs/**/c.txt\n\\#odd\n\\!bang\nsp\\ \n"),
+        ("deep/.gitignore", "!er/keep.log\ndata\n"),
+        ("other/.gitignore", "only/*\n!only/this\n"),
+        ("x/.gitignore", "foo/bar\n**/y\n"),
+        ("logs/.gitignore", "**\n"),
+        (".git/info/exclude", "tail/**\n"),
+    ];
+    for (name, text) in lists {
+        std::fs::write(dir.path().join(name), text).unwrap();
+    }
+    let found = Repository::open(dir.path()).unwrap();
+    for below in ["", "deep", "deep/er", "other"] {
+        let folder = dir.path().join(below);
+        let own = found.unignored_files(&folder, 1000, &|_| false);
+        let mut own: Vec<&str> = own.iter().map(|path| path.to_str().unwrap()).collect();
+        own.sort_unstable();
+        let words = ["ls-files", "-z", "--others", "--exclude-standard"];
+        let gits = git(&folder, &words);
+        let mut gits: Vec<&str> = gits.split_terminator('\0').collect();
+        gits.sort_unstable();
+        assert_eq!(own, gits, "{below}");
+    }
+    assert_eq!(found.unignored_files(dir.path(), 3, &|_| false).len(), 4);
+}
+
 /// What is damaged tells nothing, or something else, and always ends.
 #[test]
 fn a_damaged_repository_is_read_to_an_end() {

@@ -31,6 +31,12 @@ pub(super) struct BuildPlan {
     pub(super) requires: Vec<String>,
     /// The longest that it may take.
     pub(super) seconds: u64,
+    /// Variables that it has besides those of every build.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) env: BTreeMap<String, String>,
+    /// Texts of files that are put beside its sources.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) write: BTreeMap<String, String>,
 }
 
 /// What a package of Python alone may take to be built, and one that is compiled.
@@ -65,6 +71,8 @@ impl BuildPlan {
                 true => NATIVE_SECONDS,
                 false => PLAIN_SECONDS,
             },
+            env: BTreeMap::new(),
+            write: BTreeMap::new(),
         }
     }
 
@@ -119,7 +127,7 @@ const MODULES: [(&str, &str); 14] = [
 
 /// What brings a module that a setup imports: the environment's own package of that name, at its
 /// version, or one of a few. Others are not guessed.
-pub(super) fn requirement_of_module(module: &str, installed: &[Wheel]) -> Option<String> {
+pub(crate) fn requirement_of_module(module: &str, installed: &[Wheel]) -> Option<String> {
     let top = module.split('.').next().unwrap_or_default();
     let listed = MODULES.iter().find(|(name, _)| *name == top);
     let name = listed.map_or(top, |(_, package)| package);

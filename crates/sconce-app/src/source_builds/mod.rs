@@ -5,6 +5,7 @@
 
 mod build_container;
 mod build_plan;
+mod own_project;
 mod prebuilt;
 mod source_fetcher;
 
@@ -19,6 +20,9 @@ use sconce_schema::lock::{BUILD, Lock, Wheel, WheelBuild};
 use sconce_schema::{Hint, NoProgress, Progress, Sha256, exit};
 use sconce_store::{Store, TreeBuildError};
 use sha2::Digest as _;
+
+pub(crate) use self::build_plan::requirement_of_module;
+pub(crate) use self::own_project::OwnProject;
 
 use self::build_container::{BuildContainer, BuildOutcome};
 use self::build_plan::{BuildPlan, SourceFacts};
@@ -86,6 +90,12 @@ pub(crate) enum SourceBuildError {
         /// So many.
         count: usize,
     },
+    /// The build backend asks for what the lock does not have.
+    #[error("its build backend asks for {}, which is not among what it is said to be built with", .packages.join(", "))]
+    Lacks {
+        /// Requirements (PEP 508).
+        packages: Vec<String>,
+    },
     /// The wheel is another package's.
     #[error("its build made {file}, which is another package or version")]
     OtherPackage {
@@ -130,6 +140,7 @@ impl Hint for SourceBuildError {
                 "take a version of it that has a wheel, or an older Python with `[python] version`; system \
                  libraries that it is built with go into `[system] packages`"
             }
+            Self::Lacks { .. } => "name it in `requires` of [build-system] in pyproject.toml",
             Self::NotOneWheel { .. } | Self::OtherPackage { .. } => "take another version of it",
             Self::OtherWheel { .. } => "without `--locked` it is accepted, and said",
         };
@@ -146,6 +157,7 @@ impl Hint for SourceBuildError {
             Self::Unreadable
             | Self::Failed { .. }
             | Self::TooLong { .. }
+            | Self::Lacks { .. }
             | Self::NotOneWheel { .. } => exit::NO_SOLUTION,
         }
     }
@@ -305,7 +317,11 @@ impl ContainedBuilder<'_> {
             ..base.clone()
         }
         .for_stage(BUILD);
-        let key = build_key(&package.origin, &lock);
+        let sources = [
+            package.origin.fingerprint(),
+            package.origin.subdirectory().unwrap_or_default().to_owned(),
+        ];
+        let key = build_key(&sources, &lock);
         let store = self.store;
         let file = match store.find_tree(KIND, &key) {
             Some(tree) => single_file(&tree),
@@ -457,14 +473,13 @@ fn origin_of(wheel: Option<&Wheel>, build: &WheelBuild) -> Option<SourceOrigin> 
 }
 
 /// All that a built wheel depends on.
-fn build_key(origin: &SourceOrigin, lock: &Lock) -> String {
-    let mut lines = vec![
-        "2".to_owned(),
-        origin.fingerprint(),
-        origin.subdirectory().unwrap_or_default().to_owned(),
+fn build_key(sources: &[String], lock: &Lock) -> String {
+    let mut lines = vec!["2".to_owned()];
+    lines.extend_from_slice(sources);
+    lines.extend([
         lock.target.python.clone(),
         lock.target.architecture.clone(),
-    ];
+    ]);
     lines.extend(
         lock.interpreter
             .iter()
