@@ -82,6 +82,8 @@ impl ProjectLayers {
             };
             if runs && is_compiled {
                 compile(workshop, lock, &own)?;
+            }
+            if is_compiled {
                 bytecode::add_layers(&mut own, lock, store);
             }
             made.guards.extend(acquire_layer_guards(&own.layers)?);
