@@ -49,8 +49,12 @@ pub(crate) fn list_project_files(
         Some(repository) => {
             let mut files = repository.unignored_files(folder, MAX_FILES, &is_left_out);
             let tracked = tracked_files(&repository).unwrap_or_default();
-            let below = folder.strip_prefix(&repository.work_tree).unwrap_or(Path::new(""));
-            let own = tracked.iter().filter_map(|path| path.strip_prefix(below).ok());
+            let below = folder
+                .strip_prefix(&repository.work_tree)
+                .unwrap_or(Path::new(""));
+            let own = tracked
+                .iter()
+                .filter_map(|path| path.strip_prefix(below).ok());
             files.extend(own.map(Path::to_owned));
             files
         }
@@ -68,8 +72,13 @@ pub(crate) fn list_project_files(
     for path in files {
         let real = folder.join(&path);
         // What was removed and is still tracked, and what lies behind a link.
-        let Ok(meta) = real.symlink_metadata() else { continue };
-        let is_behind_link = path.ancestors().skip(1).any(|above| folder.join(above).is_symlink());
+        let Ok(meta) = real.symlink_metadata() else {
+            continue;
+        };
+        let is_behind_link = path
+            .ancestors()
+            .skip(1)
+            .any(|above| folder.join(above).is_symlink());
         let is_one = (meta.is_file() || meta.is_symlink()) && !is_behind_link;
         if let (true, Some(name)) = (is_one, path.to_str()) {
             total += meta.len();

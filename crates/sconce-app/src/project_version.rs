@@ -17,7 +17,7 @@ const ARCHIVAL: &str = ".git_archival.txt";
 const PKG_INFO: &str = "PKG-INFO";
 const MAX_FILE_BYTES: Bytes = Bytes::from_mib(1);
 /// A history of so many commits is followed once, and what came out is kept.
-const MIN_KEPT_COMMITS: usize = 100;
+const MIN_KEPT_COMMITS: usize = 20;
 
 /// A project's commit, and its version by it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +43,11 @@ pub fn version_of_commit(project: &EditableProject, cache: &Path) -> Option<Comm
                 commit: None,
             })
     });
-    debug!(project = project.metadata.name, ?found, "the version that the repository tells");
+    debug!(
+        project = project.metadata.name,
+        ?found,
+        "the version that the repository tells"
+    );
     found
 }
 
@@ -113,12 +117,16 @@ fn read_kept(kept: &Path, tags: &[Tag]) -> Option<Described> {
 
 /// Keeps it, where the folder can be written to: without it, the next start takes as long.
 fn keep(kept: &Path, described: &Described, tags: &[Tag]) {
-    let name = described.tag.map_or("", |number| tags[number].name.as_str());
+    let name = described
+        .tag
+        .map_or("", |number| tags[number].name.as_str());
     let text = format!("{}\n{name}", described.distance);
     let write = || {
         let folder = kept.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder)?;
-        let file: PathBuf = tempfile::NamedTempFile::new_in(folder)?.into_temp_path().keep()?;
+        let file: PathBuf = tempfile::NamedTempFile::new_in(folder)?
+            .into_temp_path()
+            .keep()?;
         std::fs::write(&file, &text)?;
         std::fs::rename(&file, kept)
     };
@@ -147,7 +155,9 @@ fn of_archive(settings: &ScmSettings, folder: &Path) -> Option<String> {
         });
         let (tag, distance) = described.or_else(|| {
             let names = told(&text, "ref-names")?;
-            let mut tags = names.split(", ").filter_map(|name| name.strip_prefix("tag: "));
+            let mut tags = names
+                .split(", ")
+                .filter_map(|name| name.strip_prefix("tag: "));
             Some((tags.find_map(|tag| settings.version_of_tag(tag))?, 0))
         })?;
         Some(settings.version_of_commit(Some(&tag), distance, &commit))

@@ -4,7 +4,8 @@
 /// before those that would mean something else (glob(7)). It takes no more steps than both have characters, multiplied.
 #[must_use]
 pub fn fits_glob(pattern: &str, name: &str) -> bool {
-    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    let (pattern, name): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), name.chars().collect());
     let (mut at, mut to) = (0, 0);
     // Where to go on after the last `*`, which takes one character more.
     let mut again: Option<(usize, usize)> = None;

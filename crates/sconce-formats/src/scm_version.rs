@@ -98,7 +98,11 @@ impl ScmSettings {
     /// The version that a tag names, in its normal form. `None` for a tag that names none, which does not count.
     #[must_use]
     pub fn version_of_tag(&self, tag: &str) -> Option<String> {
-        if !self.tag_match.as_ref().is_none_or(|glob| fits_glob(glob, tag)) {
+        if !self
+            .tag_match
+            .as_ref()
+            .is_none_or(|glob| fits_glob(glob, tag))
+        {
             return None;
         }
         let text = match &self.tag_prefix {
@@ -107,16 +111,26 @@ impl ScmSettings {
         };
         // What stands behind a `+` in a tag is of another commit.
         let text = text.split('+').next().unwrap_or_default();
-        if !text.trim_start_matches(['v', 'V']).starts_with(|c: char| c.is_ascii_digit()) {
+        if !text
+            .trim_start_matches(['v', 'V'])
+            .starts_with(|c: char| c.is_ascii_digit())
+        {
             return None;
         }
-        Version::from_str(text).ok().map(|version| version.to_string())
+        Version::from_str(text)
+            .ok()
+            .map(|version| version.to_string())
     }
 
     /// The version of a commit: `tag_version` is that of its nearest tag ([`Self::version_of_tag`]), `distance` the
     /// number of commits since then, or of all commits where there is no tag.
     #[must_use]
-    pub fn version_of_commit(&self, tag_version: Option<&str>, distance: u64, commit: &str) -> String {
+    pub fn version_of_commit(
+        &self,
+        tag_version: Option<&str>,
+        distance: u64,
+        commit: &str,
+    ) -> String {
         if let (Some(version), 0) = (tag_version, distance) {
             return version.to_owned();
         }
@@ -165,7 +179,9 @@ impl ScmSettings {
         let next = match self.scheme {
             VersionScheme::OnlyVersion => return base.to_owned(),
             VersionScheme::PostRelease => return format!("{base}.post{distance}"),
-            VersionScheme::GuessNextDev => undeveloped.map_or_else(|| bump_last(public), str::to_owned),
+            VersionScheme::GuessNextDev => {
+                undeveloped.map_or_else(|| bump_last(public), str::to_owned)
+            }
             VersionScheme::NoGuessDev => {
                 undeveloped.map_or_else(|| format!("{public}.post1"), str::to_owned)
             }
@@ -203,10 +219,12 @@ impl VersionFile {
 
 /// `1.3.dev3+gabc` as `(1, 3, 'dev3', 'gabc')`.
 fn version_tuple(version: &str) -> String {
-    let parts = version.split(['.', '+']).map(|part| match part.parse::<u64>() {
-        Ok(number) => number.to_string(),
-        Err(_) => format!("'{part}'"),
-    });
+    let parts = version
+        .split(['.', '+'])
+        .map(|part| match part.parse::<u64>() {
+            Ok(number) => number.to_string(),
+            Err(_) => format!("'{part}'"),
+        });
     format!("({},)", parts.collect::<Vec<_>>().join(", "))
 }
 
@@ -299,7 +317,12 @@ mod tests {
             (PostRelease, Some("1.2"), 3, "1.2.post3+g012345678"),
             (OnlyVersion, Some("1.2"), 3, "1.2+g012345678"),
             (SimplifiedSemver, Some("1.2"), 3, "1.2.1.dev3+g012345678"),
-            (ReleaseBranchSemver, Some("1.2.4"), 3, "1.3.0.dev3+g012345678"),
+            (
+                ReleaseBranchSemver,
+                Some("1.2.4"),
+                3,
+                "1.3.0.dev3+g012345678",
+            ),
         ] {
             assert_eq!(of(scheme, tag, distance), version);
         }

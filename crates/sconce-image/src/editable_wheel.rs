@@ -108,7 +108,10 @@ fn import_line(module: &GeneratedModule) -> String {
         python_literal(&module.name),
         python_literal(&module.text)
     );
-    format!("import sys; exec({}, {{'sys': sys}})\n", python_literal(&finder))
+    format!(
+        "import sys; exec({}, {{'sys': sys}})\n",
+        python_literal(&finder)
+    )
 }
 
 /// A text as Python's source has it, in one line of ASCII.
@@ -204,7 +207,10 @@ mod tests {
         let project = metadata("[project]\nname = \"My.Net\"\nversion = \"1.2\"");
         let wheel = EditableWheel::build(&project, "/workspace", None).unwrap();
         assert_eq!(wheel.wheel.file, "my_net-1.2-py3-none-any.whl");
-        assert_eq!(wheel, EditableWheel::build(&project, "/workspace", None).unwrap());
+        assert_eq!(
+            wheel,
+            EditableWheel::build(&project, "/workspace", None).unwrap()
+        );
         let elsewhere = EditableWheel::build(&project, "/workspace/src", None).unwrap();
         assert_ne!(wheel.wheel.sha256, elsewhere.wheel.sha256);
     }
@@ -225,7 +231,10 @@ mod tests {
         let line = import_line(&module);
         assert_eq!(line.matches('\n').count(), 1);
         assert!(line.is_ascii() && line.starts_with("import sys; exec('class Finder:\\n"));
-        assert_eq!(python_literal("a'\\\n\r\u{fc}"), r"'a\'\\\n\U0000000d\U000000fc'");
+        assert_eq!(
+            python_literal("a'\\\n\r\u{fc}"),
+            r"'a\'\\\n\U0000000d\U000000fc'"
+        );
     }
 
     #[test]

@@ -16,7 +16,12 @@ const COMPILING_BACKENDS: [&str; 5] = [
     "setuptools_rust",
 ];
 /// Arguments of `setup()` that name something to compile.
-const COMPILED: [&str; 4] = ["ext_modules", "rust_extensions", "cffi_modules", "libraries"];
+const COMPILED: [&str; 4] = [
+    "ext_modules",
+    "rust_extensions",
+    "cffi_modules",
+    "libraries",
+];
 
 /// How a project is built.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -54,7 +59,8 @@ impl StaticBuild {
             build.compiles = Some("pyproject.toml".to_owned());
         }
         // Other backends do not run a setup.py.
-        let is_setuptools = top.is_none_or(|name| name.starts_with("setuptools") || name == "flit_scm");
+        let is_setuptools =
+            top.is_none_or(|name| name.starts_with("setuptools") || name == "flit_scm");
         if let Some(text) = beside("setup.py").filter(|_| is_setuptools) {
             build.read_setup(&text);
         }
@@ -80,7 +86,8 @@ impl StaticBuild {
                 Some(PythonValue::Text(text)) => self.add_requires(text.lines()),
                 _ => {}
             }
-            let is_empty = |value: &PythonValue| matches!(value, PythonValue::List(list) if list.is_empty());
+            let is_empty =
+                |value: &PythonValue| matches!(value, PythonValue::List(list) if list.is_empty());
             let compiled = COMPILED.iter().filter_map(|name| call.get(name));
             if compiled.into_iter().any(|value| !is_empty(value)) {
                 self.compiles = Some("setup.py".to_owned());
@@ -123,8 +130,14 @@ mod tests {
     fn what_a_project_is_built_with() {
         assert_eq!(read(&[]).requires, ["setuptools", "wheel"]);
         let hatch = "[build-system]\nrequires = ['hatchling']\nbuild-backend = 'hatchling.build'\n";
-        let build = read(&[("pyproject.toml", hatch), ("setup.py", "import torch\nsetup()")]);
-        assert_eq!((build.requires, build.imports.len()), (vec!["hatchling".to_owned()], 0));
+        let build = read(&[
+            ("pyproject.toml", hatch),
+            ("setup.py", "import torch\nsetup()"),
+        ]);
+        assert_eq!(
+            (build.requires, build.imports.len()),
+            (vec!["hatchling".to_owned()], 0)
+        );
         let own = "[build-system]\nrequires = []\nbuild-backend = 'own'\nbackend-path = ['.']\n";
         assert!(read(&[("pyproject.toml", own)]).requires.is_empty());
         let build = read(&[
@@ -134,7 +147,10 @@ mod tests {
             ),
             ("setup.cfg", "[options]\nsetup_requires =\n    cython\n"),
         ]);
-        assert_eq!(build.requires, ["setuptools", "wheel", "setuptools_scm", "cython"]);
+        assert_eq!(
+            build.requires,
+            ["setuptools", "wheel", "setuptools_scm", "cython"]
+        );
         assert_eq!(build.imports, ["os", "torch", "setuptools"]);
         assert_eq!(build.compiles, None);
     }
@@ -147,13 +163,23 @@ mod tests {
             "setup(name='a', ext_modules=get_extensions())",
             "setup(rust_extensions=[RustExtension('a')])",
         ] {
-            assert_eq!(compiles(&[("setup.py", setup)]).as_deref(), Some("setup.py"), "{setup}");
+            assert_eq!(
+                compiles(&[("setup.py", setup)]).as_deref(),
+                Some("setup.py"),
+                "{setup}"
+            );
         }
         assert!(read(&[("setup.py", "setup(ext_modules=[CUDAExtension('a')])")]).is_cuda);
         let maturin = "[build-system]\nrequires = ['maturin']\nbuild-backend = 'maturin'\n";
-        assert_eq!(compiles(&[("pyproject.toml", maturin)]).as_deref(), Some("maturin"));
+        assert_eq!(
+            compiles(&[("pyproject.toml", maturin)]).as_deref(),
+            Some("maturin")
+        );
         let listed = "[[tool.setuptools.ext-modules]]\nname = 'a'\nsources = ['a.c']\n";
-        assert_eq!(compiles(&[("pyproject.toml", listed)]).as_deref(), Some("pyproject.toml"));
+        assert_eq!(
+            compiles(&[("pyproject.toml", listed)]).as_deref(),
+            Some("pyproject.toml")
+        );
         assert_eq!(compiles(&[("setup.py", "setup(name='a')")]), None);
     }
 }

@@ -51,14 +51,23 @@ impl ProjectBuilds<'_> {
             return Some(Vec::new());
         }
         let of_index = self.installed.iter().filter(|wheel| wheel.build.is_none());
-        let before = self.previous.and_then(|lock| lock.project_build(&build.name));
-        let keep: Vec<Wheel> = of_index.chain(before.unwrap_or_default()).cloned().collect();
+        let before = self
+            .previous
+            .and_then(|lock| lock.project_build(&build.name));
+        let keep: Vec<Wheel> = of_index
+            .chain(before.unwrap_or_default())
+            .cloned()
+            .collect();
         let compile = UvCompile {
             sources: &[],
             keep: &keep,
             ..*self.compile
         };
-        info!(project = build.name, ?packages, "resolves what a project is built with");
+        info!(
+            project = build.name,
+            ?packages,
+            "resolves what a project is built with"
+        );
         let requirements = Requirements {
             packages,
             ..Requirements::default()
@@ -83,7 +92,9 @@ fn build_requirements(build: &ProjectBuild, installed: &[Wheel]) -> Vec<String> 
     for module in &build.imports {
         let top = module.split('.').next().unwrap_or_default();
         let name = normalize_project_name(top);
-        let wheel = installed.iter().find(|wheel| Some(&wheel.name) == name.as_ref());
+        let wheel = installed
+            .iter()
+            .find(|wheel| Some(&wheel.name) == name.as_ref());
         let is_asked = packages.iter().any(|package| project_of(package) == name);
         if let Some(wheel) = wheel.filter(|_| !is_asked) {
             packages.push(format!("{}=={}", wheel.name, wheel.version));

@@ -88,7 +88,8 @@ impl ProjectLayers {
             }
             made.guards.extend(acquire_layer_guards(&own.layers)?);
             let layers = own.layers.into_iter();
-            made.layers.extend(layers.map(|layer| (layer.name, Some(layer.path))));
+            made.layers
+                .extend(layers.map(|layer| (layer.name, Some(layer.path))));
         }
         Ok(made)
     }
@@ -96,7 +97,9 @@ impl ProjectLayers {
     /// As far as the names of the layers go, before anything is fetched.
     #[must_use]
     pub fn unknown(projects: &[EditableProject]) -> Self {
-        let layers = projects.iter().map(|project| (project.metadata.name.clone(), None));
+        let layers = projects
+            .iter()
+            .map(|project| (project.metadata.name.clone(), None));
         Self {
             layers: layers.collect(),
             guards: Vec::new(),
@@ -116,7 +119,9 @@ fn own_wheel(
     }
     let name = normalize_project_name(&project.metadata.name).unwrap_or_default();
     if lock.project_build(&name).is_none() {
-        return refused("the lock does not have what it is built with, which `sconce lock` resolves");
+        return refused(
+            "the lock does not have what it is built with, which `sconce lock` resolves",
+        );
     }
     let spec = workshop.project;
     // The spec and its lock say what is around the project.
@@ -137,7 +142,11 @@ fn own_wheel(
         name: name.clone(),
         path: tree.clone(),
     }])?;
-    let found = project.metadata.version.is_none().then(|| workshop.commit_version(project));
+    let found = project
+        .metadata
+        .version
+        .is_none()
+        .then(|| workshop.commit_version(project));
     // The key of the item, which is made of the files.
     let key = tree.parent().and_then(Path::file_name).unwrap_or_default();
     let own = OwnProject {

@@ -43,7 +43,9 @@ impl Repository {
         most: usize,
         is_left_out: &dyn Fn(&OsStr) -> bool,
     ) -> Vec<PathBuf> {
-        let below = folder.strip_prefix(&self.work_tree).unwrap_or(Path::new(""));
+        let below = folder
+            .strip_prefix(&self.work_tree)
+            .unwrap_or(Path::new(""));
         let mut lists = vec![PatternList {
             folder: PathBuf::new(),
             patterns: read_patterns(&self.common_dir.join("info/exclude")),
@@ -95,8 +97,13 @@ impl Walk<'_> {
             }
             let name = entry.file_name();
             let path = folder.join(&name);
-            let Ok(kind) = entry.file_type() else { continue };
-            if name == ".git" || (self.is_left_out)(&name) || is_ignored(&path, kind.is_dir(), lists) {
+            let Ok(kind) = entry.file_type() else {
+                continue;
+            };
+            if name == ".git"
+                || (self.is_left_out)(&name)
+                || is_ignored(&path, kind.is_dir(), lists)
+            {
                 continue;
             }
             if kind.is_dir() {
@@ -113,7 +120,10 @@ impl Walk<'_> {
 fn read_patterns(file: &Path) -> Vec<Pattern> {
     let text = read_regular(file, MAX_LIST_BYTES).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    text.lines().filter_map(parse_pattern).take(MAX_PATTERNS).collect()
+    text.lines()
+        .filter_map(parse_pattern)
+        .take(MAX_PATTERNS)
+        .collect()
 }
 
 fn parse_pattern(line: &str) -> Option<Pattern> {
@@ -150,7 +160,10 @@ fn parse_pattern(line: &str) -> Option<Pattern> {
 fn is_ignored(path: &Path, is_folder: bool, lists: &[PatternList]) -> bool {
     let verdict = lists.iter().rev().find_map(|list| {
         let below = path.strip_prefix(&list.folder).ok()?;
-        let names: Vec<String> = below.iter().map(|n| n.to_string_lossy().into_owned()).collect();
+        let names: Vec<String> = below
+            .iter()
+            .map(|n| n.to_string_lossy().into_owned())
+            .collect();
         let fits = |pattern: &&Pattern| {
             let names = match pattern.is_anywhere {
                 true => &names[names.len().saturating_sub(1)..],

@@ -79,7 +79,12 @@ mod tests {
 
     #[test]
     fn what_is_no_index_has_no_names() {
-        for bytes in [&b""[..], b"DIRC", b"DIRC\0\0\0\x02\0\0\0\x09", b"DIRC\0\0\0\x09\0\0\0\0"] {
+        for bytes in [
+            &b""[..],
+            b"DIRC",
+            b"DIRC\0\0\0\x02\0\0\0\x09",
+            b"DIRC\0\0\0\x09\0\0\0\0",
+        ] {
             assert_eq!(parse_index(bytes, 20), None);
         }
         assert_eq!(parse_index(b"DIRC\0\0\0\x02\0\0\0\0", 20), Some(Vec::new()));

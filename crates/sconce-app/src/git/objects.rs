@@ -67,16 +67,25 @@ impl ObjectDatabase {
                 }
             }
         }
-        let packs = folders.iter().flat_map(|folder| open_packs(folder)).collect();
+        let packs = folders
+            .iter()
+            .flat_map(|folder| open_packs(folder))
+            .collect();
         Self { folders, packs }
     }
 
     /// An object, and its bytes where it is a commit or a tag. `None` where it is not there, or damaged.
     pub(super) fn read(&self, id: ObjectId) -> Option<(ObjectKind, Vec<u8>)> {
-        let packed = self.packs.iter().find_map(|pack| Some((pack, pack.find(id)?)));
+        let packed = self
+            .packs
+            .iter()
+            .find_map(|pack| Some((pack, pack.find(id)?)));
         match packed {
             Some((pack, offset)) => self.read_packed(pack, offset, id.as_bytes().len(), 0),
-            None => self.folders.iter().find_map(|folder| read_loose(folder, id)),
+            None => self
+                .folders
+                .iter()
+                .find_map(|folder| read_loose(folder, id)),
         }
     }
 
@@ -142,10 +151,13 @@ impl Read for FileFrom<'_> {
 }
 
 fn open_packs(objects: &Path) -> Vec<Pack> {
-    let entries = std::fs::read_dir(objects.join("pack")).into_iter().flatten().flatten();
-    let indexes = entries.map(|entry| entry.path()).filter(|path| {
-        path.extension().is_some_and(|end| end == "idx")
-    });
+    let entries = std::fs::read_dir(objects.join("pack"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let indexes = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|end| end == "idx"));
     let mut indexes: Vec<PathBuf> = indexes.take(MAX_PACKS).collect();
     indexes.sort();
     indexes.iter().filter_map(|path| Pack::open(path)).collect()
@@ -186,7 +198,9 @@ impl Pack {
         let mut name = vec![0; id.as_bytes().len()];
         while low < high {
             let middle = u64::midpoint(low, high);
-            self.index.read_exact_at(&mut name, names + middle * width).ok()?;
+            self.index
+                .read_exact_at(&mut name, names + middle * width)
+                .ok()?;
             match name.as_slice().cmp(id.as_bytes()) {
                 std::cmp::Ordering::Less => low = middle + 1,
                 std::cmp::Ordering::Greater => high = middle,
@@ -199,7 +213,9 @@ impl Pack {
     fn offset_of(&self, number: u64, width: u64) -> Option<u64> {
         let offsets = 8 + 1024 + self.count() * (width + 4);
         let mut short = [0; 4];
-        self.index.read_exact_at(&mut short, offsets + number * 4).ok()?;
+        self.index
+            .read_exact_at(&mut short, offsets + number * 4)
+            .ok()?;
         let short = u32::from_be_bytes(short);
         if short & 0x8000_0000 == 0 {
             return Some(short.into());
@@ -286,7 +302,9 @@ fn apply_delta(base: &[u8], mut delta: &[u8]) -> Option<Vec<u8>> {
         *delta = rest;
         if order & 0x80 == 0 {
             // 0 is kept for later.
-            let new = delta.get(..usize::from(order)).filter(|new| !new.is_empty())?;
+            let new = delta
+                .get(..usize::from(order))
+                .filter(|new| !new.is_empty())?;
             made.extend_from_slice(new);
             *delta = &delta[new.len()..];
         } else {
@@ -330,13 +348,18 @@ fn read_loose(folder: &Path, id: ObjectId) -> Option<(ObjectKind, Vec<u8>)> {
         _ => return Some((ObjectKind::Other, Vec::new())),
     };
     let mut bytes = Vec::new();
-    reader.take(MAX_OBJECT_BYTES + 1).read_to_end(&mut bytes).ok()?;
+    reader
+        .take(MAX_OBJECT_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .ok()?;
     (bytes.len() as u64 == size).then_some((kind, bytes))
 }
 
 /// The lines before the text.
 fn headers(bytes: &[u8]) -> impl Iterator<Item = (&str, &str)> {
-    let lines = bytes.split(|b| *b == b'\n').take_while(|line| !line.is_empty());
+    let lines = bytes
+        .split(|b| *b == b'\n')
+        .take_while(|line| !line.is_empty());
     // A name in another encoding has no say in the lines that count.
     lines.filter_map(|line| {
         let at = line.iter().position(|b| *b == b' ')?;
@@ -416,7 +439,9 @@ mod tests {
     #[test]
     fn commits_are_read_whatever_their_authors_are_called() {
         let id = "0123456789abcdef0123456789abcdef01234567";
-        let text = format!("tree {id}\nparent {id}\nauthor A <a> 1 +0\ncommitter \u{fc} > <b> 17 +0100\n\nparent x");
+        let text = format!(
+            "tree {id}\nparent {id}\nauthor A <a> 1 +0\ncommitter \u{fc} > <b> 17 +0100\n\nparent x"
+        );
         let mut bytes = text.into_bytes();
         bytes.retain(|b| *b != 0xc3);
         let commit = parse_commit(&bytes).unwrap();

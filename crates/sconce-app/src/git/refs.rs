@@ -114,7 +114,11 @@ impl Tag {
 fn collect_loose(folder: &Path, prefix: &str, depth: usize, tags: &mut Vec<Tag>) {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     for entry in entries {
-        let Some(name) = entry.file_name().to_str().map(|name| format!("{prefix}{name}")) else {
+        let Some(name) = entry
+            .file_name()
+            .to_str()
+            .map(|name| format!("{prefix}{name}"))
+        else {
             continue;
         };
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());

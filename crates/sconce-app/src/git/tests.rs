@@ -102,9 +102,31 @@ fn differences_in_packs_are_followed() {
     for day in 13..29 {
         commit(folder, &format!("{long}{day}"), day);
     }
-    git(folder, &["repack", "-q", "-a", "-d", "-f", "--depth=40", "--window=50"]);
+    git(
+        folder,
+        &[
+            "repack",
+            "-q",
+            "-a",
+            "-d",
+            "-f",
+            "--depth=40",
+            "--window=50",
+        ],
+    );
     assert_same(folder);
-    git(folder, &["-c", "repack.useDeltaBaseOffset=false", "repack", "-q", "-a", "-d", "-f"]);
+    git(
+        folder,
+        &[
+            "-c",
+            "repack.useDeltaBaseOffset=false",
+            "repack",
+            "-q",
+            "-a",
+            "-d",
+            "-f",
+        ],
+    );
     assert_same(folder);
 }
 
@@ -125,7 +147,10 @@ fn worktrees_and_clones_of_others_objects_are_repositories() {
     let dir = repository(&[]);
     let place = tempfile::tempdir().unwrap();
     let beside = place.path().join("beside");
-    git(dir.path(), &["worktree", "add", "-q", beside.to_str().unwrap(), "v1.5"]);
+    git(
+        dir.path(),
+        &["worktree", "add", "-q", beside.to_str().unwrap(), "v1.5"],
+    );
     commit(&beside, "beside", 14);
     assert_same(&beside);
     let shared = place.path().join("shared");
@@ -164,7 +189,13 @@ fn a_repository_without_tags_or_commits() {
 #[test]
 fn tracked_files_are_those_of_git() {
     let dir = repository(&[]);
-    for name in ["a.py", "deep/er/b.py", "deep/er/c.py", "größe.py", "untracked"] {
+    for name in [
+        "a.py",
+        "deep/er/b.py",
+        "deep/er/c.py",
+        "größe.py",
+        "untracked",
+    ] {
         let path = dir.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, name).unwrap();
@@ -186,9 +217,27 @@ fn tracked_files_are_those_of_git() {
 fn what_is_not_ignored_is_as_git_says() {
     let dir = repository(&[]);
     let files = [
-        "a.py", "a.pyc", "build/x", "deep/build/x", "deep/er/data/1", "deep/er/keep.log", "deep/x.log", "data/1",
-        "data/keep", "docs/a/b/c.txt", "docs/c.txt", "other/only/this", "other/only/that", "#odd", "!bang", "sp ",
-        "logs/a/b", "logs/c", "foo/bar/baz", "x/foo/bar/y", "tail/file",
+        "a.py",
+        "a.pyc",
+        "build/x",
+        "deep/build/x",
+        "deep/er/data/1",
+        "deep/er/keep.log",
+        "deep/x.log",
+        "data/1",
+        "data/keep",
+        "docs/a/b/c.txt",
+        "docs/c.txt",
+        "other/only/this",
+        "other/only/that",
+        "#odd",
+        "!bang",
+        "sp ",
+        "logs/a/b",
+        "logs/c",
+        "foo/bar/baz",
+        "x/foo/bar/y",
+        "tail/file",
     ];
     for name in files {
         let path = dir.path().join(name);
@@ -196,7 +245,10 @@ fn what_is_not_ignored_is_as_git_says() {
         std::fs::write(path, name).unwrap();
     }
     let lists = [
-        (".gitignore", "# why\n*.py[co]\nbuild/\n/data/*\n!/data/keep\n*.log\ndocs/**/c.txt\n\\#odd\n\\!bang\nsp\\ \n"),
+        (
+            ".gitignore",
+            "# why\n*.py[co]\nbuild/\n/data/*\n!/data/keep\n*.log\ndocs/**/c.txt\n\\#odd\n\\!bang\nsp\\ \n",
+        ),
         ("deep/.gitignore", "!er/keep.log\ndata\n"),
         ("other/.gitignore", "only/*\n!only/this\n"),
         ("x/.gitignore", "foo/bar\n**/y\n"),
@@ -268,7 +320,11 @@ fn a_hostile_repository_names_no_commit() {
         "+f+f+f+f+f+f+f+f+f+f+f+f+f+f+f+f+f+f+f+f",
     ] {
         std::fs::write(&head, text).unwrap();
-        std::fs::write(dir.path().join(".git/refs/heads/round"), "ref: refs/heads/round").unwrap();
+        std::fs::write(
+            dir.path().join(".git/refs/heads/round"),
+            "ref: refs/heads/round",
+        )
+        .unwrap();
         let found = Repository::open(dir.path()).unwrap();
         assert_eq!(found.head(), None, "{text}");
     }

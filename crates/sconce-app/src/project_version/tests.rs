@@ -17,7 +17,10 @@ fn an_archive_tells_the_version_of_its_commit() {
     };
     let node = "node: 0123456789abcdef0123456789abcdef01234567\n";
     let archival = |more: &str| version(ARCHIVAL, &format!("{node}{more}"));
-    assert_eq!(archival("describe-name: v1.2-0-g0123\n").as_deref(), Some("1.2"));
+    assert_eq!(
+        archival("describe-name: v1.2-0-g0123\n").as_deref(),
+        Some("1.2")
+    );
     assert_eq!(archival("describe-name: v1.2\n").as_deref(), Some("1.2"));
     assert_eq!(
         archival("describe-name: v1-rc1-3-g0123\n").as_deref(),
@@ -28,7 +31,10 @@ fn an_archive_tells_the_version_of_its_commit() {
         Some("3")
     );
     assert_eq!(archival("describe-name: $Format:%(describe)$\n"), None);
-    assert_eq!(version(PKG_INFO, "Name: a\nVersion: 4.5\n\nVersion: 6\n").as_deref(), Some("4.5"));
+    assert_eq!(
+        version(PKG_INFO, "Name: a\nVersion: 4.5\n\nVersion: 6\n").as_deref(),
+        Some("4.5")
+    );
     assert_eq!(version(PKG_INFO, "Name: a\n\nVersion: 6\n"), None);
 }
 

@@ -476,10 +476,7 @@ fn origin_of(wheel: Option<&Wheel>, build: &WheelBuild) -> Option<SourceOrigin> 
 fn build_key(sources: &[String], lock: &Lock) -> String {
     let mut lines = vec!["2".to_owned()];
     lines.extend_from_slice(sources);
-    lines.extend([
-        lock.target.python.clone(),
-        lock.target.architecture.clone(),
-    ]);
+    lines.extend([lock.target.python.clone(), lock.target.architecture.clone()]);
     lines.extend(
         lock.interpreter
             .iter()

@@ -67,11 +67,17 @@ impl OwnProject<'_> {
             }
             (VersionTool::Versioningit, _) => Some((
                 "PKG-INFO",
-                format!("Metadata-Version: 2.1\nName: {}\nVersion: {version}\n", self.name),
+                format!(
+                    "Metadata-Version: 2.1\nName: {}\nVersion: {version}\n",
+                    self.name
+                ),
             )),
             _ => None,
         };
-        plan.write = file.into_iter().map(|(name, text)| (name.to_owned(), text)).collect();
+        plan.write = file
+            .into_iter()
+            .map(|(name, text)| (name.to_owned(), text))
+            .collect();
         plan
     }
 }
