@@ -81,7 +81,9 @@ pub(super) fn of_setup_call(
 ) -> Option<ScmSettings> {
     if let Some(value) = call.get("use_scm_version") {
         let text = |key: &str| value.get(key)?.as_text().map(str::to_owned);
-        return Some(of_setuptools_scm(&|key| text(key).filter(is_short)));
+        return Some(of_setuptools_scm(&|key| {
+            text(key).filter(|text| is_short(text))
+        }));
     }
     if !source.contains("versioneer.get_version") {
         return None;
@@ -91,7 +93,7 @@ pub(super) fn of_setup_call(
     let prefix = values.find(|(section, key, _)| (*section, *key) == ("versioneer", "tag_prefix"));
     let prefix = prefix.map(|(_, _, value)| value.trim_matches(['\'', '"', ' ']).to_owned());
     Some(ScmSettings {
-        tag_prefix: prefix.filter(is_short),
+        tag_prefix: prefix.filter(|text| is_short(text)),
         ..ScmSettings::new(VersionTool::Versioneer)
     })
 }
@@ -134,10 +136,10 @@ fn lookup(table: Option<&Table>, key: &str) -> Option<String> {
         list @ Value::Array(_) => array_strings(list).join(" "),
         _ => return None,
     };
-    Some(text).filter(is_short)
+    Some(text).filter(|text| is_short(text))
 }
 
-fn is_short(text: &String) -> bool {
+fn is_short(text: &str) -> bool {
     text.len() <= MAX_SETTING_BYTES
 }
 

@@ -46,7 +46,7 @@ impl ObjectId {
 
     /// 40 or 64 hexadecimal digits.
     fn parse(text: &str) -> Option<Self> {
-        if !text.is_ascii() || text.len() % 2 != 0 || text.len() > 64 {
+        if !text.is_ascii() || !text.len().is_multiple_of(2) || text.len() > 64 {
             return None;
         }
         let byte = |at| u8::from_str_radix(&text[at..at + 2], 16).ok();
