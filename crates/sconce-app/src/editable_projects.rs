@@ -4,18 +4,15 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use sconce_base::input::read_regular;
-use sconce_formats::normalize_project_name;
 use sconce_formats::pyproject::PyprojectMetadata;
 use sconce_formats::scm_version::ScmSettings;
 use sconce_import::{StaticBuild, StaticProject};
-use sconce_resolve::ProjectBuild;
-use sconce_resolve::python::compile::{CompileError, project_of};
+use sconce_resolve::python::compile::CompileError;
 use sconce_resolve::python::local_sources::{LocalDependency, UvProject};
 use sconce_schema::spec::WORKSPACE;
 use sconce_schema::{Bytes, Hint, exit};
 
 use crate::failure::Result;
-use crate::source_builds::requirement_of_module;
 
 /// The file that says what a project is.
 pub const PYPROJECT: &str = "pyproject.toml";
@@ -209,26 +206,6 @@ impl EditableProjects {
 }
 
 impl EditableProject {
-    /// How its wheel is built for an image. `None` for a name that no wheel can have.
-    pub(crate) fn to_project_build(&self) -> Option<ProjectBuild> {
-        let build = &self.build;
-        let known = build.imports.iter();
-        let known = known.filter_map(|module| requirement_of_module(module, &[]));
-        let mut requires = build.requires.clone();
-        for requirement in known {
-            let is_same = |other: &String| project_of(other) == project_of(&requirement);
-            if !requires.iter().any(is_same) {
-                requires.push(requirement);
-            }
-        }
-        Some(ProjectBuild {
-            name: normalize_project_name(&self.metadata.name)?,
-            requires,
-            imports: build.imports.clone(),
-            compiles: build.compiles.is_some(),
-        })
-    }
-
     fn read(entry: &str, folder: &Path) -> Result<Self> {
         let (path, extras) = split_extras(entry);
         let parts: Vec<&str> = path

@@ -24,7 +24,6 @@ use tracing::info;
 use crate::background::Background;
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
-use crate::editable_projects::EditableProject;
 use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
 use crate::foreign_lock;
@@ -194,7 +193,7 @@ impl EnvironmentBuilder<'_> {
                 .filter_map(|project| normalize_project_name(&project.metadata.name))
                 .collect(),
             project_builds: (self.project.editable.iter())
-                .filter_map(EditableProject::to_project_build)
+                .filter_map(editable::project_build)
                 .collect(),
             folder: self.project.folder.clone(),
             system_packages: spec.system.packages.clone(),

@@ -27,6 +27,7 @@ mod requirement;
 mod requirements;
 mod scm;
 mod setup;
+mod setup_cfg;
 mod specifier;
 mod static_build;
 mod static_project;

@@ -7,7 +7,7 @@ use toml::{Table, Value};
 use super::SiblingFiles;
 use super::project_table::{array_strings, tool_table};
 use super::python::PythonValue;
-use super::setup::config_values;
+use super::setup_cfg::config_values;
 
 /// No setting that is read is longer.
 const MAX_SETTING_BYTES: usize = 4096;

@@ -7,6 +7,7 @@ use super::project_table::{is_package_text, note_choices, refuses_package_text};
 use super::python::{ConstantTable, MAX_SOURCE_BYTES, PythonValue};
 use super::requirement::{self, Requirement};
 use super::requirements::RequirementsScan;
+use super::setup_cfg::config_values;
 use super::{ImportError, ImportedSpec, SiblingFiles, inside, scm};
 use sconce_formats::scm_version::ScmSettings;
 
@@ -293,29 +294,6 @@ fn config_facts(text: &str, beside: SiblingFiles<'_>) -> Option<SetupFacts> {
         }
     }
     known.then_some(facts)
-}
-
-/// Section, key and value.
-pub(super) fn config_values(text: &str) -> Vec<(&str, &str, String)> {
-    let mut values: Vec<(&str, &str, String)> = Vec::new();
-    let mut section = "";
-    for line in text.lines().take(20_000) {
-        let bare = line.trim();
-        if bare.is_empty() || bare.starts_with(['#', ';']) {
-            continue;
-        }
-        if line.starts_with([' ', '\t']) {
-            if let Some((_, _, value)) = values.last_mut().filter(|(of, ..)| *of == section) {
-                value.push('\n');
-                value.push_str(bare);
-            }
-        } else if let Some(name) = bare.strip_prefix('[').and_then(|b| b.strip_suffix(']')) {
-            section = name.trim();
-        } else if let Some(at) = bare.find(['=', ':']) {
-            values.push((section, bare[..at].trim(), bare[at + 1..].trim().to_owned()));
-        }
-    }
-    values
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use toml::{Table, Value};
 use super::SiblingFiles;
 use super::project_table::{array_strings, tool_table};
 use super::python::{ConstantTable, MAX_SOURCE_BYTES, PythonValue, find_imports};
-use super::setup::config_values;
+use super::setup_cfg::config_values;
 
 /// Build backends that compile.
 const COMPILING_BACKENDS: [&str; 5] = [

@@ -2,7 +2,10 @@
 
 use std::io::Write as _;
 
+use sconce_formats::normalize_project_name;
 use sconce_image::editable_wheel::{EditableWheel, GeneratedModule, UNKNOWN_VERSION};
+use sconce_resolve::ProjectBuild;
+use sconce_resolve::python::compile::project_of;
 use sconce_schema::Lock;
 use sconce_schema::lock::Wheel;
 
@@ -11,6 +14,7 @@ use crate::editable_projects::EditableProject;
 use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
 use crate::project_version::{CommitVersion, version_of_commit};
+use crate::source_builds::requirement_of_module;
 
 impl EnvironmentBuilder<'_> {
     /// A lock with the wheels of the projects that the spec installs from where they lie, which are in
@@ -117,6 +121,26 @@ impl EnvironmentBuilder<'_> {
             ));
         }
     }
+}
+
+/// How a project's wheel is built for an image. `None` for a name that no wheel can have.
+pub(super) fn project_build(project: &EditableProject) -> Option<ProjectBuild> {
+    let build = &project.build;
+    let known = build.imports.iter();
+    let known = known.filter_map(|module| requirement_of_module(module, &[]));
+    let mut requires = build.requires.clone();
+    for requirement in known {
+        let is_same = |other: &String| project_of(other) == project_of(&requirement);
+        if !requires.iter().any(is_same) {
+            requires.push(requirement);
+        }
+    }
+    Some(ProjectBuild {
+        name: normalize_project_name(&project.metadata.name)?,
+        requires,
+        imports: build.imports.clone(),
+        compiles: build.compiles.is_some(),
+    })
 }
 
 /// What is said of a project that compiles something, which nothing does where it is read from its folder.

@@ -34,7 +34,8 @@ struct Candidate {
 /// history is too long.
 pub(crate) fn describe(repository: &Repository, head: ObjectId, tags: &[Tag]) -> Option<Described> {
     let objects = ObjectDatabase::open(repository);
-    let tagged = tagged_commits(&objects, tags);
+    let end = Instant::now() + MAX_TIME;
+    let tagged = tagged_commits(&objects, tags, end)?;
     if let Some(&tag) = tagged.get(&head) {
         return Some(Described {
             tag: Some(tag),
@@ -43,7 +44,6 @@ pub(crate) fn describe(repository: &Repository, head: ObjectId, tags: &[Tag]) ->
         });
     }
     let shallow = repository.shallow();
-    let end = Instant::now() + MAX_TIME;
     let mut candidates: Vec<Candidate> = Vec::new();
     // Which candidates a commit lies in the history of.
     let mut within: HashMap<ObjectId, u32> = HashMap::from([(head, 0)]);
@@ -73,6 +73,9 @@ pub(crate) fn describe(repository: &Repository, head: ObjectId, tags: &[Tag]) ->
             } else {
                 within.insert(parent, bits);
                 let read = objects.read_commit(parent)?;
+                if Instant::now() > end {
+                    return None;
+                }
                 queue.push((read.time, parent));
                 waiting.insert(parent, read);
             }
@@ -85,7 +88,7 @@ pub(crate) fn describe(repository: &Repository, head: ObjectId, tags: &[Tag]) ->
                 break;
             }
         }
-        if seen > MAX_COMMITS || (seen % 256 == 0 && Instant::now() > end) {
+        if seen > MAX_COMMITS || Instant::now() > end {
             return None;
         }
     }
@@ -104,10 +107,17 @@ pub(crate) fn describe(repository: &Repository, head: ObjectId, tags: &[Tag]) ->
     })
 }
 
-/// The tag of each commit that has one.
-fn tagged_commits(objects: &ObjectDatabase, tags: &[Tag]) -> HashMap<ObjectId, usize> {
+/// The tag of each commit that has one; `None` where that takes too long.
+fn tagged_commits(
+    objects: &ObjectDatabase,
+    tags: &[Tag],
+    end: Instant,
+) -> Option<HashMap<ObjectId, usize>> {
     let mut tagged: HashMap<ObjectId, usize> = HashMap::new();
     for (number, tag) in tags.iter().enumerate() {
+        if Instant::now() > end {
+            return None;
+        }
         let commit = match tag.peeled {
             Some(commit) => Some(commit),
             None => tag.resolve(objects).map(|(commit, _)| commit),
@@ -122,5 +132,5 @@ fn tagged_commits(objects: &ObjectDatabase, tags: &[Tag]) -> HashMap<ObjectId, u
             tagged.insert(commit, number);
         }
     }
-    tagged
+    Some(tagged)
 }
