@@ -148,9 +148,13 @@ fn note_compiled(project: &EditableProject) -> Option<String> {
     let (name, build) = (&project.metadata.name, &project.build);
     let who = build.compiles.as_deref()?;
     let how = match who {
-        "setup.py" | "pyproject.toml" => {
+        "setup.py" => {
             "`sconce run -- python setup.py build_ext --inplace` compiles them into it, with setuptools in \
              `[python] packages` and `compiler = true` in [system]"
+        }
+        "pyproject.toml" => {
+            "`sconce run -- python -c 'import setuptools; setuptools.setup()' build_ext --inplace` compiles them into \
+             it, with setuptools in `[python] packages` and `compiler = true` in [system]"
         }
         _ => "its build backend compiles them into an image alone",
     };
