@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use sconce_base::input::read_regular;
 use sconce_formats::pyproject::PyprojectMetadata;
-use sconce_import::StaticProject;
+use sconce_formats::scm_version::ScmSettings;
+use sconce_import::{StaticBuild, StaticProject};
 use sconce_resolve::python::compile::CompileError;
 use sconce_resolve::python::local_sources::{LocalDependency, UvProject};
 use sconce_schema::spec::WORKSPACE;
@@ -34,6 +35,12 @@ pub struct EditableProject {
     pub is_partial: bool,
     /// Where its modules are imported from, inside: `/workspace/src`.
     pub module_root: String,
+    /// How its repository tells its version, where that is said.
+    pub scm: Option<ScmSettings>,
+    /// The module that its build backend writes the version to: `my_net._version`.
+    pub version_module: Option<String>,
+    /// How it is built.
+    pub build: StaticBuild,
     /// What uv is to know of it.
     pub(crate) uv: UvProject,
 }
@@ -232,18 +239,39 @@ impl EditableProject {
             |name| has_modules(&own_folder.join(name)),
             |name| own_folder.join(name).join("__init__.py").is_file(),
         );
+        let file = project.scm.as_ref().and_then(|scm| scm.file.as_ref());
+        let version_module = file.and_then(|file| module_name(&file.path, &root));
         let inside = [WORKSPACE, path.as_str(), root.as_str()];
         let inside = inside.into_iter().filter(|part| !matches!(*part, "" | "."));
         Ok(Self {
-            folder: own_folder,
             files: files.into_inner(),
             extras,
             metadata,
             is_partial: project.is_partial,
+            scm: project.scm,
+            version_module,
+            // Not among the files that the lock depends on.
+            build: StaticBuild::read(&|path| ProjectFiles::new(&own_folder).read(path)),
             uv,
+            folder: own_folder,
             module_root: inside.collect::<Vec<_>>().join("/"),
         })
     }
+}
+
+/// The module that a file is imported as: `my_net._version` for `src/my_net/_version.py`, whose folder of modules is
+/// `src`. `None` for what is no module.
+fn module_name(path: &str, module_root: &str) -> Option<String> {
+    let path = path.strip_prefix("./").unwrap_or(path);
+    let below = path.strip_prefix(module_root);
+    let below = below.and_then(|below| below.strip_prefix('/'));
+    let name = below.unwrap_or(path).strip_suffix(".py")?.replace('/', ".");
+    let is_name = |part: &str| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && part.chars().all(plain)
+    };
+    let is_module = name.split('.').all(is_name) && !name.ends_with("__init__");
+    is_module.then_some(name)
 }
 
 /// The files of a project that say what it is. Nothing outside of its folder is read.
@@ -369,6 +397,21 @@ mod tests {
         let none = read(&[("pyproject.toml", "x =")], ".").unwrap_err();
         let none = none.to_plain_text();
         assert!(none.contains("pyproject.toml is not TOML"), "{none}");
+    }
+
+    #[test]
+    fn a_file_of_a_version_is_a_module_of_its_package() {
+        for (path, root, name) in [
+            ("src/my_net/_version.py", "src", Some("my_net._version")),
+            ("my_net/version.py", ".", Some("my_net.version")),
+            ("./my_net/version.py", "src", Some("my_net.version")),
+            ("VERSION.txt", ".", None),
+            ("my_net/__init__.py", ".", None),
+            ("../other/_version.py", ".", None),
+            ("a/b'\"; x.py", ".", None),
+        ] {
+            assert_eq!(module_name(path, root).as_deref(), name, "{path}");
+        }
     }
 
     #[test]

@@ -113,7 +113,7 @@ impl EnvironmentBuilder<'_> {
             .with_built_wheels(&lock, exact)
     }
 
-    fn contained_builder<'a>(&'a self, fetcher: &'a Fetcher) -> ContainedBuilder<'a> {
+    pub(crate) fn contained_builder<'a>(&'a self, fetcher: &'a Fetcher) -> ContainedBuilder<'a> {
         ContainedBuilder {
             store: self.store,
             places: self.places,
@@ -194,6 +194,9 @@ impl EnvironmentBuilder<'_> {
                 .collect(),
             project_names: (self.project.editable.iter())
                 .filter_map(|project| normalize_project_name(&project.metadata.name))
+                .collect(),
+            project_builds: (self.project.editable.iter())
+                .filter_map(editable::project_build)
                 .collect(),
             folder: self.project.folder.clone(),
             system_packages: spec.system.packages.clone(),

@@ -56,6 +56,12 @@ impl Failure {
         self.0.exit_code()
     }
 
+    /// Whether it is an error of this type.
+    pub(crate) fn is<E: Error + 'static>(&self) -> bool {
+        let error: &(dyn Error + 'static) = &*self.0;
+        error.is::<E>()
+    }
+
     /// Whether another process removed something of the store meanwhile: the same again brings it.
     pub fn is_gone(&self) -> bool {
         let mut cause: Option<&(dyn Error + 'static)> = Some(&*self.0);

@@ -20,6 +20,7 @@ pub mod failure;
 pub mod file_action;
 pub mod folder_conflict;
 pub mod foreign_lock;
+mod git;
 #[cfg(test)]
 mod golden;
 pub mod input;
@@ -37,6 +38,8 @@ pub mod outputs;
 pub mod pip;
 pub mod probe;
 pub mod project;
+mod project_files;
+pub mod project_version;
 pub mod protected_dirs;
 pub mod ranks;
 pub mod registries;

@@ -3,13 +3,16 @@
 //! a module is of, and what well-known projects need of Debian.
 #![forbid(unsafe_code)]
 
+mod glob;
 mod known_projects;
 mod names;
 mod pinned;
 pub mod pyproject;
+pub mod scm_version;
 mod system_needs;
 pub mod tags;
 
+pub use glob::fits_glob;
 pub use known_projects::{
     brought_projects, find_providers, is_known_project, is_standard_module, known_modules,
 };

@@ -25,12 +25,26 @@ pub struct EditableWheel {
     pub bytes: Vec<u8>,
 }
 
+/// A module that a build would write into the project's folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GeneratedModule {
+    /// `my_net._version`
+    pub name: String,
+    /// Its source.
+    pub text: String,
+}
+
 impl EditableWheel {
-    /// The wheel of a project whose modules are imported from `module_root`, an absolute path inside.
+    /// The wheel of a project whose modules are imported from `module_root`, an absolute path inside. `generated` can
+    /// be imported where the project's folder has no such module.
     ///
     /// # Errors
     /// None that a writer into memory can give.
-    pub fn build(metadata: &PyprojectMetadata, module_root: &str) -> io::Result<Self> {
+    pub fn build(
+        metadata: &PyprojectMetadata,
+        module_root: &str,
+        generated: Option<&GeneratedModule>,
+    ) -> io::Result<Self> {
         let name = normalize_project_name(&metadata.name).unwrap_or_default();
         let version = metadata.version.as_deref().filter(|v| is_version(v));
         let version = version.unwrap_or(UNKNOWN_VERSION);
@@ -39,7 +53,10 @@ impl EditableWheel {
         let mut files = vec![
             (
                 format!("__editable__.{}.pth", name.replace('-', "_")),
-                format!("{module_root}\n"),
+                format!(
+                    "{module_root}\n{}",
+                    generated.map(import_line).unwrap_or_default()
+                ),
             ),
             (format!("{info}/METADATA"), metadata_text(metadata, version)),
             (
@@ -74,6 +91,43 @@ impl EditableWheel {
             bytes,
         })
     }
+}
+
+/// A line of a `.pth` file that has Python find a module which lies nowhere: it is asked after all folders were, so a
+/// file of the project goes before it. It is no module of its own, as that would be compiled anew for each commit.
+fn import_line(module: &GeneratedModule) -> String {
+    let finder = format!(
+        "class Finder:\n    \
+             def find_spec(self, name, path=None, target=None):\n        \
+                 return type(sys.__spec__)(name, self) if name == {} else None\n    \
+             def create_module(self, spec):\n        \
+                 return None\n    \
+             def exec_module(self, module):\n        \
+                 exec({}, module.__dict__)\n\
+         sys.meta_path.append(Finder())\n",
+        python_literal(&module.name),
+        python_literal(&module.text)
+    );
+    format!(
+        "import sys; exec({}, {{'sys': sys}})\n",
+        python_literal(&finder)
+    )
+}
+
+/// A text as Python's source has it, in one line of ASCII.
+fn python_literal(text: &str) -> String {
+    let mut literal = "'".to_owned();
+    for c in text.chars() {
+        match c {
+            '\\' => literal += r"\\",
+            '\'' => literal += r"\'",
+            '\n' => literal += r"\n",
+            ' '..='~' => literal.push(c),
+            c => literal += &format!(r"\U{:08x}", u32::from(c)),
+        }
+    }
+    literal.push('\'');
+    literal
 }
 
 /// The characters of a version (PEP 440), of which file names are made.
@@ -151,18 +205,36 @@ mod tests {
     #[test]
     fn the_same_project_gives_the_same_wheel() {
         let project = metadata("[project]\nname = \"My.Net\"\nversion = \"1.2\"");
-        let wheel = EditableWheel::build(&project, "/workspace").unwrap();
+        let wheel = EditableWheel::build(&project, "/workspace", None).unwrap();
         assert_eq!(wheel.wheel.file, "my_net-1.2-py3-none-any.whl");
-        assert_eq!(wheel, EditableWheel::build(&project, "/workspace").unwrap());
-        let elsewhere = EditableWheel::build(&project, "/workspace/src").unwrap();
+        assert_eq!(
+            wheel,
+            EditableWheel::build(&project, "/workspace", None).unwrap()
+        );
+        let elsewhere = EditableWheel::build(&project, "/workspace/src", None).unwrap();
         assert_ne!(wheel.wheel.sha256, elsewhere.wheel.sha256);
     }
 
     #[test]
     fn what_the_backend_alone_knows_is_not_made_up() {
         let project = metadata("[project]\nname = \"a\"\ndynamic = [\"version\"]");
-        let wheel = EditableWheel::build(&project, "/workspace").unwrap();
+        let wheel = EditableWheel::build(&project, "/workspace", None).unwrap();
         assert_eq!(wheel.wheel.version, UNKNOWN_VERSION);
+    }
+
+    #[test]
+    fn a_generated_module_stands_in_one_line() {
+        let module = GeneratedModule {
+            name: "a._version".to_owned(),
+            text: "v = '1'\n# \u{fc}\r\\\n".to_owned(),
+        };
+        let line = import_line(&module);
+        assert_eq!(line.matches('\n').count(), 1);
+        assert!(line.is_ascii() && line.starts_with("import sys; exec('class Finder:\\n"));
+        assert_eq!(
+            python_literal("a'\\\n\r\u{fc}"),
+            r"'a\'\\\n\U0000000d\U000000fc'"
+        );
     }
 
     #[test]
@@ -180,7 +252,7 @@ mod tests {
             entry_points_text(&project),
             "[console_scripts]\nrun = a:main\n"
         );
-        let wheel = EditableWheel::build(&project, "/workspace").unwrap();
+        let wheel = EditableWheel::build(&project, "/workspace", None).unwrap();
         assert_eq!(wheel.wheel.version, UNKNOWN_VERSION);
     }
 }

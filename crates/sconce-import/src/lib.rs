@@ -24,8 +24,11 @@ mod readme;
 mod release;
 mod requirement;
 mod requirements;
+mod scm;
 mod setup;
+mod setup_cfg;
 mod specifier;
+mod static_build;
 mod static_project;
 mod survey;
 mod torch_builds;
@@ -45,6 +48,7 @@ pub use locks::{
 };
 pub use note::{ImportNote, NoteKind, group_by_reason};
 pub use project_table::is_for_developers;
+pub use static_build::StaticBuild;
 pub use static_project::StaticProject;
 pub use survey::{FolderEntry, ProjectFolder, SurveyedSpec, survey_folder};
 

@@ -7,7 +7,9 @@ use super::project_table::{is_package_text, note_choices, refuses_package_text};
 use super::python::{ConstantTable, MAX_SOURCE_BYTES, PythonValue};
 use super::requirement::{self, Requirement};
 use super::requirements::RequirementsScan;
-use super::{ImportError, ImportedSpec, SiblingFiles, inside};
+use super::setup_cfg::config_values;
+use super::{ImportError, ImportedSpec, SiblingFiles, inside, scm};
+use sconce_formats::scm_version::ScmSettings;
 
 /// Extras whose requirements are read.
 const MAX_EXTRAS: usize = 200;
@@ -33,6 +35,8 @@ pub(super) struct SetupFacts {
     pub(super) module_root: Option<String>,
     /// Whether it computes what it requires, so that not all of it is known.
     pub(super) is_partial: bool,
+    /// Where its version comes from, where that is its repository.
+    pub(super) scm: Option<ScmSettings>,
 }
 
 /// Entry points by group and name: `console_scripts`, `tool`, `package.module:main`.
@@ -49,6 +53,7 @@ pub(super) fn read_facts(beside: SiblingFiles<'_>) -> Option<SetupFacts> {
             facts.requires_python = facts.requires_python.or(more.requires_python);
             facts.module_root = facts.module_root.or(more.module_root);
             facts.is_partial |= more.is_partial;
+            facts.scm = facts.scm.or(more.scm);
             facts.optional.extend(more.optional);
             for (group, points) in more.entry_points {
                 facts.entry_points.entry(group).or_default().extend(points);
@@ -123,9 +128,11 @@ fn python_facts(text: &str, beside: SiblingFiles<'_>) -> Option<SetupFacts> {
         PythonValue::Map(pairs) => pairs.len(),
         _ => 0,
     })?;
+    let source = text;
     let text = |key: &str| call.get(key)?.as_text().map(str::to_owned);
     let root = call.get("package_dir").and_then(|folders| folders.get(""));
     let mut facts = SetupFacts {
+        scm: scm::of_setup_call(call, source, beside),
         name: text("name"),
         version: text("version"),
         requires_python: text("python_requires"),
@@ -287,29 +294,6 @@ fn config_facts(text: &str, beside: SiblingFiles<'_>) -> Option<SetupFacts> {
         }
     }
     known.then_some(facts)
-}
-
-/// Section, key and value.
-fn config_values(text: &str) -> Vec<(&str, &str, String)> {
-    let mut values: Vec<(&str, &str, String)> = Vec::new();
-    let mut section = "";
-    for line in text.lines().take(20_000) {
-        let bare = line.trim();
-        if bare.is_empty() || bare.starts_with(['#', ';']) {
-            continue;
-        }
-        if line.starts_with([' ', '\t']) {
-            if let Some((_, _, value)) = values.last_mut().filter(|(of, ..)| *of == section) {
-                value.push('\n');
-                value.push_str(bare);
-            }
-        } else if let Some(name) = bare.strip_prefix('[').and_then(|b| b.strip_suffix(']')) {
-            section = name.trim();
-        } else if let Some(at) = bare.find(['=', ':']) {
-            values.push((section, bare[..at].trim(), bare[at + 1..].trim().to_owned()));
-        }
-    }
-    values
 }
 
 #[cfg(test)]

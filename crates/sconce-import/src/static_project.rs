@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 
 use sconce_formats::normalize_project_name;
 use sconce_formats::pyproject::PyprojectMetadata;
+use sconce_formats::scm_version::{ScmSettings, VersionTool};
 use toml::{Table, Value};
 
 use super::project_table::{array_strings, tool_table};
 use super::requirement::Requirement;
 use super::setup::SetupFacts;
-use super::{SiblingFiles, poetry, pyproject, setup};
+use super::{SiblingFiles, poetry, pyproject, scm, setup};
 
 /// A project that can be installed from where it lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct StaticProject {
     pub optional: BTreeMap<String, Vec<String>>,
     /// Whether it computes some of what it requires.
     pub is_partial: bool,
+    /// Where its version comes from, where that is its repository; it has none of its own then.
+    pub scm: Option<ScmSettings>,
 }
 
 impl StaticProject {
@@ -36,14 +39,24 @@ impl StaticProject {
             .and_then(|text| text.parse().ok())
             .unwrap_or_default();
         let setup = || setup::read_facts(beside);
+        let scm = scm::of_pyproject(&root);
         let declared = text.as_deref().map(PyprojectMetadata::parse);
-        let project = match declared {
+        let mut project = match declared {
             Some(Ok(metadata)) => Self::of_project(metadata, &root, beside),
             _ => match tool_table(&root, "poetry") {
                 Some(table) => Self::of_poetry(table, folder_name, &root),
                 None => Self::of_setup(setup()?, folder_name, &root),
             },
         };
+        project.scm = scm.or(project.scm);
+        // What stands in the place of a version that is put there by a build.
+        let is_placeholder = |scm: &ScmSettings| scm.tool == VersionTool::Dunamai;
+        if project.scm.as_ref().is_some_and(is_placeholder) {
+            project.metadata.version = None;
+        }
+        if project.metadata.version.is_some() {
+            project.scm = None;
+        }
         Some(project)
     }
 
@@ -60,6 +73,7 @@ impl StaticProject {
                 .collect(),
             metadata,
             is_partial: false,
+            scm: None,
         };
         let dynamic = std::mem::take(&mut project.metadata.dynamic);
         if dynamic.is_empty() {
@@ -68,6 +82,7 @@ impl StaticProject {
         let setup = setup::read_facts(beside);
         let is_setup = setup.is_some();
         let facts = setup.unwrap_or_default();
+        project.scm = facts.scm;
         for field in dynamic {
             match field.as_str() {
                 "dependencies" => {
@@ -139,6 +154,7 @@ impl StaticProject {
             },
             optional,
             is_partial,
+            scm: None,
         }
     }
 
@@ -160,6 +176,7 @@ impl StaticProject {
                 .map(|(extra, requires)| (extra.clone(), texts(requires)))
                 .collect(),
             is_partial: facts.is_partial,
+            scm: facts.scm,
         }
     }
 }

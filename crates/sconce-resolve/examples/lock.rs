@@ -94,6 +94,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         },
         project_folders: Vec::new(),
         project_names: Vec::new(),
+        project_builds: Vec::new(),
         folder: std::env::current_dir()?,
         system_packages: system,
         services: Vec::new(),

@@ -18,6 +18,7 @@ mod lock;
 #[cfg(test)]
 mod lock_testing;
 pub mod outdated;
+mod project_builds;
 pub mod python;
 mod python_search;
 mod services;
@@ -28,4 +29,5 @@ pub use build_failure::BuildFailure;
 pub use documents::{DocumentSource, LatestDocument, StoreDocuments};
 pub use error::ResolveError;
 pub use lock::{LockContext, LockInput, ResolvedLock, resolve, resolve_lock};
+pub use project_builds::ProjectBuild;
 pub use source_builds::{BuildSetting, BuiltWheel, ResolveRequirements, SourceBuilder};

@@ -23,6 +23,7 @@ use crate::debian::sources::{self, AptFile, MirrorOverride, MirrorPair, SignedBy
 use crate::debian::{ArchiveReader, Suite, base_packages, pythons, solve, version};
 use crate::hidden_sources::take_hidden_sources;
 use crate::late_rounds::{list_reasons, meet_limits};
+use crate::project_builds::{ProjectBuild, ProjectBuilds};
 use crate::python::IndexSettings;
 use crate::python::build_settings::BuildSettings;
 use crate::python::compile::{Requirements, UvCompile};
@@ -68,6 +69,8 @@ pub struct LockInput {
     pub project_folders: Vec<PathBuf>,
     /// Their normalised names.
     pub project_names: Vec<String>,
+    /// How those are built for an image.
+    pub project_builds: Vec<ProjectBuild>,
     /// The spec's folder: relative paths in requirements are below it.
     pub folder: PathBuf,
     /// Debian packages besides the base set, as `apt-get install` takes them.
@@ -380,6 +383,7 @@ pub fn resolve(
         };
         let mut of_python = vec![Vec::new(); input.more.len()];
         let mut wheels = Vec::new();
+        let mut of_projects = Vec::new();
         if let Some(packages) = packages {
             let compile = uv_compile(input, env, (&packages.uv, cache), &packages.python, machine);
             let builds = env.source_builder.map(|builder| SourceBuilds {
@@ -421,6 +425,25 @@ pub fn resolve(
                 )?;
                 add_sizes(further, env.documents);
             }
+            let projects = ProjectBuilds {
+                installed: &wheels,
+                previous,
+                compile: &compile,
+                progress,
+            };
+            of_projects = projects.resolve_all(&input.project_builds);
+            for stage in &mut of_projects {
+                add_sizes(&mut stage.wheels, env.documents);
+            }
+            let compiles = |build: &ProjectBuild| build.compiles;
+            if base.stages.is_empty() && input.project_builds.iter().any(compiles) {
+                match resolve_build_packages(input, env, machine, table, progress) {
+                    Ok(debs) => base.stages.extend(debs),
+                    Err(error) => progress.note(&format!(
+                        "what compiles a project for an image does not resolve: {error}"
+                    )),
+                }
+            }
         }
         let stages = input.more.iter().zip(of_stages).zip(of_python);
         let compiler = compiler::select_compiler(compiler, input.compiler, &wheels, progress)?;
@@ -433,6 +456,7 @@ pub fn resolve(
             .filter(|stage| !stage.wheels.is_empty() || !stage.debs.is_empty())
             .chain(compiler)
             .chain(std::mem::take(&mut base.stages))
+            .chain(of_projects)
             .collect();
         stages.sort_by(|a, b| a.name.cmp(&b.name));
         let deb = |name: &str| {

@@ -16,6 +16,7 @@ fn input() -> LockInput {
         requirements: Requirements::default(),
         project_folders: Vec::new(),
         project_names: Vec::new(),
+        project_builds: Vec::new(),
         folder: "/".into(),
         system_packages: vec!["git".into()],
         services: Vec::new(),

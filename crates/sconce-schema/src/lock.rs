@@ -119,6 +119,10 @@ impl BuildRequest {
 /// stage keeps what it has more. No stage of a spec can have this name.
 pub const BUILD: &str = "@build";
 
+/// What the names begin with under which a lock keeps the Python packages that the spec's own projects are built with
+/// for an image, as a stage keeps what it has more. A program that does not know them reads the lock, and builds none.
+pub const PROJECT_BUILD: &str = "@build/";
+
 /// The name under which a lock keeps the compiler of the environment, as a stage keeps what it has
 /// more: a program that does not know it reads the lock, and runs without. No stage of a spec can
 /// have this name.
@@ -128,7 +132,7 @@ pub const COMPILER: &str = "@compiler";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct LockedStage {
-    /// Its name in the spec, [`crate::spec::IMAGE`], [`COMPILER`] or [`BUILD`].
+    /// Its name in the spec, [`crate::spec::IMAGE`], [`COMPILER`], [`BUILD`], or begins as [`PROJECT_BUILD`].
     pub name: String,
     /// Further Python packages, sorted by name.
     #[serde(default, rename = "wheel", skip_serializing_if = "Vec::is_empty")]
@@ -277,6 +281,14 @@ impl Lock {
     pub fn compiler_debs(&self) -> &[Deb] {
         let stage = self.stages.iter().find(|stage| stage.name == COMPILER);
         stage.map_or(&[], |stage| &stage.debs)
+    }
+
+    /// What a project of the spec is built with, by its normalised name. Absent where that did not resolve, and in a
+    /// lock from before there was any.
+    #[must_use]
+    pub fn project_build(&self, name: &str) -> Option<&[Wheel]> {
+        let of = |stage: &&LockedStage| stage.name.strip_prefix(PROJECT_BUILD) == Some(name);
+        self.stages.iter().find(of).map(|stage| &stage.wheels[..])
     }
 
     /// The oldest format that has all that is in it.

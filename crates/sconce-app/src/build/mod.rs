@@ -1,5 +1,6 @@
 //! What images of environments are built from: stages, steps and bytecode.
 
+pub mod projects;
 pub mod stages;
 pub mod steps;
 

@@ -14,6 +14,7 @@ use sconce_schema::spec::{BuildSpec, CopySpec, WORKSPACE};
 use sconce_schema::{EnvironmentLayers, Hint, exit};
 use sconce_store::ItemGuard;
 
+use super::projects::ProjectLayers;
 use crate::command_context::CommandContext;
 use crate::failure::{Failure, Result};
 use crate::internal_run::{InternalRun, internal_run_request};
@@ -141,6 +142,13 @@ impl<'a> LayerStack<'a> {
                 path,
             }));
         plan.push(name, tree);
+    }
+
+    /// Lays the spec's own projects on top.
+    pub fn push_projects(&mut self, projects: &ProjectLayers, plan: &mut LayerPlan) {
+        for (name, tree) in &projects.layers {
+            self.push(name, tree.clone(), plan);
+        }
     }
 
     /// Lays on top what `[build]` adds to the packages: the project's files, what is copied from stages (`built`),

@@ -2,13 +2,19 @@
 
 use std::io::Write as _;
 
-use sconce_image::editable_wheel::{EditableWheel, UNKNOWN_VERSION};
+use sconce_formats::normalize_project_name;
+use sconce_image::editable_wheel::{EditableWheel, GeneratedModule, UNKNOWN_VERSION};
+use sconce_resolve::ProjectBuild;
+use sconce_resolve::python::compile::project_of;
 use sconce_schema::Lock;
 use sconce_schema::lock::Wheel;
 
 use super::EnvironmentBuilder;
+use crate::editable_projects::EditableProject;
 use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
+use crate::project_version::{CommitVersion, version_of_commit};
+use crate::source_builds::requirement_of_module;
 
 impl EnvironmentBuilder<'_> {
     /// A lock with the wheels of the projects that the spec installs from where they lie, which are in
@@ -19,17 +25,46 @@ impl EnvironmentBuilder<'_> {
     pub fn with_editable_projects(&self, lock: &Lock) -> Result<Lock> {
         let mut lock = lock.clone();
         for project in &self.project.editable {
-            let built = EditableWheel::build(&project.metadata, &project.module_root);
-            let EditableWheel { wheel, bytes } =
-                built.map_err(AppError::unreadable(&project.folder))?;
-            if self.store.wheel_tree(&wheel, &lock.target.python).is_none() {
-                self.install_wheel(&wheel, &bytes, &lock.target.python)?;
-            }
+            let wheel = self.ensure_editable_wheel(project, &lock.target.python)?;
             lock.wheels.retain(|other| other.name != wheel.name);
             lock.wheels.push(wheel);
         }
         lock.wheels.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(lock)
+    }
+
+    /// The wheel of a project that is read from where it lies, in the store.
+    pub(crate) fn ensure_editable_wheel(
+        &self,
+        project: &EditableProject,
+        python: &str,
+    ) -> Result<Wheel> {
+        let EditableWheel { wheel, bytes } = self.editable_wheel(project)?;
+        if self.store.wheel_tree(&wheel, python).is_none() {
+            self.install_wheel(&wheel, &bytes, python)?;
+        }
+        Ok(wheel)
+    }
+
+    /// The wheel that has a project read from where it lies.
+    fn editable_wheel(&self, project: &EditableProject) -> Result<EditableWheel> {
+        let mut metadata = project.metadata.clone();
+        let told = || Some(self.commit_version(project)?.version);
+        metadata.version = metadata.version.or_else(told);
+        let file = project.scm.as_ref().and_then(|scm| scm.file.as_ref());
+        let generated = file.zip(project.version_module.clone());
+        let generated = generated.map(|(file, name)| GeneratedModule {
+            name,
+            text: file.render(metadata.version.as_deref().unwrap_or(UNKNOWN_VERSION)),
+        });
+        let built = EditableWheel::build(&metadata, &project.module_root, generated.as_ref());
+        Ok(built.map_err(AppError::unreadable(&project.folder))?)
+    }
+
+    /// The version that a project's repository tells.
+    pub(crate) fn commit_version(&self, project: &EditableProject) -> Option<CommitVersion> {
+        let cache = self.store.root().join("cache").join("versions");
+        version_of_commit(project, &cache)
     }
 
     /// Puts a wheel that was made here into the store, by way of a file.
@@ -68,12 +103,66 @@ impl EnvironmentBuilder<'_> {
                 project.metadata.name
             ));
         }
+        for project in &self.project.editable {
+            if let Some(note) = note_compiled(project) {
+                self.progress.note(&note);
+            }
+        }
         let projects = self.project.editable.iter();
         for project in projects.filter(|project| project.metadata.version.is_none()) {
+            let name = &project.metadata.name;
+            let why = match project.scm {
+                Some(_) if self.commit_version(project).is_some() => continue,
+                Some(_) => "comes from its git repository, of which none is here that can be read",
+                None => "is known to its build backend alone",
+            };
             self.progress.note(&format!(
-                "the version of {} is known to its build backend alone: inside it is {UNKNOWN_VERSION}",
-                project.metadata.name
+                "the version of {name} {why}: inside it is {UNKNOWN_VERSION}"
             ));
         }
     }
+}
+
+/// How a project's wheel is built for an image. `None` for a name that no wheel can have.
+pub(super) fn project_build(project: &EditableProject) -> Option<ProjectBuild> {
+    let build = &project.build;
+    let known = build.imports.iter();
+    let known = known.filter_map(|module| requirement_of_module(module, &[]));
+    let mut requires = build.requires.clone();
+    for requirement in known {
+        let is_same = |other: &String| project_of(other) == project_of(&requirement);
+        if !requires.iter().any(is_same) {
+            requires.push(requirement);
+        }
+    }
+    Some(ProjectBuild {
+        name: normalize_project_name(&project.metadata.name)?,
+        requires,
+        imports: build.imports.clone(),
+        compiles: build.compiles.is_some(),
+    })
+}
+
+/// What is said of a project that compiles something, which nothing does where it is read from its folder.
+fn note_compiled(project: &EditableProject) -> Option<String> {
+    let (name, build) = (&project.metadata.name, &project.build);
+    let who = build.compiles.as_deref()?;
+    let how = match who {
+        "setup.py" => {
+            "`sconce run -- python setup.py build_ext --inplace` compiles them into it, with setuptools in \
+             `[python] packages` and `compiler = true` in [system]"
+        }
+        "pyproject.toml" => {
+            "`sconce run -- python -c 'import setuptools; setuptools.setup()' build_ext --inplace` compiles them into \
+             it, with setuptools in `[python] packages` and `compiler = true` in [system]"
+        }
+        _ => "its build backend compiles them into an image alone",
+    };
+    let cuda = match build.is_cuda {
+        true => "; CUDA's code needs nvcc, which stages of images have (`[stage.NAME]`)",
+        false => "",
+    };
+    Some(format!(
+        "{name} has extension modules ({who}), which are not compiled where it runs from its folder: {how}{cuda}"
+    ))
 }

@@ -142,13 +142,12 @@ impl<'a> BuildContainer<'a> {
         }
     }
 
-    /// Builds a wheel, with these variables beside Sconce's own. `label` names the log.
+    /// Builds a wheel. `label` names the log.
     pub(super) fn build(
         &self,
         source: &Path,
         folder: &str,
         plan: &BuildPlan,
-        variables: &BTreeMap<String, String>,
         label: &str,
     ) -> Result<BuildOutcome> {
         let output = self.builder.temp_folder()?;
@@ -156,7 +155,7 @@ impl<'a> BuildContainer<'a> {
         progress.stage("build", None);
         progress.advance(label, 0);
         let text = serde_json::to_string(plan).unwrap_or_default();
-        let mut variables = variables.clone();
+        let mut variables = plan.env.clone();
         variables.insert(PLAN.to_owned(), text);
         let words = ["/opt/venv/bin/python", "-B", SCRIPT_FILE, "build"];
         let ended = self.execute(&words, source, output.path(), folder, variables)?;

@@ -33,6 +33,12 @@ pub(super) struct BuildPlan {
     pub(super) complete: bool,
     /// The longest that it may take.
     pub(super) seconds: u64,
+    /// Variables that it has besides those of every build.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) env: BTreeMap<String, String>,
+    /// Texts of files that are put beside its sources.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) write: BTreeMap<String, String>,
 }
 
 /// What a package of Python alone may take to be built, and one that is compiled.
@@ -68,6 +74,8 @@ impl BuildPlan {
                 true => NATIVE_SECONDS,
                 false => PLAIN_SECONDS,
             },
+            env: BTreeMap::new(),
+            write: BTreeMap::new(),
         }
     }
 
@@ -130,7 +138,7 @@ const MODULES: [(&str, &str); 14] = [
 
 /// What brings a module that a setup imports: the environment's own package of that name, at its
 /// version, or one of a few. Others are not guessed.
-pub(super) fn requirement_of_module(module: &str, installed: &[Wheel]) -> Option<String> {
+pub(crate) fn requirement_of_module(module: &str, installed: &[Wheel]) -> Option<String> {
     let top = module.split('.').next().unwrap_or_default();
     let listed = MODULES.iter().find(|(name, _)| *name == top);
     let name = listed.map_or(top, |(_, package)| package);
@@ -198,7 +206,13 @@ mod tests {
     #[test]
     fn a_plan_is_written_as_held() {
         let plan = BuildPlan::read(&facts(None));
-        crate::golden::goldens().assert_values("build-plan.json", &[&plan]);
+        let told = |name: &str, text: &str| BTreeMap::from([(name.to_owned(), text.to_owned())]);
+        let own = BuildPlan {
+            env: told("SETUPTOOLS_SCM_PRETEND_VERSION", "1.2"),
+            write: told(".git_archival.txt", "node: 0123\n"),
+            ..plan.clone()
+        };
+        crate::golden::goldens().assert_values("build-plan.json", &[&plan, &own]);
     }
 
     #[test]

@@ -110,6 +110,9 @@ def load_backend(plan):
 def build(source, output, folder, plan):
     """What the backend does (PEP 517), or what it wants first."""
     os.chdir(project_folder(source, folder))
+    for name, text in plan.get("write", {}).items():
+        with open(name, "w") as file:
+            file.write(text)
     backend = load_backend(plan)
     if not plan["complete"] and hasattr(backend, "get_requires_for_build_wheel"):
         wanted = list(backend.get_requires_for_build_wheel(None))

@@ -5,9 +5,11 @@
 
 mod build_container;
 mod build_plan;
+mod own_project;
 mod prebuilt;
 mod source_fetcher;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use sconce_fetch::Fetcher;
@@ -21,6 +23,9 @@ use sconce_schema::lock::{BUILD, BuildRequest, Lock, Wheel, WheelBuild};
 use sconce_schema::{Hint, NoProgress, Progress, Sha256, exit};
 use sconce_store::{Store, TreeBuildError};
 use sha2::Digest as _;
+
+pub(crate) use self::build_plan::requirement_of_module;
+pub(crate) use self::own_project::OwnProject;
 
 use self::build_container::{BuildContainer, BuildOutcome};
 use self::build_plan::{BuildPlan, SourceFacts};
@@ -91,6 +96,12 @@ pub(crate) enum SourceBuildError {
         /// So many.
         count: usize,
     },
+    /// The build backend asks for what the lock does not have.
+    #[error("its build backend asks for {}, which is not among what it is said to be built with", .packages.join(", "))]
+    Lacks {
+        /// Requirements (PEP 508).
+        packages: Vec<String>,
+    },
     /// The wheel is another package's.
     #[error("its build made {file}, which is another package or version")]
     OtherPackage {
@@ -136,6 +147,7 @@ impl Hint for SourceBuildError {
                 "take a version of it that has a wheel, or an older Python with `[python] version`; system \
                  libraries that it is built with go into `[system] packages`"
             }
+            Self::Lacks { .. } => "name it in `requires` of [build-system] in pyproject.toml",
             Self::NotOneWheel { .. } | Self::OtherPackage { .. } => "take another version of it",
             Self::OtherWheel { .. } => "without `--locked` it is accepted, and said",
         };
@@ -152,6 +164,7 @@ impl Hint for SourceBuildError {
             Self::Unreadable
             | Self::Failed { .. }
             | Self::TooLong { .. }
+            | Self::Lacks { .. }
             | Self::NotOneWheel { .. } => exit::NO_SOLUTION,
         }
     }
@@ -320,7 +333,11 @@ impl ContainedBuilder<'_> {
             ..base.clone()
         }
         .for_stage(BUILD);
-        let key = build_key(&package.origin, &lock, asked);
+        let sources = [
+            package.origin.fingerprint(),
+            package.origin.subdirectory().unwrap_or_default().to_owned(),
+        ];
+        let key = build_key(&sources, &lock, &asked.variables);
         let store = self.store;
         let file = match store.find_tree(KIND, &key) {
             Some(tree) => single_file(&tree),
@@ -341,7 +358,11 @@ impl ContainedBuilder<'_> {
                     (SourceOrigin::Archive { .. }, None) => package.name.clone(),
                 };
                 let folder = package.origin.subdirectory().unwrap_or(".");
-                match container.build(&source, folder, plan, &asked.variables, &label)? {
+                let plan = BuildPlan {
+                    env: asked.variables.clone(),
+                    ..plan.clone()
+                };
+                match container.build(&source, folder, &plan, &label)? {
                     BuildOutcome::Wheel(file) => self.keep_wheel(&key, file.path())?,
                     BuildOutcome::Lacks(wanted) => return Ok(Err(Unbuilt::Lacks(wanted))),
                     BuildOutcome::Module(name, error) => {
@@ -506,14 +527,10 @@ fn origin_of(wheel: Option<&Wheel>, build: &WheelBuild) -> Option<SourceOrigin> 
 }
 
 /// All that a built wheel depends on.
-fn build_key(origin: &SourceOrigin, lock: &Lock, asked: &BuildRequest) -> String {
-    let mut lines = vec![
-        "2".to_owned(),
-        origin.fingerprint(),
-        origin.subdirectory().unwrap_or_default().to_owned(),
-        lock.target.python.clone(),
-        lock.target.architecture.clone(),
-    ];
+fn build_key(sources: &[String], lock: &Lock, variables: &BTreeMap<String, String>) -> String {
+    let mut lines = vec!["2".to_owned()];
+    lines.extend_from_slice(sources);
+    lines.extend([lock.target.python.clone(), lock.target.architecture.clone()]);
     lines.extend(
         lock.interpreter
             .iter()
@@ -521,8 +538,11 @@ fn build_key(origin: &SourceOrigin, lock: &Lock, asked: &BuildRequest) -> String
     );
     lines.extend(lock.wheels.iter().map(|wheel| wheel.sha256.to_string()));
     lines.extend(lock.debs.iter().map(|deb| deb.sha256.to_string()));
-    let variables = asked.variables.iter();
-    lines.extend(variables.map(|(name, value)| format!("{name}={value}")));
+    lines.extend(
+        variables
+            .iter()
+            .map(|(name, value)| format!("{name}={value}")),
+    );
     Sha256(sha2::Sha256::digest(lines.join("\n")).into()).to_string()
 }
 

@@ -29,12 +29,12 @@ use crate::output;
 use crate::signing_keys::check_signing_key;
 use crate::style::OutputStyle;
 use sconce_app::background::Background;
+use sconce_app::build::projects::ProjectLayers;
 use sconce_app::build::stages::StageBuilder;
 use sconce_app::build::steps::LayerStack;
 use sconce_app::command_context::CommandContext;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
-use sconce_app::editable_projects::EditableProject;
 use sconce_app::failure::Result;
 use sconce_app::inspect::{device_code, precheck, resolve_capabilities};
 use sconce_app::item_guards::with_item_guards;
@@ -122,10 +122,6 @@ pub(crate) fn build(args: &BuildArgs, context: &AppContext) -> Result<u8> {
     if variant == Variant::Slim && lock != whole && !context.quiet {
         output::print_message(&without_compiler(&whole));
     }
-    if !context.quiet {
-        let projects = opened.project.editable.iter();
-        projects.for_each(|project| output::print_message(&without_project(project)));
-    }
     let options = LayerPlanOptions {
         most_layers: spec.build.layers.unwrap_or(DEFAULT_LAYERS),
         bytecode: spec.build.bytecode.unwrap_or(true),
@@ -154,6 +150,7 @@ pub(crate) fn build(args: &BuildArgs, context: &AppContext) -> Result<u8> {
         if variant == Variant::Devel {
             stack.push(COMPILER_NAMES, None, &mut plan);
         }
+        stack.push_projects(&ProjectLayers::unknown(&opened.project.editable), &mut plan);
         stack.push_own_layers(&spec.build, &BTreeMap::new(), &mut plan)?;
         let none = vec![None; plan.layers.len()];
         return print_plan(
@@ -204,6 +201,8 @@ pub(crate) fn build(args: &BuildArgs, context: &AppContext) -> Result<u8> {
         stack.environment.env = environment.env.clone();
         stack.push(COMPILER_NAMES, Some(tree), &mut plan);
     }
+    let projects = ProjectLayers::ensure(&workshop, &whole, !only_look, options.bytecode)?;
+    stack.push_projects(&projects, &mut plan);
     stack.push_own_layers(&spec.build, &built, &mut plan)?;
     let before = find_stored_layers(&plan, &lock, &environment, args.compression, &opened.store);
     let shared = LayerSharing::read(&opened)?;
@@ -285,20 +284,6 @@ pub(crate) fn build(args: &BuildArgs, context: &AppContext) -> Result<u8> {
         }
     }
     Ok(exit::OK)
-}
-
-/// What an image lacks of a project that runs read from where it lies, and what has it there.
-fn without_project(project: &EditableProject) -> String {
-    let EditableProject {
-        metadata,
-        module_root,
-        ..
-    } = project;
-    format!(
-        "{} is not in the image, which has no folder of this machine: with its files in `[build] files` and \
-         PYTHONPATH = \"{module_root}\" in [run.env] it can be imported; its commands are not there",
-        metadata.name
-    )
 }
 
 /// What is said of a slim image whose environment has a compiler.

@@ -27,7 +27,7 @@ const WRITES: [&str; 18] = [
 ];
 
 /// Where files are written that no user names, and why there.
-const ALLOWED: [(&str, &str); 18] = [
+const ALLOWED: [(&str, &str); 19] = [
     (
         "sconce-app/src/accounting.rs",
         "a socket and files in the folder of a run",
@@ -60,6 +60,10 @@ const ALLOWED: [(&str, &str); 18] = [
     (
         "sconce-app/src/kernel_cache.rs",
         "the folder of kept kernels",
+    ),
+    (
+        "sconce-app/src/project_version.rs",
+        "where a commit stands, in a folder of the store",
     ),
     ("sconce-app/src/run_temp_dir.rs", "the folder of a run"),
     (
