@@ -123,7 +123,7 @@ fn find_modules(folder: &Path) -> BTreeMap<String, String> {
                     true => "",
                     false => name.strip_suffix(".py").unwrap_or_default(),
                 };
-                if is_module_name(module) {
+                if is_module_name(module) && !module.starts_with("__") {
                     modules
                         .entry(module.to_owned())
                         .or_insert_with(|| inside.clone());

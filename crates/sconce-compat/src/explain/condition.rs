@@ -186,8 +186,10 @@ pub enum FactCondition {
     ModuleUnknown(String),
     /// The extra of the project that brings this module.
     ExtraOfModule(String),
-    /// The folder of the project that has this module.
+    /// The folder of the project that has this module, of those that Python did not look into.
     FolderOfModule(String),
+    /// The package of the project that lacks this module: Python found the package.
+    PackageOfProject(String),
     /// The day of the project's newest commit, where it is old and its spec takes today's versions.
     OldCommitDay(bool),
 }
@@ -254,9 +256,15 @@ impl FactCondition {
                 let extras = &known.environment.project.as_ref()?.extras;
                 extras.get(top_level(&text(module))).cloned()
             }
-            Self::FolderOfModule(module) => {
+            Self::FolderOfModule(module) | Self::PackageOfProject(module) => {
                 let modules = &known.environment.project.as_ref()?.modules;
-                modules.get(top_level(&text(module))).cloned()
+                let module = text(module);
+                let folder = modules.get(top_level(&module))?;
+                match (self, module.contains('.')) {
+                    (Self::FolderOfModule(_), false) => Some(folder.clone()),
+                    (Self::PackageOfProject(_), true) => Some(top_level(&module).to_owned()),
+                    _ => None,
+                }
             }
             Self::OldCommitDay(is) => {
                 let project = known.environment.project.as_ref()?;

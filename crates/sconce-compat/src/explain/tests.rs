@@ -486,7 +486,13 @@ fn a_missing_module_is_mended_by_what_the_project_has() {
             ][..],
         ),
         (
-            "ModuleNotFoundError: No module named 'net.layers'",
+            "ModuleNotFoundError: No module named 'net.version'",
+            "package-missing",
+            Certainty::Likely,
+            &[("", "The project's own package net has no such file")],
+        ),
+        (
+            "ModuleNotFoundError: No module named 'net'",
             "package-missing",
             Certainty::Likely,
             &[("run.env", r#"{ PYTHONPATH = "/workspace/src" }"#)],
