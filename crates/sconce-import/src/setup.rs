@@ -141,7 +141,7 @@ fn python_facts(text: &str, beside: SiblingFiles<'_>) -> Option<SetupFacts> {
     };
     if let Some(requires) = call.get("install_requires").or(call.get("requires")) {
         facts.is_partial |= !requires.is_known();
-        add_value(requires, beside, &mut facts.requires);
+        facts.is_partial |= !add_value(requires, beside, &mut facts.requires);
     }
     if let Some(PythonValue::Map(extras)) = call.get("extras_require") {
         facts.extras = extras.iter().map(|(name, _)| name.clone()).collect();
@@ -161,14 +161,25 @@ fn python_facts(text: &str, beside: SiblingFiles<'_>) -> Option<SetupFacts> {
 }
 
 /// Requirements, files of requirements, and text with one a line.
-fn add_value(value: &PythonValue, beside: SiblingFiles<'_>, found: &mut Vec<Requirement>) {
+/// Gives whether every file that is named is there. One that lies in `requirements` is often named without it.
+fn add_value(value: &PythonValue, beside: SiblingFiles<'_>, found: &mut Vec<Requirement>) -> bool {
+    let mut is_there = true;
     match value {
-        PythonValue::List(list) => list.iter().for_each(|one| add_value(one, beside, found)),
+        PythonValue::List(list) => {
+            for one in list {
+                is_there &= add_value(one, beside, found);
+            }
+        }
         PythonValue::Text(text) => add_lines(text, found),
         PythonValue::File(path) => {
-            if let Some(path) = inside(path.trim_start_matches('/'))
-                && let Some(text) = beside(&path)
-            {
+            let name = path.trim_start_matches('/');
+            let mut places = [name.to_owned(), format!("requirements/{name}")].into_iter();
+            let file = places.find_map(|place| {
+                let place = inside(&place)?;
+                Some((beside(&place)?, place))
+            });
+            is_there = file.is_some();
+            if let Some((text, path)) = file {
                 let scan = RequirementsScan::scan_file(&path, &text, beside);
                 found.extend(scan.requirements.into_iter().map(|(_, one)| one));
             }
@@ -176,6 +187,7 @@ fn add_value(value: &PythonValue, beside: SiblingFiles<'_>, found: &mut Vec<Requ
         PythonValue::Map(_) | PythonValue::Unknown => {}
     }
     found.truncate(MAX_REQUIREMENTS);
+    is_there
 }
 
 fn add_lines(text: &str, found: &mut Vec<Requirement>) {

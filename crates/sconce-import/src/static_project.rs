@@ -254,6 +254,14 @@ mod tests {
         assert!(project.is_partial);
         assert_eq!(project.metadata.name, "my-folder");
         assert_eq!(project.metadata.dependencies, ["six"]);
+        let setup = (
+            "setup.py",
+            "NEEDS = load(path=HERE, file='base.txt')\nsetup(name='a', install_requires=NEEDS)",
+        );
+        assert!(read(&[setup]).unwrap().is_partial, "no such file");
+        let found = read(&[setup, ("requirements/base.txt", "six\n")]).unwrap();
+        assert!(!found.is_partial);
+        assert_eq!(found.metadata.dependencies, ["six"]);
         assert_eq!(read(&[("setup.py", "print(1)")]), None);
         assert_eq!(read(&[("pyproject.toml", "[tool.ruff]")]), None);
     }
