@@ -24,6 +24,7 @@ mod python_search;
 mod services;
 mod source_builds;
 mod stages;
+mod system_needs;
 
 pub use build_failure::BuildFailure;
 pub use documents::{DocumentSource, LatestDocument, StoreDocuments};

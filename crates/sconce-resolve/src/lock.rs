@@ -8,7 +8,6 @@ use std::time::SystemTime;
 
 use sconce_base::input;
 use sconce_fetch::redact_url;
-use sconce_formats::{debian_build_packages_of, debian_packages_of};
 use sconce_schema::lock::{
     BUILD, Deb, Lock, LockTarget, LockedStage, LockedVersions, StandalonePython, Wheel,
 };
@@ -36,6 +35,7 @@ use crate::python::uv::{self, UvSource};
 use crate::python::versions::name_versions;
 use crate::python_search::{self, CandidatePython, PythonSearch};
 use crate::source_builds::{SourceBuilder, SourceBuilds, SourceNames};
+use crate::system_needs::{SystemNeed, find_system_needs, note_system_needs};
 use crate::{DocumentSource, ResolveError, compiler, services, stages};
 use sconce_formats::tags::CpuArchitecture;
 
@@ -337,7 +337,8 @@ pub fn resolve(
         let (input, debian) = match &packages {
             None => (input.clone(), debian),
             Some(packages) => {
-                let needs = system_needs(packages, &input.project_names, &debian.debs);
+                let needs =
+                    find_system_needs(&packages.packages, &input.project_names, &debian.debs);
                 let input = match packages.is_other {
                     false => input.clone(),
                     true => LockInput {
@@ -505,75 +506,6 @@ struct PythonPackages {
     python: CandidatePython,
     /// Whether that is another one than was tried first.
     is_other: bool,
-}
-
-/// A Debian package that a package of Python needs and does not bring.
-struct SystemNeed {
-    debian: &'static str,
-    project: String,
-    /// It is for building it from its sources.
-    is_for_build: bool,
-}
-
-/// What packages, and the projects that are installed from where they lie, need of Debian and is not among
-/// `debs`; each once.
-fn system_needs(packages: &PythonPackages, projects: &[String], debs: &[Deb]) -> Vec<SystemNeed> {
-    let wheels = packages.packages.wheels.iter().map(|wheel| &wheel.name);
-    let sources = packages.packages.sources.iter().map(|source| &source.name);
-    let run = wheels.chain(sources.clone()).chain(projects);
-    let run = run.map(|project| (project, debian_packages_of(project), false));
-    let build = sources.map(|project| (project, debian_build_packages_of(project), true));
-    let mut needs: Vec<SystemNeed> = Vec::new();
-    for (project, packages, is_for_build) in run.chain(build) {
-        for debian in packages {
-            if !has_deb(debs, debian) && needs.iter().all(|need| need.debian != *debian) {
-                let project = project.clone();
-                needs.push(SystemNeed {
-                    debian,
-                    project,
-                    is_for_build,
-                });
-            }
-        }
-    }
-    needs
-}
-
-/// Whether a package is there, under its name of before the change to 64-bit times, too.
-fn has_deb(debs: &[Deb], name: &str) -> bool {
-    let mut names = debs.iter().map(|deb| deb.name.as_str());
-    names.any(|other| other == name || other.strip_suffix("t64") == Some(name))
-}
-
-/// Says what was added, and what this release has not.
-fn note_system_needs(needs: &[SystemNeed], debs: &[Deb], progress: &dyn Progress) {
-    /// Those that are there, and those that this release does not have.
-    type Found<'a> = (Vec<&'a str>, Vec<&'a str>);
-    let mut by_project: BTreeMap<(&str, bool), Found<'_>> = BTreeMap::new();
-    for need in needs {
-        let key = (need.project.as_str(), need.is_for_build);
-        let (added, missing) = by_project.entry(key).or_default();
-        match has_deb(debs, need.debian) {
-            true => added.push(need.debian),
-            false => missing.push(need.debian),
-        }
-    }
-    for ((project, is_for_build), (added, missing)) in by_project {
-        if !added.is_empty() {
-            let added = added.join(", ");
-            let why = match is_for_build {
-                true => "is built with them",
-                false => "needs what its wheel does not bring",
-            };
-            progress.note(&format!("Debian's {added}: {project} {why}"));
-        }
-        if !missing.is_empty() {
-            let missing = missing.join(", ");
-            progress.note(&format!(
-                "{project} may need {missing}, which this release does not have"
-            ));
-        }
-    }
 }
 
 /// uv's call for a Python; uv with its cache.

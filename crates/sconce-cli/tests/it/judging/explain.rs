@@ -81,7 +81,7 @@ fn explain_says_what_it_does_not_know() {
     Nothing is known of this:
       line 2: ValueError: the colour of the third tensor is out of fashion
     The most like it, which need not be its cause:
-      Tensors are on different devices, or of different types [dtype-or-device-mismatch] (12 % alike)
+      Tensors are on different devices, or of different types [dtype-or-device-mismatch] (13 % alike)
     `sconce doctor` looks at this machine, `sconce check` at an environment, without a text
     -- standard error
     ");
