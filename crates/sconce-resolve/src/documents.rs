@@ -41,6 +41,12 @@ pub trait DocumentSource: Send + Sync {
         None
     }
 
+    /// Whether there is something under `url`, as far as this can be known: without a network, everything is.
+    fn is_reachable(&self, url: &str) -> bool {
+        let _ = url;
+        true
+    }
+
     /// The bytes with this digest, where an earlier [`DocumentSource::keep`] still holds them. The
     /// caller checks the digest.
     fn kept(&self, sha256: &Sha256) -> Option<Vec<u8>> {
@@ -119,6 +125,16 @@ impl DocumentSource for StoreDocuments<'_> {
                 .parse()
                 .ok(),
             Err(_) => None,
+        }
+    }
+
+    fn is_reachable(&self, url: &str) -> bool {
+        match url.strip_prefix("file://") {
+            Some(path) => std::path::Path::new(path).exists(),
+            None => matches!(
+                self.fetcher.request_size(url),
+                Ok(_) | Err(FetchError::Offline { .. })
+            ),
         }
     }
 

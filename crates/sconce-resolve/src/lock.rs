@@ -236,6 +236,7 @@ pub fn resolve(
                     .and_then(|lock| lock.target.python.strip_prefix("3.")?.parse().ok()),
                 bounds: read_bounds(&input.requirements.pyprojects, &input.project_folders),
                 table,
+                can_fetch: &|python| env.documents.is_reachable(&python.url),
             };
             progress.advance(PACKAGES, 0);
             let names = SourceNames::default();

@@ -66,6 +66,8 @@ pub(crate) struct PythonSearch<'a> {
     pub(crate) bounds: Vec<PythonBound>,
     /// Standalone ones.
     pub(crate) table: &'a DownloadTable<'a>,
+    /// Whether a standalone one can be had from here.
+    pub(crate) can_fetch: &'a dyn Fn(&StandalonePython) -> bool,
 }
 
 /// A Python for which nothing resolved.
@@ -103,10 +105,26 @@ impl<'a> PythonSearch<'a> {
         let mut untried = Vec::new();
         let mut next = self.begin(first.minor)?;
         let mut is_upward = next > first.minor;
+        let mut out_of_reach: Option<(CandidatePython, T, String)> = None;
         loop {
             match self.candidate(next, first) {
+                Ok(Some(candidate)) if out_of_reach.is_some() && !self.is_here(&candidate) => {
+                    untried.push(next);
+                }
                 Ok(Some(candidate)) => match attempt(&candidate) {
+                    Ok(found) if !self.is_here(&candidate) => {
+                        let reason = reason(&failed, &untried, candidate.minor, &self.bounds);
+                        let note = format!("{}: {reason}", describe(&candidate));
+                        out_of_reach.get_or_insert((candidate, found, note));
+                        untried.push(next);
+                    }
                     Ok(found) => {
+                        if let Some((newer, ..)) = &out_of_reach {
+                            progress.note(&format!(
+                                "{} would do as well, and cannot be fetched from here",
+                                describe(newer)
+                            ));
+                        }
                         if candidate != *first {
                             let reason = reason(&failed, &untried, candidate.minor, &self.bounds);
                             let note = format!("{}: {reason}", describe(&candidate));
@@ -132,6 +150,10 @@ impl<'a> PythonSearch<'a> {
                 ControlFlow::Break(()) => break,
             }
         }
+        if let Some((candidate, found, note)) = out_of_reach {
+            progress.note(&note);
+            return Ok((candidate, found));
+        }
         match (failed.is_empty(), without_table) {
             (true, Some(error)) => Err(error.into()),
             (_, without_table) => {
@@ -141,6 +163,10 @@ impl<'a> PythonSearch<'a> {
                 Err(furthest(failed))
             }
         }
+    }
+
+    fn is_here(&self, candidate: &CandidatePython) -> bool {
+        candidate.standalone.as_ref().is_none_or(self.can_fetch)
     }
 
     /// The Python of the lock that is replaced, where all resolves for it still.

@@ -94,6 +94,7 @@ fn find(
         kept: None,
         bounds: read_bounds(&[project.for_uv(&[])], &[]),
         table: &table,
+        can_fetch: &|_| true,
     };
     change(&mut search);
     let first = CandidatePython {
@@ -170,6 +171,32 @@ fn the_next_lower_one_is_taken_and_the_pin_named() {
         notes,
         ["Python 3.9.7, standalone: numpy==1.21.0 has no wheels for 3.13, 3.12, 3.11 or 3.10"]
     );
+}
+
+#[test]
+fn a_python_that_cannot_be_fetched_yields_to_one_that_is_here() {
+    let below_13 = |minor| match minor {
+        13 => Err(no_wheels("numpy==1.26.4", &[])),
+        _ => Ok(()),
+    };
+    let out_of_reach = |search: &mut PythonSearch<'_>| search.can_fetch = &|_| false;
+    let (found, asked, notes) = find(None, &table(), out_of_reach, below_13);
+    assert_eq!((found.unwrap().minor, asked), (11, vec![13, 12, 11]));
+    assert_eq!(
+        notes,
+        [
+            "Python 3.12.7, standalone would do as well, and cannot be fetched from here",
+            "Python 3.11 of debian/bookworm: numpy==1.26.4 has no wheels for 3.13"
+        ]
+    );
+    // Where only such ones resolve, the first of them stays.
+    let below_11 = |minor| match minor {
+        11.. => Err(no_wheels("a==1", &[])),
+        _ => Ok(()),
+    };
+    let (found, asked, notes) = find(None, &table(), out_of_reach, below_11);
+    assert_eq!(found.unwrap().standalone.unwrap().version, "3.10.7");
+    assert_eq!((asked, notes.len()), (vec![13, 12, 11, 10], 1));
 }
 
 #[test]

@@ -78,7 +78,7 @@ impl FolderSurvey<'_> {
         if let Some(allowed) = allowed {
             specifiers = format!("{allowed},{specifiers}");
         }
-        if let Ok(Some(release)) = BaseRelease::newest_that_meets(&specifiers) {
+        if let Ok(Some(release)) = BaseRelease::nearest_that_meets(&specifiers) {
             let why = format!(
                 "{}:{} imports {}, which Python {} does not have any more",
                 bound.file, bound.line, bound.path, bound.below

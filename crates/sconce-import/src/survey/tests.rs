@@ -490,6 +490,11 @@ fn a_module_that_python_has_no_more_asks_for_an_older_one() {
     let old = |text| [needs, ("train.py", text)];
     assert_eq!(python(&old("import imp\n")).as_deref(), Some("3.11"));
     assert_eq!(
+        python(&old("import pipes\n")).as_deref(),
+        Some("3.11"),
+        "Debian has no 3.12"
+    );
+    assert_eq!(
         python(&old(
             "import collections\nx = collections.Mapping\nimport imp\n"
         ))
