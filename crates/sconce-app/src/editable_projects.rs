@@ -7,7 +7,7 @@ use sconce_base::input::read_regular;
 use sconce_formats::pyproject::PyprojectMetadata;
 use sconce_formats::scm_version::ScmSettings;
 use sconce_import::{StaticBuild, StaticProject};
-use sconce_resolve::python::compile::CompileError;
+use sconce_resolve::python::compile_error::CompileError;
 use sconce_resolve::python::local_sources::{LocalDependency, UvProject};
 use sconce_schema::spec::WORKSPACE;
 use sconce_schema::{Bytes, Hint, exit};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use sconce_base::input::UnusableInput;
 use sconce_resolve::python::build_settings::BuildSettings;
-use sconce_resolve::python::compile::CompileError;
+use sconce_resolve::python::compile_error::CompileError;
 use sconce_resolve::python::local_sources::{PyprojectForUv, UvProject};
 use sconce_schema::Sha256;
 use sconce_schema::lock::Lock;

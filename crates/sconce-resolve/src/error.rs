@@ -11,7 +11,7 @@ use crate::debian::openpgp::SignatureError;
 use crate::debian::solve::SolveError;
 use crate::debian::sources::NoMirrorError;
 use crate::python::build_settings::BuildSettingError;
-use crate::python::compile::CompileError;
+use crate::python::compile_error::CompileError;
 use crate::python::download_table::DownloadTableError;
 use crate::python::uv::UvError;
 

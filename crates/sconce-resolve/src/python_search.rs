@@ -10,7 +10,7 @@ use sconce_schema::lock::StandalonePython;
 use tracing::info;
 
 use crate::ResolveError;
-use crate::python::compile::CompileError;
+use crate::python::compile_error::CompileError;
 use crate::python::download_table::{DownloadTable, DownloadTableError};
 use crate::python::downloads::{HIGHEST_MINOR, LOWEST_MINOR};
 use crate::python::obstacle::PythonObstacle;

@@ -8,7 +8,7 @@ use sconce_store::Store;
 
 use super::*;
 use crate::documents::memory::MemoryDocuments;
-use crate::python::compile::NoSolution;
+use crate::python::compile_error::NoSolution;
 use crate::python::local_sources::UvProject;
 use crate::python::python_bounds::read_bounds;
 use crate::python::uv::UvSource;

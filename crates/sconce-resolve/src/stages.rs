@@ -8,7 +8,8 @@ use sconce_schema::spec::StageRequirements;
 
 use crate::ResolveError;
 use crate::compiler::COMPILERS;
-use crate::python::compile::{CompileError, Requirements, UvCompile};
+use crate::python::compile::{Requirements, UvCompile};
+use crate::python::compile_error::CompileError;
 
 /// What `pip wheel --no-build-isolation` needs for most projects.
 const BUILDERS: [&str; 3] = ["pip", "setuptools", "wheel"];

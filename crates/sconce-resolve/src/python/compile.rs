@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use sconce_schema::lock::Wheel;
-use sconce_schema::{Hint, exit};
 use tracing::{debug, info};
 
+use super::compile_error::{CompileError, classify};
 use super::downloads::{HIGHEST_MINOR, LOWEST_MINOR};
 use super::index_settings::IndexSettings;
-use super::local_sources::{PyprojectFileError, PyprojectForUv};
-use super::pylock::{self, KnownFiles, LockedPackages, PylockError};
+use super::local_sources::PyprojectForUv;
+use super::pylock::{self, KnownFiles, LockedPackages};
 use super::source_package::{SourceMetadata, UnnamedSource};
-use super::{obstacle, says_disk_full, uv_settings};
+use super::{says_disk_full, uv_settings};
 use sconce_base::text::redact_url_credentials;
 use sconce_formats::tags::WheelTarget;
 use sconce_formats::{PinnedPackage, normalize_project_name};
@@ -77,193 +77,6 @@ impl Requirements {
                 .extend(&package.files);
         }
         files
-    }
-}
-
-/// Why packages do not resolve, as far as uv's text tells it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoSolution {
-    /// A project that the index does not have.
-    NoSuchProject,
-    /// Wheels are there, for other platforms only.
-    OtherPlatforms,
-    /// Wheels are there, for other versions of Python only.
-    OtherPythons,
-    /// There are source distributions only.
-    SourcesOnly,
-    /// `as-of` leaves nothing of a package, or the index does not say when its files were uploaded.
-    NothingThen,
-    /// Anything else: requirements that exclude each other, versions that are not there.
-    Conflict,
-}
-
-/// Why there is no set of wheels.
-#[derive(Debug, thiserror::Error)]
-pub enum CompileError {
-    /// A requirement that is none.
-    #[error("`{text}` in `[python] packages` is not a requirement: {why}")]
-    Requirement {
-        /// The text.
-        text: String,
-        /// What is wrong.
-        why: &'static str,
-    },
-    /// The packages do not resolve.
-    #[error("the Python packages do not resolve; uv says:\n{stderr}")]
-    NoSolution {
-        /// Why, where uv's text tells it.
-        kind: NoSolution,
-        /// What uv wrote, whole, without credentials.
-        stderr: String,
-    },
-    /// A `pyproject.toml` that tells nothing.
-    #[error(transparent)]
-    Pyproject(#[from] PyprojectFileError),
-    /// Something would have to be built to know what it needs.
-    #[error("the Python packages need something to be built first; uv says:\n{stderr}")]
-    NeedsBuild {
-        /// What uv wrote.
-        stderr: String,
-    },
-    /// An index or a file could not be fetched.
-    #[error("uv could not read from an index; it says:\n{stderr}")]
-    Fetch {
-        /// What uv wrote.
-        stderr: String,
-    },
-    /// A repository could not be fetched.
-    #[error("git cannot fetch a repository that is needed; uv says:\n{stderr}")]
-    Git {
-        /// What uv wrote.
-        stderr: String,
-    },
-    /// Something that uv needs was never fetched.
-    #[error("uv has not seen all that it needs and fetching is off; it says:\n{stderr}")]
-    Offline {
-        /// What uv wrote.
-        stderr: String,
-    },
-    /// An index wants a login, or another one.
-    #[error("an index refused uv; it says:\n{stderr}")]
-    Refused {
-        /// What uv wrote.
-        stderr: String,
-    },
-    /// The disk of uv's cache is full.
-    #[error("uv cannot write to {}; it says:\n{stderr}", cache.display())]
-    DiskFull {
-        /// Its cache.
-        cache: PathBuf,
-        /// What uv wrote.
-        stderr: String,
-    },
-    /// The folder of temporary files cannot be used.
-    #[error("cannot keep temporary files in {}", path.display())]
-    Scratch {
-        /// The folder.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// uv needs some Python on the machine, of any version.
-    #[error("uv finds no Python on this machine; it says:\n{stderr}")]
-    NoPython {
-        /// What uv wrote.
-        stderr: String,
-    },
-    /// uv failed in another way.
-    #[error("uv failed; it says:\n{stderr}")]
-    Failed {
-        /// What uv wrote.
-        stderr: String,
-    },
-    /// uv could not be run.
-    #[error("cannot run {}", program.display())]
-    Run {
-        /// The program.
-        program: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// What uv wrote cannot be used.
-    #[error("what uv resolved cannot be locked")]
-    Pylock(#[from] PylockError),
-}
-
-impl Hint for CompileError {
-    fn hint(&self) -> Option<String> {
-        let text = match self {
-            Self::Requirement { .. } => "write for example `torch==2.15.0` or `numpy>=2`",
-            Self::NoSolution { kind, stderr } => match kind {
-                NoSolution::NoSuchProject => {
-                    "check the name's spelling, or add the index that has it with `[python] extra-index`"
-                }
-                NoSolution::OtherPlatforms => {
-                    "ask for a version that has wheels for Linux on this architecture and glibc"
-                }
-                NoSolution::OtherPythons if has_old_tags_alone(stderr) => {
-                    "Sconce has Python 3.8 and newer, which this version has no wheels for: take a newer version of it"
-                }
-                NoSolution::OtherPythons => {
-                    "ask for another version of the package, or of Python with `[python] version`"
-                }
-                NoSolution::SourcesOnly => {
-                    "ask for a version that has wheels for this Python; a package that has none for any is built from \
-                     its sources where `[python] build-sources` is not false"
-                }
-                NoSolution::NothingThen => {
-                    "take a later `as-of`, or none: that day the package was not there yet, or its index does not say \
-                     when files were uploaded"
-                }
-                NoSolution::Conflict => "loosen the versions that are named above",
-            },
-            Self::NeedsBuild { .. } => {
-                "name its dependencies in `[python] packages`, or in `[project] dependencies` without `dynamic`"
-            }
-            Self::Pyproject(_) => "mend it; uv cannot read it either",
-            Self::Fetch { .. } => {
-                "check the network, the proxy and the index; what is in the store is kept"
-            }
-            Self::Git { .. } => {
-                "check the repository's address, the network and this user's login: git runs as it does in a terminal"
-            }
-            Self::Offline { .. } => "run it once without `--offline`",
-            Self::Refused { .. } => {
-                "give a login for its host in ~/.netrc, or in the index's address \
-                 (https://USER:PASSWORD@HOST/…); or check that this user may read it"
-            }
-            Self::DiskFull { .. } => "make room on its disk, or give another store folder",
-            Self::Scratch { .. } => "make room there, or set TMPDIR to another folder",
-            Self::NoPython { .. } => {
-                "install any Python (on Debian and Ubuntu: `apt-get install python3-minimal`); its version does not matter"
-            }
-            Self::Pylock(e) => return e.hint(),
-            Self::Failed { .. } | Self::Run { .. } => return None,
-        };
-        Some(text.to_owned())
-    }
-
-    fn exit_code(&self) -> u8 {
-        match self {
-            Self::NoSolution { .. } | Self::NeedsBuild { .. } => exit::NO_SOLUTION,
-            Self::Fetch { .. } | Self::Git { .. } | Self::Offline { .. } | Self::Refused { .. } => {
-                exit::FETCH
-            }
-            Self::DiskFull { .. } | Self::Scratch { .. } => exit::STORE,
-            Self::Requirement { .. }
-            | Self::Pyproject(_)
-            | Self::NoPython { .. }
-            | Self::Failed { .. }
-            | Self::Run { .. } => exit::BAD_INPUT,
-            Self::Pylock(e) => e.exit_code(),
-        }
-    }
-}
-
-impl CompileError {
-    /// Whether uv says that there are pre-releases that would count.
-    pub(crate) fn speaks_of_prereleases(&self) -> bool {
-        matches!(self, Self::NoSolution { stderr, .. } if stderr.contains("re-release"))
     }
 }
 
@@ -527,55 +340,6 @@ impl UvCompile<'_> {
     }
 }
 
-impl CompileError {
-    /// What would have to be built, as far as uv's text names it: `gym==0.23.1`, `clip`.
-    pub(crate) fn unbuilt_package(&self) -> Option<UnbuiltPackage> {
-        match self {
-            Self::NoSolution {
-                kind: NoSolution::SourcesOnly | NoSolution::OtherPlatforms,
-                stderr,
-            } => {
-                let pin = obstacle::pin_before(stderr, "has no usable wheels")
-                    .or_else(|| obstacle::pin_before(stderr, "has no wheels with a matching"))
-                    .or_else(|| obstacle::quoted_after(stderr, "Wheels are required for `"))?;
-                Some(UnbuiltPackage {
-                    name: obstacle::project_of(&pin)?,
-                    pin: Some(pin),
-                })
-            }
-            Self::NeedsBuild { stderr } if names_folder(stderr) => None,
-            Self::NeedsBuild { stderr } => {
-                let phrase = "Building source distributions for `";
-                let name = obstacle::quoted_after(stderr, phrase)?;
-                let name = obstacle::project_of(&name)?;
-                Some(UnbuiltPackage { name, pin: None })
-            }
-            _ => None,
-        }
-    }
-}
-
-/// Whether what uv would have built is a folder of this machine, `x @ file:///home/me/x`. Its sources have
-/// no digest; it is installed from where it lies instead.
-fn names_folder(stderr: &str) -> bool {
-    let archives = [".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip"];
-    let path = stderr
-        .split_once(" @ file://")
-        .and_then(|(_, rest)| rest.split_once('`'));
-    path.is_some_and(|(path, _)| {
-        !archives.iter().any(|end| path.ends_with(end)) || Path::new(path).is_dir()
-    })
-}
-
-/// A package that uv found no wheel of.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct UnbuiltPackage {
-    /// Normalised project name.
-    pub(crate) name: String,
-    /// What was asked for, `gym==0.23.1`; absent where an address was, which has nothing but sources.
-    pub(crate) pin: Option<String>,
-}
-
 /// Requirements whose files are copies without the projects on this machine.
 struct RequirementCopies {
     requirements: Requirements,
@@ -667,21 +431,6 @@ fn split_name(requirement: &str) -> (Option<String>, &str) {
     (normalize_project_name(name), rest.trim())
 }
 
-/// Whether uv names wheels for Pythons before 3.8 alone: "the following Python ABI tags: `cp27m`, `cp37m`".
-fn has_old_tags_alone(stderr: &str) -> bool {
-    let Some((_, list)) = stderr.split_once("Python ABI tags: ") else {
-        return false;
-    };
-    let line = list.lines().next().unwrap_or_default();
-    let mut tags = line.split('`').filter_map(|text| text.strip_prefix("cp"));
-    let is_old = |tag: &str| {
-        let digits = tag.trim_end_matches(|c: char| !c.is_ascii_digit());
-        matches!(digits.split_at_checked(1), Some((major, minor))
-            if major == "2" || minor.parse::<u32>().is_ok_and(|minor| minor < 8))
-    };
-    tags.clone().next().is_some() && tags.all(is_old)
-}
-
 /// The least of a `pylock.toml` that uv reads versions from. Names and versions in a lock are of
 /// plain characters; others are left out and so resolved anew.
 fn preferences(keep: &[Wheel]) -> String {
@@ -697,66 +446,6 @@ fn preferences(keep: &[Wheel]) -> String {
         );
     }
     text
-}
-
-/// What kind of failure uv's text speaks of. The phrases are those of uv 0.13; with another uv a
-/// failure may come out as a more general kind, with the same text.
-fn classify(stderr: String) -> CompileError {
-    let says = |phrases: &[&str]| phrases.iter().any(|phrase| stderr.contains(phrase));
-    // An index that could not be asked is named in a hint below a text that says the project is
-    // not there.
-    if says(&["the network was disabled"]) {
-        return CompileError::Offline { stderr };
-    }
-    if says(&[
-        "lack of valid authentication credentials",
-        "returned a 403 Forbidden error",
-    ]) {
-        return CompileError::Refused { stderr };
-    }
-    if says(&["No solution found"]) {
-        let kind = if says(&[
-            "was not found in the package registry",
-            "was not found in the provided package locations",
-        ]) {
-            NoSolution::NoSuchProject
-        } else if says(&["with a matching platform tag"]) {
-            NoSolution::OtherPlatforms
-        } else if says(&["with a matching Python"]) {
-            NoSolution::OtherPythons
-        } else if says(&["no usable wheels"]) {
-            NoSolution::SourcesOnly
-        } else if says(&["by `exclude-newer`"]) {
-            NoSolution::NothingThen
-        } else {
-            NoSolution::Conflict
-        };
-        return CompileError::NoSolution { kind, stderr };
-    }
-    if says(&[
-        "Building source distributions is disabled",
-        "Building source distributions for `",
-    ]) {
-        CompileError::NeedsBuild { stderr }
-    } else if says(&[
-        "No interpreter found",
-        "No Python interpreter",
-        "Could not find a Python",
-    ]) {
-        CompileError::NoPython { stderr }
-    } else if says(&["Git operation failed", "failed to clone", "failed to fetch"]) {
-        CompileError::Git { stderr }
-    } else if says(&[
-        "Request failed",
-        "Failed to fetch",
-        "Failed to download",
-        "network was disabled",
-        "Network connectivity is disabled",
-    ]) {
-        CompileError::Fetch { stderr }
-    } else {
-        CompileError::Failed { stderr }
-    }
 }
 
 /// Whether an environment names indexes for uv by itself.
@@ -780,34 +469,6 @@ pub(super) fn names_indexes(environment: &BTreeMap<OsString, OsString>) -> bool 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// What uv 0.13.8 wrote, hosts changed.
-    const UV_MESSAGES: [(&str, NoSolution); 6] = [
-        (
-            "error: No solution found when resolving dependencies\n  cause: Because nosuchpackage was not found in the package registry and you require nosuchpackage, we can conclude that your requirements are unsatisfiable.",
-            NoSolution::NoSuchProject,
-        ),
-        (
-            "error: No solution found when resolving dependencies\n  cause: Because torch==1.2.0 has no wheels with a matching Python ABI tag (e.g., `cp313`) and you require torch==1.2.0, we can conclude that your requirements are unsatisfiable.",
-            NoSolution::OtherPythons,
-        ),
-        (
-            "error: No solution found when resolving dependencies\n  cause: Because pyspark==3.5.0 has no usable wheels and you require pyspark==3.5.0, we can conclude that your requirements are unsatisfiable.\n\nhint: Wheels are required for `pyspark` because building from source is disabled for all packages (i.e., with `--no-build`)",
-            NoSolution::SourcesOnly,
-        ),
-        (
-            "error: No solution found when resolving dependencies\n  cause: Because triton-windows>=3.2.0.post11 has no wheels with a matching platform tag (e.g., `manylinux_2_40_x86_64`) and you require triton-windows, we can conclude that your requirements are unsatisfiable.",
-            NoSolution::OtherPlatforms,
-        ),
-        (
-            "error: No solution found when resolving dependencies\n  cause: Because there is no version of tensorrt==10.0.0 and you require tensorrt==10.0.0, we can conclude that your requirements are unsatisfiable.",
-            NoSolution::Conflict,
-        ),
-        (
-            "error: No solution found when resolving dependencies\n  cause: Because there are no versions of iniconfig and you require iniconfig, we can conclude that your requirements are unsatisfiable.\n\nhint: `iniconfig` was filtered by `exclude-newer` to only include packages uploaded before 2024-01-01T23:59:59Z. The latest version satisfying the requirement is v2.0.0. Consider using `exclude-newer-package` to override the cutoff for this package.",
-            NoSolution::NothingThen,
-        ),
-    ];
 
     #[test]
     fn what_packages_say_takes_the_place_of_a_lock() {
@@ -836,71 +497,6 @@ mod tests {
         assert_eq!(requirements.known_files().len(), 2);
         assert_eq!(project_of("Ray[tune]>=2").as_deref(), Some("ray"));
         assert_eq!(versioned_project("-e ."), None);
-    }
-
-    #[test]
-    fn failures_are_told_apart() {
-        for (said, expected) in UV_MESSAGES {
-            let error = classify(said.to_owned());
-            assert!(
-                matches!(&error, CompileError::NoSolution { kind, .. } if *kind == expected),
-                "{error}"
-            );
-            assert!(error.to_string().contains(said));
-            assert_eq!(error.exit_code(), exit::NO_SOLUTION);
-        }
-        for (said, code) in [
-            (
-                "error: Building source distributions is disabled",
-                exit::NO_SOLUTION,
-            ),
-            (
-                "error: Failed to download and build `x @ git+https://example.org/x`\n  cause: Building source distributions for `x` is disabled",
-                exit::NO_SOLUTION,
-            ),
-            (
-                "error: Request failed after 3 retries in 6.4s\n  cause: Failed to fetch: http://127.0.0.1:1/simple/pyspark/",
-                exit::FETCH,
-            ),
-            (
-                "error: No solution found when resolving dependencies\n  cause: Because mypkg was not found in the package registry and you require mypkg, we can conclude that your requirements are unsatisfiable.\n\nhint: An index URL (http://localhost:8799/simple) could not be queried due to a lack of valid authentication credentials (401 Unauthorized)",
-                exit::FETCH,
-            ),
-            (
-                "error: No solution found when resolving dependencies\n  cause: Because six was not found in the cache and you require six, we can conclude that your requirements are unsatisfiable.\n\nhint: Packages were unavailable because the network was disabled. When the network is disabled, registry packages may only be read from the cache.",
-                exit::FETCH,
-            ),
-            (
-                "error: No solution found when resolving dependencies\n  cause: Because six was not found in the package registry and you require six, we can conclude that your requirements are unsatisfiable.\n\nhint: An index (http://127.0.0.1:8931/403/simple) returned a 403 Forbidden error. Check that the index URL is correct and the credentials are valid.",
-                exit::FETCH,
-            ),
-            (
-                "error: Git operation failed\n  cause: failed to clone into: c2/git-v1/db/332af4028b2840dc",
-                exit::FETCH,
-            ),
-            (
-                "error: No interpreter found for Python 3.13 in virtual environments, managed installations, or search path",
-                exit::BAD_INPUT,
-            ),
-            (
-                "error: Couldn't parse requirement in `-` at position 0",
-                exit::BAD_INPUT,
-            ),
-        ] {
-            assert_eq!(classify(said.to_owned()).exit_code(), code, "{said}");
-        }
-    }
-
-    #[test]
-    fn a_folder_is_not_built() {
-        let error = |path: &str| {
-            classify(format!(
-                "error: Failed to build `x @ file://{path}`\n  cause: Building source distributions for `x` is disabled"
-            ))
-        };
-        assert_eq!(error("/home/me/x").unbuilt_package(), None);
-        let archive = error("/no-such-folder/x-1.tar.gz").unbuilt_package();
-        assert_eq!(archive.map(|package| package.name).as_deref(), Some("x"));
     }
 
     #[test]

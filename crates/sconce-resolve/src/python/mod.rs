@@ -2,6 +2,7 @@
 
 pub mod build_settings;
 pub mod compile;
+pub mod compile_error;
 pub mod download_table;
 pub mod downloads;
 mod index_settings;

@@ -1,6 +1,6 @@
 //! What of uv's text says that another Python may do.
 
-use super::compile::{CompileError, NoSolution};
+use super::compile_error::{CompileError, NoSolution};
 
 /// Why packages do not resolve for one Python, where they may for another.
 #[derive(Debug, Clone, PartialEq, Eq)]
