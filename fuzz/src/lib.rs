@@ -28,6 +28,7 @@ mod scratch;
 mod settings;
 mod sign;
 mod solve;
+mod standalone;
 mod targets;
 #[path = "../../crates/sconce-host/src/testing.rs"]
 mod testing;

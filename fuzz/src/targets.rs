@@ -2,7 +2,7 @@
 
 use crate::{
     adopt, binary, deb, debian, explain, fetch, host, image, layer, memory, osv, python, record,
-    registry, schema, settings, sign, solve, wheel,
+    registry, schema, settings, sign, solve, standalone, wheel,
 };
 
 /// One parser or one stage that takes outside bytes.
@@ -20,7 +20,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>)
 }
 
 /// All of them, what every user's machine meets first.
-pub const TARGETS: [Target; 65] = [
+pub const TARGETS: [Target; 68] = [
     target("spec", schema::spec, schema::spec_seeds),
     target("units", schema::units, schema::unit_seeds),
     target("lock", schema::lock, schema::lock_seeds),
@@ -51,6 +51,17 @@ pub const TARGETS: [Target; 65] = [
         python::build_setting_seeds,
     ),
     target("pylock", python::pylock, python::pylock_seeds),
+    target(
+        "python-downloads",
+        standalone::table,
+        standalone::table_seeds,
+    ),
+    target("standalone", standalone::raw, standalone::raw_seeds),
+    target(
+        "standalone-entries",
+        standalone::archive,
+        standalone::archive_seeds,
+    ),
     target("osv", osv::json, osv::json_seeds),
     target("osv-zip", osv::archive, osv::archive_seeds),
     target("versions", osv::versions, osv::version_seeds),
