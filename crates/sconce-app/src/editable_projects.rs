@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use sconce_base::input::read_regular;
 use sconce_formats::pyproject::PyprojectMetadata;
-use sconce_formats::scm_version::ScmSettings;
+use sconce_formats::scm_version::{ScmSettings, VersionFile};
 use sconce_import::{StaticBuild, StaticProject};
 use sconce_resolve::python::compile_error::CompileError;
 use sconce_resolve::python::local_sources::{LocalDependency, UvProject};
@@ -37,8 +37,8 @@ pub struct EditableProject {
     pub module_root: String,
     /// How its repository tells its version, where that is said.
     pub scm: Option<ScmSettings>,
-    /// The module that its build backend writes the version to: `my_net._version`.
-    pub version_module: Option<String>,
+    /// The module that its build backend or its setup.py writes the version to (`my_net._version`), and how.
+    pub version_module: Option<(String, VersionFile)>,
     /// How it is built.
     pub build: StaticBuild,
     /// What uv is to know of it.
@@ -240,7 +240,8 @@ impl EditableProject {
             |name| own_folder.join(name).join("__init__.py").is_file(),
         );
         let file = project.scm.as_ref().and_then(|scm| scm.file.as_ref());
-        let version_module = file.and_then(|file| module_name(&file.path, &root));
+        let file = file.cloned().or(project.version_file);
+        let version_module = file.and_then(|file| Some((module_name(&file.path, &root)?, file)));
         let inside = [WORKSPACE, path.as_str(), root.as_str()];
         let inside = inside.into_iter().filter(|part| !matches!(*part, "" | "."));
         Ok(Self {

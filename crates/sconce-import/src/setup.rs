@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use super::draft::Draft;
 use super::project_table::{is_package_text, note_choices, refuses_package_text};
-use super::python::{ConstantTable, MAX_SOURCE_BYTES, PythonValue};
+use super::python::{
+    ConstantTable, LogicalLine, MAX_SOURCE_BYTES, PythonToken, PythonValue, split_logical_lines,
+};
 use super::requirement::{self, Requirement};
 use super::requirements::RequirementsScan;
 use super::setup_cfg::config_values;
 use super::{ImportError, ImportedSpec, SiblingFiles, inside, scm};
-use sconce_formats::scm_version::ScmSettings;
+use sconce_formats::scm_version::{ScmSettings, VersionFile};
 
 /// Extras whose requirements are read.
 const MAX_EXTRAS: usize = 200;
@@ -37,6 +39,8 @@ pub(super) struct SetupFacts {
     pub(super) is_partial: bool,
     /// Where its version comes from, where that is its repository.
     pub(super) scm: Option<ScmSettings>,
+    /// The module that it writes its version to, where it is not there.
+    pub(super) version_file: Option<VersionFile>,
 }
 
 /// Entry points by group and name: `console_scripts`, `tool`, `package.module:main`.
@@ -137,8 +141,19 @@ fn python_facts(text: &str, beside: SiblingFiles<'_>) -> Option<SetupFacts> {
         version: text("version"),
         requires_python: text("python_requires"),
         module_root: root.and_then(PythonValue::as_text).map(str::to_owned),
+        version_file: find_version_file(source, beside),
         ..SetupFacts::default()
     };
+    if facts.version_file.is_some() && facts.version.is_none() {
+        let version = beside("VERSION").unwrap_or_default();
+        let version = version.trim();
+        let is_version = version.starts_with(|c: char| c.is_ascii_digit())
+            && version.len() < 40
+            && version
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || c == '.');
+        facts.version = is_version.then(|| version.to_owned());
+    }
     if let Some(requires) = call.get("install_requires").or(call.get("requires")) {
         facts.is_partial |= !requires.is_known();
         facts.is_partial |= !add_value(requires, beside, &mut facts.requires);
@@ -161,6 +176,31 @@ fn python_facts(text: &str, beside: SiblingFiles<'_>) -> Option<SetupFacts> {
 }
 
 /// Requirements, files of requirements, and text with one a line.
+/// What BasicSR's family has: `version_file = 'basicsr/version.py'`, which setup.py writes before it is installed, and
+/// which the package imports.
+const WRITTEN_VERSION: &str = "__version__ = version = short_version = '{version}'\n__gitsha__ = 'unknown'\n\
+     version_info = {version_tuple}\n";
+
+/// A module named `version.py` that a setup.py opens to write, and that is not there.
+fn find_version_file(source: &str, beside: SiblingFiles<'_>) -> Option<VersionFile> {
+    let lines = split_logical_lines(source);
+    let path = lines.iter().find_map(|line| match line.tokens.as_slice() {
+        [PythonToken::Name(_), sign, PythonToken::Text(path)] if sign.is_sign('=') => {
+            path.ends_with("/version.py").then(|| path.clone())
+        }
+        _ => None,
+    })?;
+    let writes = |line: &LogicalLine<'_>| {
+        let opens = line.tokens.iter().any(|t| t.as_name() == Some("open"));
+        opens && line.tokens.contains(&PythonToken::Text("w".to_owned()))
+    };
+    let path = inside(&path)?;
+    (lines.iter().any(writes) && beside(&path).is_none()).then(|| VersionFile {
+        path,
+        template: Some(WRITTEN_VERSION.to_owned()),
+    })
+}
+
 /// Gives whether every file that is named is there. One that lies in `requirements` is often named without it.
 fn add_value(value: &PythonValue, beside: SiblingFiles<'_>, found: &mut Vec<Requirement>) -> bool {
     let mut is_there = true;

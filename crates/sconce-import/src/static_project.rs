@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use sconce_formats::normalize_project_name;
 use sconce_formats::pyproject::PyprojectMetadata;
-use sconce_formats::scm_version::{ScmSettings, VersionTool};
+use sconce_formats::scm_version::{ScmSettings, VersionFile, VersionTool};
 use toml::{Table, Value};
 
 use super::project_table::{array_strings, tool_table};
@@ -26,6 +26,8 @@ pub struct StaticProject {
     pub is_partial: bool,
     /// Where its version comes from, where that is its repository; it has none of its own then.
     pub scm: Option<ScmSettings>,
+    /// The module that its setup.py writes its version to, where it is not there.
+    pub version_file: Option<VersionFile>,
 }
 
 impl StaticProject {
@@ -74,6 +76,7 @@ impl StaticProject {
             metadata,
             is_partial: false,
             scm: None,
+            version_file: None,
         };
         let dynamic = std::mem::take(&mut project.metadata.dynamic);
         if dynamic.is_empty() {
@@ -155,6 +158,7 @@ impl StaticProject {
             optional,
             is_partial,
             scm: None,
+            version_file: None,
         }
     }
 
@@ -177,6 +181,7 @@ impl StaticProject {
                 .collect(),
             is_partial: facts.is_partial,
             scm: facts.scm,
+            version_file: facts.version_file,
         }
     }
 }
@@ -242,6 +247,31 @@ mod tests {
         assert_eq!(metadata.entry_points["plug"]["a"], "b");
         assert_eq!(project.optional["gpu"], ["triton"]);
         assert!(!project.is_partial);
+    }
+
+    #[test]
+    fn a_version_that_setup_py_writes_to_a_module_is_known() {
+        let setup = (
+            "setup.py",
+            "version_file = 'my_net/version.py'\ndef write():\n    with open(version_file, 'w') as f:\n        f.write('x')\n\
+             setup(name='a', version=get_version())\n",
+        );
+        let project = read(&[setup, ("VERSION", "0.3.0\n")]).unwrap();
+        assert_eq!(project.metadata.version.as_deref(), Some("0.3.0"));
+        let file = project.version_file.unwrap();
+        assert_eq!(file.path, "my_net/version.py");
+        assert!(file.render("0.3.0").contains("version_info = (0, 3, 0,)\n"));
+        let there = read(&[setup, ("my_net/version.py", "")]).unwrap();
+        assert_eq!(there.version_file, None);
+        let other = (
+            "setup.py",
+            "f = 'my_net/version.py'\nexec(open(f).read())\nsetup(name='a')\n",
+        );
+        assert_eq!(
+            read(&[other]).unwrap().version_file,
+            None,
+            "it only reads it"
+        );
     }
 
     #[test]

@@ -51,10 +51,9 @@ impl EnvironmentBuilder<'_> {
         let mut metadata = project.metadata.clone();
         let told = || Some(self.commit_version(project)?.version);
         metadata.version = metadata.version.or_else(told);
-        let file = project.scm.as_ref().and_then(|scm| scm.file.as_ref());
-        let generated = file.zip(project.version_module.clone());
-        let generated = generated.map(|(file, name)| GeneratedModule {
-            name,
+        let generated = project.version_module.as_ref();
+        let generated = generated.map(|(name, file)| GeneratedModule {
+            name: name.clone(),
             text: file.render(metadata.version.as_deref().unwrap_or(UNKNOWN_VERSION)),
         });
         let built = EditableWheel::build(&metadata, &project.module_root, generated.as_ref());

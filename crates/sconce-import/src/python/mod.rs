@@ -8,6 +8,7 @@ mod values;
 pub(super) use attributes::find_attribute_uses;
 pub(super) use imports::{ImportStatement, find_imports};
 
+pub(super) use lines::{LogicalLine, PythonToken, split_logical_lines};
 pub(super) use values::{ConstantTable, PythonValue};
 
 /// Larger files are data that is written as code.
