@@ -1,6 +1,8 @@
-//! Lines of `pip freeze` that name nothing that an index has.
+//! Lines of `pip freeze` and of `conda list --export` that name nothing that an index has.
 
 use sconce_formats::normalize_project_name;
+
+use super::conda::{CondaMapping, find_mapping};
 
 /// What such a line is.
 #[derive(Debug, PartialEq, Eq)]
@@ -9,15 +11,68 @@ pub(super) enum FrozenLine {
     OfConda(String),
     /// A package that no index has: Debian's and Ubuntu's pip named itself so.
     Nothing,
+    /// A package under conda's name and with conda's version: what it is on the index.
+    OfCondaList(String),
+    /// A part of conda's that nothing else needs.
+    Unneeded,
+    /// A package of conda that is not known elsewhere.
+    UnknownOfConda,
+    /// The interpreter, in this version.
+    Python(String),
 }
 
 pub(super) const OF_CONDA: &str =
     "conda built it, in a folder that is nowhere else: the package of that name is taken";
 pub(super) const NOTHING: &str = "no package: pip of Debian and Ubuntu wrote it by mistake";
 
+pub(super) const OF_CONDA_LIST: &str = "as conda lists it: what it is on the index is taken";
+pub(super) const NOT_NEEDED: &str =
+    "a part of conda's that wheels bring, or that every environment has";
+pub(super) const NOT_KNOWN: &str =
+    "not known under this name outside conda: add what it is to `[python] packages`";
+
+/// A line of `conda list --export`, `name=version=build`, or one with a name that only conda has.
+fn read_conda_line(text: &str) -> Option<FrozenLine> {
+    let is_plain = |part: &str| {
+        let known = |b: u8| b.is_ascii_alphanumeric() || b"._-+!*".contains(&b);
+        !part.is_empty() && part.len() < 100 && part.bytes().all(known)
+    };
+    let (name, version) = match text.split_once("==") {
+        Some((name @ ("python" | "pytorch" | "cudatoolkit"), version)) => (name, version),
+        Some(_) => return None,
+        None => {
+            let mut parts = text.splitn(3, '=');
+            let (name, version, build) = (parts.next()?, parts.next()?, parts.next()?);
+            if !is_plain(build) {
+                return None;
+            }
+            if build.starts_with("pypi") && is_plain(name) && is_plain(version) {
+                return Some(FrozenLine::OfCondaList(format!("{name}=={version}")));
+            }
+            (name, version)
+        }
+    };
+    if !is_plain(name) || !is_plain(version) {
+        return None;
+    }
+    if name == "python" {
+        return Some(FrozenLine::Python(version.to_owned()));
+    }
+    Some(match find_mapping(&name.to_ascii_lowercase()) {
+        Some(CondaMapping::Python(project)) => {
+            FrozenLine::OfCondaList(format!("{project}=={version}"))
+        }
+        Some(_) => FrozenLine::Unneeded,
+        None => FrozenLine::UnknownOfConda,
+    })
+}
+
 /// Takes a line apart; `None` for every other.
 pub(super) fn read_frozen_line(text: &str) -> Option<FrozenLine> {
     let text = text.trim();
+    if let Some(line) = read_conda_line(text) {
+        return Some(line);
+    }
     if let Some((name, "0.0.0")) = text.split_once("==")
         && normalize_project_name(name).as_deref() == Some("pkg-resources")
     {
@@ -60,6 +115,39 @@ fn find_version(part: &str, project: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_conda_lists_is_what_it_is_on_the_index() {
+        let of_list = |text: &str| FrozenLine::OfCondaList(text.to_owned());
+        for (line, expected) in [
+            (
+                "pytorch=1.9.0=py3.8_cuda11.1_cudnn8.0.5_0",
+                of_list("torch==1.9.0"),
+            ),
+            ("numpy=1.21.2=py38h20f2e39_0", of_list("numpy==1.21.2")),
+            ("timm=0.4.12=pypi_0", of_list("timm==0.4.12")),
+            ("_libgcc_mutex=0.1=main", FrozenLine::Unneeded),
+            ("cudatoolkit=11.1.74=h6bb024c_0", FrozenLine::Unneeded),
+            ("nobody-knows-it=1=0", FrozenLine::UnknownOfConda),
+            (
+                "python=3.8.12=h12debd9_0",
+                FrozenLine::Python("3.8.12".to_owned()),
+            ),
+            ("python==3.8.12", FrozenLine::Python("3.8.12".to_owned())),
+            ("pytorch==1.9.0", of_list("torch==1.9.0")),
+        ] {
+            assert_eq!(read_frozen_line(line), Some(expected), "{line}");
+        }
+        for line in [
+            "numpy==1.26",
+            "a=b",
+            "a===1.0",
+            "x=1=$(id)",
+            "pytorch-lightning==1.9",
+        ] {
+            assert_eq!(read_frozen_line(line), None, "{line}");
+        }
+    }
 
     #[test]
     fn folders_of_conda_are_names() {

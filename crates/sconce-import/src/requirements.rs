@@ -31,6 +31,8 @@ pub(super) struct RequirementsScan {
     options: Vec<(Option<usize>, String, &'static str)>,
     /// Lines that neither pip nor uv can read elsewhere, with what became of them.
     rewritten: Vec<(Option<usize>, String, &'static str)>,
+    /// The interpreter that a list of conda's has.
+    python: Option<(Option<usize>, String)>,
     /// Includes that lie outside the spec's folder.
     unseen: Vec<(Option<usize>, String)>,
     /// `--no-build-isolation` stands in a line of its own.
@@ -86,6 +88,24 @@ impl RequirementsScan {
                 Some(FrozenLine::Nothing) => {
                     self.rewritten.push((place, name(text), freeze::NOTHING));
                     continue;
+                }
+                Some(FrozenLine::Unneeded) => {
+                    self.rewritten.push((place, name(text), freeze::NOT_NEEDED));
+                    continue;
+                }
+                Some(FrozenLine::UnknownOfConda) => {
+                    let why = freeze::NOT_KNOWN.to_owned();
+                    self.refused.push((place, name(text), why));
+                    continue;
+                }
+                Some(FrozenLine::Python(version)) => {
+                    self.python = self.python.take().or(Some((place, version)));
+                    continue;
+                }
+                Some(FrozenLine::OfCondaList(requirement)) => {
+                    self.rewritten
+                        .push((place, name(text), freeze::OF_CONDA_LIST));
+                    Some(requirement)
                 }
                 Some(FrozenLine::OfConda(requirement)) => {
                     self.rewritten.push((place, name(text), freeze::OF_CONDA));
@@ -216,6 +236,9 @@ impl RequirementsScan {
         for (own, what, why) in self.rewritten {
             draft.note_decision(place(own), &what, why.to_owned());
         }
+        if let Some((own, version)) = self.python {
+            draft.set_python(place(own), &version);
+        }
         for (own, what, why) in self.options {
             draft.left_out(place(own), &what, why);
         }
@@ -249,7 +272,7 @@ pub(super) fn convert(path: &str, text: &str, beside: SiblingFiles<'_>) -> Impor
     // A copy says no more than requirements and indexes.
     let is_simple = scan.options.is_empty() && scan.unseen.is_empty() && scan.hashed.is_none();
     let is_plain = is_simple && torch_builds::asks_for_plain_build(&requirements, &indexes);
-    if is_plain || !scan.refused.is_empty() || !scan.rewritten.is_empty() {
+    if is_plain || !scan.refused.is_empty() || !scan.rewritten.is_empty() || scan.python.is_some() {
         let why = format!(
             "its requirements are copied into the spec, as not all of {path} can be locked as it stands; later changes of it do not count"
         );

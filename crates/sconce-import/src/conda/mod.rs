@@ -4,7 +4,7 @@ mod names;
 
 use sconce_formats::is_known_project;
 
-use self::names::{CondaMapping, find_mapping};
+pub(super) use self::names::{CondaMapping, find_mapping};
 use super::draft::Draft;
 use super::requirement;
 use super::requirements::RequirementsScan;

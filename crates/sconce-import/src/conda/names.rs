@@ -3,7 +3,7 @@
 
 /// What a conda package is for an environment of Sconce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CondaMapping {
+pub(crate) enum CondaMapping {
     /// A project of the Python package index.
     Python(&'static str),
     /// A Debian package.
@@ -17,7 +17,7 @@ pub(super) enum CondaMapping {
 }
 
 /// By its conda name, in lower case.
-pub(super) fn find_mapping(name: &str) -> Option<CondaMapping> {
+pub(crate) fn find_mapping(name: &str) -> Option<CondaMapping> {
     let pair = |list: &[(&str, &'static str)]| {
         let found = list.iter().find(|(conda, _)| *conda == name)?;
         Some(found.1)

@@ -519,3 +519,14 @@ fn a_module_that_python_has_no_more_asks_for_an_older_one() {
     ];
     assert_eq!(python(&bounded), None, "no Python meets both");
 }
+
+#[test]
+fn a_list_of_condas_is_taken_by_what_it_is() {
+    let list = "# $ conda create --name <env> --file <this file>\n_libgcc_mutex=0.1=main\npython=3.10.4=h12debd9_0\n\
+                pytorch=2.0.1=py3.10_cuda11.7_cudnn8.5.0_0\nrich=13.0.0=pypi_0\n";
+    let found = survey(&ToyFolder::new(&[("requirements.txt", list)])).unwrap();
+    let python = &found.imported.spec.python;
+    assert_eq!(python.packages, ["torch==2.0.1", "rich==13.0.0"]);
+    assert_eq!(python.version.as_deref(), Some("3.10"));
+    assert_eq!(python.requirements, None);
+}
