@@ -2,6 +2,7 @@
 //! alone: uv goes back to the last version whose needs all have wheels, and says nothing of it.
 
 use pep440_rs::Version;
+use sconce_schema::lock::Wheel;
 use std::str::FromStr as _;
 use tracing::info;
 
@@ -14,8 +15,8 @@ const MAX_PACKAGES: usize = 8;
 /// Needs with sources alone of one of them.
 const MAX_SOURCES: usize = 8;
 
-/// Looks for them in what was resolved without a lock to keep to, and takes the sources of what they need. Gives
-/// whether there are some, so that resolving again has newer versions.
+/// Looks for them in what was resolved, but for what is as the lock before has it, and takes the sources of what they
+/// need. Gives whether there are some, so that resolving again has newer versions.
 pub(crate) fn take_hidden_sources(
     names: &SourceNames,
     compile: &UvCompile<'_>,
@@ -24,6 +25,7 @@ pub(crate) fn take_hidden_sources(
 ) -> bool {
     let requirements = &names.with_names(requirements);
     let sources = names.metadata();
+    let kept = compile.keep;
     let compile = UvCompile {
         sources: &sources,
         keep: &[],
@@ -33,8 +35,12 @@ pub(crate) fn take_hidden_sources(
         return false;
     };
     let held_back = newest.wheels.iter().filter(|newest| {
-        let locked = packages.wheels.iter().find(|one| one.name == newest.name);
-        locked.is_some_and(|locked| is_older_series(&locked.version, &newest.version))
+        let of = |wheels: &[Wheel]| {
+            let wheel = wheels.iter().find(|one| one.name == newest.name)?;
+            Some(wheel.version.clone())
+        };
+        let locked = of(&packages.wheels).filter(|locked| of(kept).as_ref() != Some(locked));
+        locked.is_some_and(|locked| is_older_series(&locked, &newest.version))
     });
     let mut is_new = false;
     for package in held_back.take(MAX_PACKAGES) {

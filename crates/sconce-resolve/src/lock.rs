@@ -253,7 +253,6 @@ pub fn resolve(
             let compile = uv_compile(input, env, (&uv, cache), &python, machine);
             if may_build
                 && requirements.pinned.is_empty()
-                && compile.keep.is_empty()
                 && take_hidden_sources(&names, &compile, &requirements, &packages)
             {
                 (python, packages) = find(&search, &requirements)?;
@@ -285,6 +284,10 @@ pub fn resolve(
                     }
                     let search = search.with_bounds(bounds);
                     let found = find(&search, &limited).ok()?;
+                    // What cannot be fetched certainly does not run.
+                    if !search.is_here(&found.0) && search.is_here(&python) {
+                        return None;
+                    }
                     Some((found, limited, search.bounds))
                 });
                 if !met.refused.is_empty() {

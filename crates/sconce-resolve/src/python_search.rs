@@ -165,7 +165,8 @@ impl<'a> PythonSearch<'a> {
         }
     }
 
-    fn is_here(&self, candidate: &CandidatePython) -> bool {
+    /// Whether it can be had from here.
+    pub(crate) fn is_here(&self, candidate: &CandidatePython) -> bool {
         candidate.standalone.as_ref().is_none_or(self.can_fetch)
     }
 
