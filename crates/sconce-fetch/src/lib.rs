@@ -25,7 +25,7 @@ pub use body::FetchBody;
 use client::FetchClient;
 pub use error::FetchError;
 pub use range::{ContentRange, content_range, retry_after};
-pub use url::{file_url, join_url, redact_url};
+pub use url::{file_path, file_url, join_url, redact_url};
 
 /// User and password for one host.
 #[derive(Clone, PartialEq, Eq)]

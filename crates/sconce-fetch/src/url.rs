@@ -51,7 +51,7 @@ pub fn file_url(path: &Path) -> String {
 }
 
 /// The local path of a `file:` URL; `None` for other schemes and for another machine's files.
-pub(super) fn file_path(url: &str) -> Option<PathBuf> {
+pub fn file_path(url: &str) -> Option<PathBuf> {
     let rest = url.strip_prefix("file:")?;
     let path = match rest.strip_prefix("//") {
         Some(after) => after.strip_prefix("localhost").unwrap_or(after),

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use sconce_fetch::{FetchError, Fetcher, redact_url};
+use sconce_fetch::{FetchError, Fetcher, file_path, redact_url};
 use sconce_schema::Sha256;
 use sconce_store::Store;
 use tracing::debug;
@@ -129,8 +129,8 @@ impl DocumentSource for StoreDocuments<'_> {
     }
 
     fn is_reachable(&self, url: &str) -> bool {
-        match url.strip_prefix("file://") {
-            Some(path) => std::path::Path::new(path).exists(),
+        match file_path(url) {
+            Some(path) => path.exists(),
             None => matches!(
                 self.fetcher.request_size(url),
                 Ok(_) | Err(FetchError::Offline { .. })

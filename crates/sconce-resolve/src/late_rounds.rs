@@ -1,7 +1,7 @@
 //! What resolved packages want in addition ([`find_limits`](crate::python::late_limits::find_limits)): all of it where
 //! that resolves, and else as much of it as does.
 
-use crate::python::late_limits::LateLimit;
+use crate::python::late_limits::{LateLimit, LimitKind};
 
 /// How limits were met.
 #[derive(Debug)]
@@ -38,6 +38,21 @@ pub(crate) fn meet_limits<T>(
     MetLimits { taken, refused }
 }
 
+/// What is asked of packages, a line for each cause: `torch==2.11.* and torchaudio==2.11.*, because of …`.
+pub(crate) fn describe_limits(limits: &[LateLimit]) -> Vec<String> {
+    let causes = limits.chunk_by(|a, b| a.why == b.why);
+    let notes = causes.filter_map(|cause| {
+        let packages = cause.iter().filter_map(|limit| match &limit.asks {
+            LimitKind::Package(text) => Some(text.as_str()),
+            LimitKind::Python(_) => None,
+        });
+        let packages: Vec<&str> = packages.collect();
+        let why = &cause.first()?.why;
+        (!packages.is_empty()).then(|| format!("{}, because of {why}", packages.join(" and ")))
+    });
+    notes.collect()
+}
+
 /// The reasons, each once.
 pub(crate) fn list_reasons(limits: &[LateLimit]) -> String {
     let mut reasons: Vec<&str> = limits.iter().map(|limit| limit.why.as_str()).collect();
@@ -48,7 +63,6 @@ pub(crate) fn list_reasons(limits: &[LateLimit]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::python::late_limits::LimitKind;
 
     fn limit(text: &str, why: &str) -> LateLimit {
         LateLimit {
@@ -93,6 +107,10 @@ mod tests {
         );
         assert_eq!(met(&limits, "torchaudio==1.*"), without);
         assert_eq!(met(&[("a", "a")], "a").1, ["a"]);
+        assert_eq!(
+            describe_limits(&[limit("a==1", "x"), limit("b==1", "x"), limit("c", "y")]),
+            ["a==1 and b==1, because of x", "c, because of y"]
+        );
         assert_eq!(list_reasons(&[limit("a", "x"), limit("b", "x")]), "x");
     }
 }

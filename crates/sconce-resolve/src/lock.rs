@@ -21,7 +21,7 @@ use crate::debian::openpgp::{Verifier, find_verifier};
 use crate::debian::sources::{self, AptFile, MirrorOverride, MirrorPair, SignedBy};
 use crate::debian::{ArchiveReader, Suite, base_packages, pythons, solve, version};
 use crate::hidden_sources::take_hidden_sources;
-use crate::late_rounds::{list_reasons, meet_limits};
+use crate::late_rounds::{describe_limits, list_reasons, meet_limits};
 use crate::project_builds::{ProjectBuild, ProjectBuilds};
 use crate::python::IndexSettings;
 use crate::python::build_settings::BuildSettings;
@@ -278,7 +278,7 @@ pub fn resolve(
                         match &limit.asks {
                             LimitKind::Package(text) => limited.packages.push(text.clone()),
                             LimitKind::Python(text) => {
-                                bounds.extend(PythonBound::said_by(&limit.why, text));
+                                bounds.extend(PythonBound::with_reason(&limit.why, text));
                             }
                         }
                     }
@@ -300,10 +300,8 @@ pub fn resolve(
                 let Some((taken, (found, limited, bounds))) = met.taken else {
                     break;
                 };
-                for limit in &taken {
-                    if let LimitKind::Package(text) = &limit.asks {
-                        progress.note(&format!("{text}, because of {}", limit.why));
-                    }
+                for note in describe_limits(&taken) {
+                    progress.note(&note);
                 }
                 (python, packages) = found;
                 (requirements, search.bounds) = (limited, bounds);

@@ -308,10 +308,7 @@ fn reason(failed: &[FailedAttempt], untried: &[u32], taken: u32, bounds: &[Pytho
 
 /// `pyproject.toml asks for >=3.8,<3.11`.
 fn said(bounds: &[PythonBound]) -> String {
-    let said: Vec<String> = bounds
-        .iter()
-        .map(|bound| format!("{} asks for {}", bound.file, bound.text))
-        .collect();
+    let said: Vec<String> = bounds.iter().map(PythonBound::describe).collect();
     said.join(", ")
 }
 

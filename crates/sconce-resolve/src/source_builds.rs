@@ -14,7 +14,7 @@ use tracing::info;
 
 use crate::ResolveError;
 use crate::build_failure::BuildFailure;
-use crate::late_rounds::{list_reasons, meet_limits};
+use crate::late_rounds::{describe_limits, list_reasons, meet_limits};
 use crate::python::build_settings::BuildSettings;
 use crate::python::compile::{Requirements, UvCompile};
 use crate::python::compile_error::{CompileError, UnbuiltPackage};
@@ -400,11 +400,8 @@ impl SourceBuilds<'_> {
         let Some((taken, (packages_then, limited))) = met.taken else {
             return Ok(packages);
         };
-        for limit in &taken {
-            if let LimitKind::Package(text) = &limit.asks {
-                self.progress
-                    .note(&format!("{text}, because of {}", limit.why));
-            }
+        for note in describe_limits(&taken) {
+            self.progress.note(&note);
         }
         *requirements = limited;
         Ok(packages_then)

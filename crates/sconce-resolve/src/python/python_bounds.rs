@@ -16,17 +16,29 @@ const MAX_FILE_BYTES: Bytes = Bytes::from_mib(4);
 /// What one file says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PythonBound {
-    /// The file's name.
+    /// The file's name, or a whole reason.
     pub(crate) file: String,
-    /// As it stands there, `>=3.7,<3.11`.
-    pub(crate) text: String,
+    /// As it stands in the file, `>=3.7,<3.11`; absent beside a reason.
+    text: Option<String>,
     specifiers: VersionSpecifiers,
 }
 
 impl PythonBound {
-    /// What something else than a file says.
-    pub(crate) fn said_by(what: &str, text: &str) -> Option<Self> {
-        Self::new(Path::new(what), text)
+    /// A bound that no file says, with its reason.
+    pub(crate) fn with_reason(reason: &str, text: &str) -> Option<Self> {
+        Some(Self {
+            file: reason.to_owned(),
+            text: None,
+            specifiers: VersionSpecifiers::from_str(text).ok()?,
+        })
+    }
+
+    /// `pyproject.toml asks for >=3.8,<3.11`, or the reason.
+    pub(crate) fn describe(&self) -> String {
+        match &self.text {
+            Some(text) => format!("{} asks for {text}", self.file),
+            None => self.file.clone(),
+        }
     }
 
     fn new(file: &Path, text: &str) -> Option<Self> {
@@ -35,7 +47,7 @@ impl PythonBound {
         Some(Self {
             file: name.to_string_lossy().into_owned(),
             specifiers: VersionSpecifiers::from_str(text).ok()?,
-            text: text.to_owned(),
+            text: Some(text.to_owned()),
         })
     }
 
