@@ -137,7 +137,10 @@ mod tests {
             "setup(name='a', python_requires = '~=3.9', x=1)",
         );
         let bounds = read_bounds(&[], &[folder.path().to_owned()]);
-        let said: Vec<&str> = bounds.iter().map(|bound| bound.text.as_str()).collect();
+        let said: Vec<&str> = bounds
+            .iter()
+            .map(|bound| bound.text.as_deref().unwrap_or_default())
+            .collect();
         assert_eq!(said, [">=3.8.1, <3.11", "!=3.9.0,>3.7", "~=3.9"]);
         let allowed = |bound: &PythonBound| -> Vec<u32> {
             (7..=15).filter(|minor| bound.allows(*minor)).collect()
