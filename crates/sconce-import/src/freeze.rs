@@ -2,7 +2,7 @@
 
 use sconce_formats::normalize_project_name;
 
-use super::conda::{CondaMapping, find_mapping};
+use super::conda_names::{CondaMapping, find_mapping};
 
 /// What such a line is.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,10 +1,8 @@
 //! conda's `environment.yml`, by hand or from `conda env export`.
 
-mod names;
-
 use sconce_formats::is_known_project;
 
-pub(super) use self::names::{CondaMapping, find_mapping};
+use super::conda_names::{CondaMapping, find_mapping};
 use super::draft::Draft;
 use super::requirement;
 use super::requirements::RequirementsScan;
