@@ -105,6 +105,12 @@ impl Repository {
         })
     }
 
+    /// When the commit that is checked out was committed, seconds since 1970.
+    pub(crate) fn head_time(&self) -> Option<i64> {
+        let commit = objects::ObjectDatabase::open(self).read_commit(self.head()?)?;
+        Some(commit.time)
+    }
+
     /// The repository that a folder lies in.
     pub(crate) fn find(folder: &Path) -> Option<Self> {
         folder.ancestors().find_map(Self::open)

@@ -55,6 +55,22 @@ fn assert_same(folder: &Path) {
     assert_eq!(own, Some(gits));
 }
 
+#[test]
+fn the_newest_commits_time_is_gits() {
+    let dir = tempfile::tempdir().unwrap();
+    let time = || Repository::open(dir.path()).and_then(|repository| repository.head_time());
+    assert_eq!(time(), None, "no repository");
+    git(dir.path(), &["init", "-q"]);
+    assert_eq!(time(), None, "no commit");
+    for day in 1..4 {
+        commit(dir.path(), "one", day);
+    }
+    let gits = git(dir.path(), &["log", "-1", "--format=%ct"]).parse().ok();
+    assert_eq!(time(), gits);
+    git(dir.path(), &["gc", "-q"]);
+    assert_eq!(time(), gits, "in a pack");
+}
+
 /// A history with two branches, merges, annotated tags and others, and two tags of one commit.
 fn repository(options: &[&str]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use sconce_compat::explain::ProjectContents;
 use sconce_formats::{known_modules, normalize_project_name};
@@ -18,9 +17,6 @@ use crate::project::Project;
 const MAX_ENTRIES: usize = 4000;
 /// Folders below the project's own that modules are looked for in.
 const MAX_DEPTH: usize = 2;
-const SECONDS_OF_DAY: i64 = 86_400;
-/// What is newer than half a year is as good as new.
-const OLD_DAYS: i64 = 180;
 
 /// A project, until a command of it fails. Nothing is read before.
 #[derive(Debug)]
@@ -83,10 +79,8 @@ impl ProjectSource {
     }
 
     fn old_commit_day(&self) -> Option<String> {
-        let seconds = commit_day::newest_commit_seconds(&self.folder)?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-        let age = i64::try_from(now.as_secs()).ok()?.checked_sub(seconds)?;
-        (age > OLD_DAYS * SECONDS_OF_DAY).then(|| commit_day::format_day(seconds))?
+        let commit = commit_day::newest_commit(&self.folder)?;
+        (commit.age_days > commit_day::RECENT_DAYS).then_some(commit.day)
     }
 }
 

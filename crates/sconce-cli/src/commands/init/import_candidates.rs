@@ -119,22 +119,14 @@ pub(super) fn find_source(folder: &Path) -> Result<Option<ImportCandidate>> {
 
 /// The newest commit's day, of a project whose versions are open.
 fn commit_day(folder: &Path, source: &str) -> Option<CommitDay> {
-    const DAY: i64 = 86_400;
     if ImportFormat::from_file_name(source).is_some_and(sconce_import::is_lock_format) {
         return None;
     }
-    let seconds = sconce_app::commit_day::newest_commit_seconds(folder)?;
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let age = i64::try_from(now.ok()?.as_secs())
-        .ok()?
-        .checked_sub(seconds)?;
-    // What is newer than half a year is as good as new.
-    (age > 180 * DAY).then(|| {
-        Some(CommitDay {
-            day: sconce_app::commit_day::format_day(seconds)?,
-            is_old: age > 2 * 365 * DAY,
-        })
-    })?
+    let commit = sconce_app::commit_day::newest_commit(folder)?;
+    (commit.age_days > sconce_app::commit_day::RECENT_DAYS).then_some(CommitDay {
+        day: commit.day,
+        is_old: commit.age_days > 2 * 365,
+    })
 }
 
 /// The files that can name packages, in the order in which they count: those of known names, then others of the
