@@ -70,6 +70,7 @@ fn from_options(values: &BTreeMap<String, String>) -> IndexSettings {
     IndexSettings {
         index_url: values.get("index-url").cloned(),
         extra_index_urls: list("extra-index-url"),
+        explicit_index_urls: Vec::new(),
         find_links: list("find-links"),
         no_index: values.get("no-index").is_some_and(truth),
         ca_file: values.get("cert").map(PathBuf::from),

@@ -10,6 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use sconce_formats::normalize_project_name;
 use sconce_resolve::python::compile::project_of;
 use sconce_resolve::python::source_package::UnnamedSource;
+use sconce_resolve::python::torch_indexes::{added_index, is_build_index};
 use sconce_schema::{Hint, exit};
 
 use crate::failure::{AppError, Result};
@@ -185,7 +186,12 @@ impl LineReader<'_> {
                 }
                 RequirementAddress::Requirement => self.keep(line.to_owned()),
             },
-            _ => self.keep(line.to_owned()),
+            _ => {
+                // What such an index serves is limited, which uv has no line for.
+                let index = added_index(line).is_some_and(is_build_index);
+                self.found.is_plain &= !index;
+                self.keep(line.to_owned());
+            }
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ use super::index_settings::IndexSettings;
 use super::local_sources::PyprojectForUv;
 use super::pylock::{self, KnownFiles, LockedPackages};
 use super::source_package::{SourceMetadata, UnnamedSource};
+use super::torch_indexes::{self, RestrictedIndexes};
 use super::{says_disk_full, uv_settings};
 use sconce_base::text::redact_url_credentials;
 use sconce_formats::tags::WheelTarget;
@@ -150,6 +151,64 @@ impl UvCompile<'_> {
         if requirements.is_empty() {
             return Ok(LockedPackages::default());
         }
+        let indexes = torch_indexes::find_build_indexes(self, requirements);
+        if !indexes.is_empty() {
+            let origins = self.run_uv(requirements, None, OutputFormat::Origins, further)?;
+            let restricted = RestrictedIndexes::new(self, requirements, &indexes, &origins.text);
+            if let Some(restricted) = restricted {
+                return self.compile_restricted(&restricted, further);
+            }
+        }
+        let lock = self.run_uv(requirements, None, OutputFormat::Pylock, further)?;
+        self.parse(&lock, requirements)
+    }
+
+    fn compile_restricted(
+        &self,
+        restricted: &RestrictedIndexes,
+        further: &[&str],
+    ) -> Result<LockedPackages, CompileError> {
+        let (requirements, project) = (&restricted.requirements, Some(&*restricted.project));
+        let compile = UvCompile {
+            index: &restricted.index,
+            ..*self
+        };
+        let lock = match compile.run_uv(requirements, project, OutputFormat::Pylock, further) {
+            Ok(lock) => lock,
+            Err(CompileError::NoSolution { kind, stderr }) => {
+                let packages = restricted.lacking(&stderr);
+                return Err(match packages.is_empty() {
+                    true => CompileError::NoSolution { kind, stderr },
+                    false => CompileError::OnlyOnTorchIndex { packages, stderr },
+                });
+            }
+            Err(other) => return Err(other),
+        };
+        self.parse(&lock, requirements)
+    }
+
+    fn parse(
+        &self,
+        lock: &UvOutput,
+        requirements: &Requirements,
+    ) -> Result<LockedPackages, CompileError> {
+        let known = requirements.known_files();
+        Ok(pylock::parse(
+            &lock.text,
+            self.target,
+            &lock.folder,
+            &known,
+        )?)
+    }
+
+    /// What uv writes of `requirements` and of `project`, the text of a `pyproject.toml`.
+    fn run_uv(
+        &self,
+        requirements: &Requirements,
+        project: Option<&str>,
+        format: OutputFormat,
+        further: &[&str],
+    ) -> Result<UvOutput, CompileError> {
         check_packages(&requirements.packages)?;
         let pinned = requirements.effective_pins();
         let pinned: Vec<&str> = pinned.map(|package| package.requirement.as_str()).collect();
@@ -167,8 +226,8 @@ impl UvCompile<'_> {
         let scratch = tempfile::tempdir_in(temporary).map_err(in_scratch)?;
         // uv takes nothing else for the name of such a file, and reads the versions to keep from
         // the file that it is going to write.
-        let lock = scratch.path().join("pylock.toml");
-        if !self.keep.is_empty() {
+        let lock = scratch.path().join(format.file());
+        if !self.keep.is_empty() && format == OutputFormat::Pylock {
             std::fs::write(&lock, preferences(self.keep)).map_err(in_scratch)?;
         }
         // What replaces needs of packages: a lock has been resolved, with whatever its tool was told.
@@ -186,10 +245,15 @@ impl UvCompile<'_> {
             std::fs::write(scratch.path().join("uv.toml"), settings).map_err(in_scratch)?;
         }
         let mut copies = RequirementCopies::write(requirements, scratch.path(), in_scratch)?;
+        if let Some(text) = project {
+            let path = scratch.path().join("pyproject.toml");
+            std::fs::write(&path, text).map_err(in_scratch)?;
+            copies.pyprojects.push(path);
+        }
         let overrides = (!pinned.is_empty()).then_some(overrides.as_path());
         let packages = &mut copies.requirements.packages;
         packages.extend(pinned.iter().map(|text| (*text).to_owned()));
-        let output = (self.call(&copies, overrides, &lock, further)).map_err(failed)?;
+        let output = (self.call(&copies, overrides, format, &lock, further)).map_err(failed)?;
         debug!(status = %output.status, "uv ended");
         if !output.status.success() {
             let stderr = copies.with_own_paths(&String::from_utf8_lossy(&output.stderr));
@@ -200,9 +264,10 @@ impl UvCompile<'_> {
             }
             return Err(classify(stderr));
         }
-        let text = std::fs::read_to_string(&lock).map_err(in_scratch)?;
-        let known = requirements.known_files();
-        Ok(pylock::parse(&text, self.target, scratch.path(), &known)?)
+        Ok(UvOutput {
+            text: std::fs::read_to_string(&lock).map_err(in_scratch)?,
+            folder: scratch.path().to_owned(),
+        })
     }
 
     /// Whether some version that a requirement allows has wheels for some Python. Where that cannot be
@@ -228,7 +293,7 @@ impl UvCompile<'_> {
                 keep: &[],
                 ..*self
             };
-            let called = compile.call(&copies, None, &lock, &["--no-deps"]);
+            let called = compile.call(&copies, None, OutputFormat::Pylock, &lock, &["--no-deps"]);
             called.is_ok_and(|output| output.status.success())
         })
     }
@@ -237,6 +302,7 @@ impl UvCompile<'_> {
         &self,
         copies: &RequirementCopies,
         overrides: Option<&Path>,
+        format: OutputFormat,
         lock: &Path,
         further: &[&str],
     ) -> std::io::Result<Output> {
@@ -251,13 +317,8 @@ impl UvCompile<'_> {
                 "never",
                 "--no-progress",
             ])
-            .args([
-                "--format",
-                "pylock.toml",
-                "--no-header",
-                "--no-annotate",
-                "--generate-hashes",
-            ])
+            .args(["--no-header", "--no-annotate"])
+            .args(format.uv_args())
             .args(["--only-binary", ":all:", "--no-python-downloads"])
             .args(further)
             .args(["--python-version", self.python])
@@ -286,7 +347,8 @@ impl UvCompile<'_> {
         }
         for group in &requirements.groups {
             command.arg("--group");
-            command.arg(match copies.pyprojects.first() {
+            let mut own = copies.pyprojects.iter().take(requirements.pyprojects.len());
+            command.arg(match own.next() {
                 Some(path) => [path.as_os_str(), OsStr::new(group)].join(OsStr::new(":")),
                 None => group.into(),
             });
@@ -338,6 +400,39 @@ impl UvCompile<'_> {
         let minor = known.unwrap_or(PLATFORMS[0]);
         format!("{}-manylinux_2_{minor}", self.target.machine.name())
     }
+}
+
+/// What uv is to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OutputFormat {
+    /// The packages with their files.
+    Pylock,
+    /// The packages with the index of each.
+    Origins,
+}
+
+impl OutputFormat {
+    /// uv takes a lock's name for nothing else.
+    fn file(self) -> &'static str {
+        match self {
+            Self::Pylock => "pylock.toml",
+            Self::Origins => "origins.txt",
+        }
+    }
+
+    fn uv_args(self) -> &'static [&'static str] {
+        match self {
+            Self::Pylock => &["--format", "pylock.toml", "--generate-hashes"],
+            Self::Origins => &["--format", "requirements.txt", "--emit-index-annotation"],
+        }
+    }
+}
+
+/// What uv wrote.
+struct UvOutput {
+    text: String,
+    /// Relative paths in it are below this folder, which is gone.
+    folder: PathBuf,
 }
 
 /// Requirements whose files are copies without the projects on this machine.

@@ -44,6 +44,17 @@ pub enum CompileError {
         /// What uv wrote, whole, without credentials.
         stderr: String,
     },
+    /// An index of torch's builds has more than it is asked for, and no other index has that.
+    #[error(
+        "of the indexes that are named, only one of torch's builds has {}, and it serves torch, what is built beside it \
+         and NVIDIA's libraries; uv says:\n{stderr}", packages.join(", ")
+    )]
+    OnlyOnTorchIndex {
+        /// Their names.
+        packages: Vec<String>,
+        /// What uv wrote, without credentials.
+        stderr: String,
+    },
     /// A `pyproject.toml` that tells nothing.
     #[error(transparent)]
     Pyproject(#[from] PyprojectFileError),
@@ -145,6 +156,12 @@ impl Hint for CompileError {
                 }
                 NoSolution::Conflict => "loosen the versions that are named above",
             },
+            Self::OnlyOnTorchIndex { packages, .. } => {
+                let name = packages.first().map_or("NAME", String::as_str);
+                return Some(format!(
+                    "where it is meant, write the address of its wheel: `{name} @ https://….whl`"
+                ));
+            }
             Self::NeedsBuild { .. } => {
                 "name its dependencies in `[python] packages`, or in `[project] dependencies` without `dynamic`"
             }
@@ -173,7 +190,9 @@ impl Hint for CompileError {
 
     fn exit_code(&self) -> u8 {
         match self {
-            Self::NoSolution { .. } | Self::NeedsBuild { .. } => exit::NO_SOLUTION,
+            Self::NoSolution { .. } | Self::OnlyOnTorchIndex { .. } | Self::NeedsBuild { .. } => {
+                exit::NO_SOLUTION
+            }
             Self::Fetch { .. } | Self::Git { .. } | Self::Offline { .. } | Self::Refused { .. } => {
                 exit::FETCH
             }

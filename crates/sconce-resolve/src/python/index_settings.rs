@@ -17,6 +17,8 @@ pub struct IndexSettings {
     /// Further indexes. uv takes a project from the first index that has it, these before
     /// [`IndexSettings::index_url`].
     pub extra_index_urls: Vec<String>,
+    /// Indexes that serve what a `pyproject.toml` names for them, and nothing else.
+    pub explicit_index_urls: Vec<String>,
     /// Folders and pages with wheels.
     pub find_links: Vec<String>,
     /// Ask no index, only [`IndexSettings::find_links`].
@@ -41,6 +43,7 @@ impl fmt::Debug for IndexSettings {
                 &self.index_url.as_deref().map(redact_url_credentials),
             )
             .field("extra_index_urls", &clean(&self.extra_index_urls))
+            .field("explicit_index_urls", &clean(&self.explicit_index_urls))
             .field("find_links", &clean(&self.find_links))
             .field("no_index", &self.no_index)
             .field("ca_file", &self.ca_file)
@@ -190,6 +193,7 @@ mod tests {
         let settings = IndexSettings {
             index_url: Some("https://a.example".into()),
             extra_index_urls: vec!["https://b.example".into(), "https://c.example".into()],
+            explicit_index_urls: vec!["https://f.example".into()],
             find_links: vec![
                 links.clone(),
                 "/no/such/folder".into(),

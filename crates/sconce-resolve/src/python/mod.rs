@@ -13,6 +13,7 @@ pub mod prebuilt;
 pub mod pylock;
 pub(crate) mod python_bounds;
 pub mod source_package;
+pub mod torch_indexes;
 pub mod uv;
 mod uv_settings;
 pub mod versions;
