@@ -491,7 +491,7 @@ ctypes.CDLL = lambda name: types.SimpleNamespace(sconce_vgpu_change_cards=lambda
         script = """
             import os, sys, torch
             assert __name__ == "__main__" and __file__ == sys.argv[0] and "SCONCE_FIT_SERVE" not in os.environ
-            print("on", os.environ["SCONCE_VGPU"][-7:], os.environ["WHICH"], sys.argv[1:], file=sys.stderr)
+            print("on", os.environ["SCONCE_VGPU"][-7:], os.environ["WHICH"], sys.argv[1:], file=sys.stderr, flush=True)
             if sys.argv[1] == "fail":
                 sys.exit(7)
             if sys.argv[1] == "kill":
