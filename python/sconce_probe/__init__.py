@@ -1,6 +1,6 @@
 """Sconce's probe: what a program does on its cards, seen from inside, without a change to it.
 
-Standard library alone, Python 3.10 to 3.15. It costs nothing until torch is imported, writes nothing to
+Standard library alone, Python 3.8 to 3.15. It costs nothing until torch is imported, writes nothing to
 the terminal, and an error of its own never reaches the program.
 """
 

@@ -6,6 +6,7 @@ of it is kept when the next batch comes. Whatever is not known to be so is not.
 """
 
 import ast
+import re
 
 from . import values
 from .program import UNKNOWN, attribute_of, name_of, root_of, target_of
@@ -112,8 +113,8 @@ class Evaluation:
         shows = any(isinstance(one, (ast.List, ast.Tuple, ast.Dict, ast.Set)) and not isinstance(getattr(one, "ctx", None), ast.Store)
                     for one in ast.walk(node.value))
         if given in (STEP, OTHER):
-            places = {ast.unparse(one) for target in targets for one in ast.walk(target) if isinstance(one, (ast.Name, ast.Attribute))}
-            speaks_of_itself = lambda code: any(isinstance(one, (ast.Name, ast.Attribute)) and ast.unparse(one) in places
+            places = {spelled(one) for target in targets for one in ast.walk(target) if isinstance(one, (ast.Name, ast.Attribute))}
+            speaks_of_itself = lambda code: any(isinstance(one, (ast.Name, ast.Attribute)) and spelled(one) in places
                                                 for one in ast.walk(code))
             own = [one for one in ast.walk(node.value) if isinstance(one, ast.Call) and self.program.called(function, one)]
             # `kept = [*kept, out]`, and what a function of the program's makes of both.
@@ -357,6 +358,11 @@ def unexecuted(executed, function, statements):
             else:
                 found.extend(unexecuted(executed, function, block))
     return found
+
+
+def spelled(node):
+    """A name or an attribute as it is written, whether it is read or set there."""
+    return re.sub(r", ctx=\w+\(\)", "", ast.dump(node))
 
 
 def worst(*kinds):

@@ -121,8 +121,8 @@ def of_one(asked):
     if trial == 0:
         asked.close()
         return request
-    code = os.waitstatus_to_exitcode(os.waitpid(trial, 0)[1])
-    asked.sendall(b"%d\n" % (code if code >= 0 else 128 - code))
+    status = os.waitpid(trial, 0)[1]
+    asked.sendall(b"%d\n" % (os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)))
     os._exit(0)
 
 

@@ -1,5 +1,6 @@
 """Which memory of the cards is parameters, buffers, gradients and optimizer state: from the live objects."""
 
+import dis
 import gc
 
 # A hold is [what, device, address, bytes].
@@ -70,7 +71,7 @@ def forwards(torch):
                 code = getattr(function, "__code__", None)
                 name = getattr(function, "__qualname__", "").split(".")
                 if code is not None and len(name) > 1 and not name[-2].startswith("<") and len(found) < MOST:
-                    lines = [line for *_, line in code.co_lines() if line]
+                    lines = [line for _, line in dis.findlinestarts(code) if line]
                     place = (code.co_filename, code.co_firstlineno, max(lines, default=code.co_firstlineno))
                     found.setdefault(place, (name[-2], set()))[1].add(kind.__name__)
                 function = getattr(function, "__wrapped__", None)

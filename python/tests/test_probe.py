@@ -132,6 +132,8 @@ class Values(unittest.TestCase):
     def test_what_is_done_with_a_value_is_told_from_syntax(self):
         with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
             text = textwrap.dedent(self.SCRIPT).lstrip()
+            if sys.version_info < (3, 10):
+                text = text.replace("match read():\n    case _: pass", "if read():\n    pass")
             file.write(text)
             file.flush()
             tree = self.values.file_of(file.name)[0]
@@ -489,7 +491,7 @@ ctypes.CDLL = lambda name: types.SimpleNamespace(sconce_vgpu_change_cards=lambda
         script = """
             import os, sys, torch
             assert __name__ == "__main__" and __file__ == sys.argv[0] and "SCONCE_FIT_SERVE" not in os.environ
-            print("on", os.environ["SCONCE_VGPU"][-7:], os.environ["WHICH"], sys.argv[1:], file=sys.stderr)
+            print("on", os.environ["SCONCE_VGPU"][-7:], os.environ["WHICH"], sys.argv[1:], file=sys.stderr, flush=True)
             if sys.argv[1] == "fail":
                 sys.exit(7)
             if sys.argv[1] == "kill":

@@ -17,7 +17,7 @@ if sys.argv[1] == "--probe":
     print("cards", count.value)
     sys.exit()
 
-import bz2, ctypes, curses, lzma, mimetypes, os, readline, shutil, sqlite3, ssl, sysconfig, zlib  # noqa: E401
+import bz2, ctypes, curses, json, lzma, mimetypes, os, readline, shutil, sqlite3, ssl, sysconfig, zlib  # noqa: E401
 import six
 
 version = sys.argv[1]
@@ -32,6 +32,14 @@ assert said["CC"].split()[0] == "cc" and said["LDSHARED"].split()[0] == "cc", sa
 assert said["CXX"].split()[0] == "c++" and said["AR"] == "ar", said
 assert "-fdebug-default-version" not in said["CFLAGS"], said
 assert not [key for key, value in sysconfig.get_config_vars().items() if str(value).startswith("/install")]
+# Of 3.14 on: the same as JSON, and what tools that build extensions read (PEP 739).
+for path in (os.path.join(sysconfig.get_path("stdlib"), name) for name in os.listdir(sysconfig.get_path("stdlib"))):
+    if path.endswith(".json"):
+        with open(path) as file:
+            text = file.read()
+        said = json.loads(text)
+        assert '"/install' not in text and said.get("CC", "cc").split()[0] == "cc" and said.get("AR", "ar") == "ar", path
+        assert said.get("base_prefix", prefix) == prefix, said
 assert os.path.exists(sysconfig.get_path("include") + "/Python.h"), sysconfig.get_path("include")
 assert ssl.create_default_context().get_ca_certs(), ssl.get_default_verify_paths()
 assert sqlite3.connect(":memory:").execute("select 6 * 7").fetchone() == (42,)

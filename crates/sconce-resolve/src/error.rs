@@ -62,6 +62,21 @@ pub enum ResolveError {
         /// What the files ask for.
         said: String,
     },
+    /// A project wants a Python that nobody has, of those that there could be.
+    #[error(
+        "{said}: {release} has Python {has}, and no standalone one is known but {}",
+        standalone.join(", ")
+    )]
+    UnknownPython {
+        /// What the files ask for.
+        said: String,
+        /// The release.
+        release: String,
+        /// The version that it has.
+        has: String,
+        /// The versions that there are for any release.
+        standalone: Vec<String>,
+    },
     /// Packages resolve for no Python.
     #[error("the Python packages cannot be locked for Python {tried}; for {best}")]
     NoPython {
@@ -199,6 +214,10 @@ impl Hint for ResolveError {
             Self::PythonBound { .. } => {
                 "change what it asks for, or name a Python with `[python] version`"
             }
+            Self::UnknownPython { .. } => {
+                "change what it asks for, or name a table that has such a Python: `python-downloads` in \
+                 config.toml"
+            }
             Self::NoPython { source, .. } => return source.hint(),
             Self::Downloads(e) => return e.hint(),
             Self::NoKeyring | Self::Keyring { .. } => {
@@ -240,6 +259,7 @@ impl Hint for ResolveError {
             Self::NoPython { source, .. } => source.exit_code(),
             Self::Downloads(e) => e.exit_code(),
             Self::PythonBound { .. }
+            | Self::UnknownPython { .. }
             | Self::Python { .. }
             | Self::Incomplete { .. }
             | Self::Stage { .. }

@@ -156,6 +156,13 @@ impl<'a> PythonSearch<'a> {
         }
         match (failed.is_empty(), without_table) {
             (true, Some(error)) => Err(error.into()),
+            // Without bounds the release's own would have been tried.
+            (true, None) => Err(ResolveError::UnknownPython {
+                said: said(&self.bounds),
+                release: first.release.clone(),
+                has: format!("3.{}", first.minor),
+                standalone: self.table.list_versions().unwrap_or_default(),
+            }),
             (_, without_table) => {
                 if let Some(error) = without_table {
                     progress.note(&format!("standalone Pythons were not tried: {error}"));

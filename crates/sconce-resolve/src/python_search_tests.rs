@@ -319,6 +319,26 @@ fn what_projects_say_is_not_asked_for() {
 }
 
 #[test]
+fn a_table_without_what_projects_ask_for_is_said() {
+    let entries: serde_json::Value = serde_json::from_str(&table()).unwrap();
+    let older = ["cpython-8", "cpython-12"].map(|name| (name.to_owned(), entries[name].clone()));
+    let older = serde_json::Value::Object(older.into_iter().collect()).to_string();
+    for bound in [">=3.14", "==3.10.*"] {
+        let (found, asked, _) = find(Some(bound), &older, |_| {}, |_| Ok(()));
+        let error = found.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "pyproject.toml asks for {bound}: debian/trixie has Python 3.13, and no standalone one is \
+                 known but 3.8, 3.12"
+            )
+        );
+        assert_eq!((error.exit_code(), asked.len()), (exit::NO_SOLUTION, 0));
+        assert!(error.hint().unwrap().contains("python-downloads"));
+    }
+}
+
+#[test]
 fn a_newer_one_is_taken_where_packages_want_it() {
     let (found, asked, _) = find(
         None,

@@ -21,6 +21,7 @@ those who show the variables of a traceback would see.
 
 import ast
 import copy
+import dis
 import inspect
 import itertools
 import linecache
@@ -90,7 +91,7 @@ def mark(code):
     constants = [mark(one) if inspect.iscode(one) else one for one in code.co_consts]
     # Names of functions inside, before 3.11: the class is not known here.
     constants = [one for one in constants if not (isinstance(one, str) and ".<locals>." in one)]
-    lines = [line for _, _, line in code.co_lines()]
+    lines = [line for _, line in dis.findlinestarts(code)]
     same = [getattr(code, name) for name in SAME], code.co_flags & ~METHOD
     return same, constants, [key for key, _ in itertools.groupby(lines)]
 

@@ -7,7 +7,7 @@ macro_rules! files {
 }
 
 /// Every file of `crates/sconce-compat/rules/`, with its text.
-pub(crate) const FILES: [(&str, &str); 80] = files![
+pub(crate) const FILES: [(&str, &str); 82] = files![
     "abort-at-end.toml",
     "bf16-unsupported.toml",
     "bitsandbytes-no-cuda.toml",
@@ -48,6 +48,7 @@ pub(crate) const FILES: [(&str, &str); 80] = files![
     "launch-out-of-resources.toml",
     "libcuda-missing.toml",
     "libstdcxx-too-old.toml",
+    "main-guard-missing.toml",
     "mps-failed.toml",
     "mutable-default.toml",
     "name-missing.toml",
@@ -59,6 +60,7 @@ pub(crate) const FILES: [(&str, &str); 80] = files![
     "no-driver.toml",
     "no-kernel-image.toml",
     "no-matching-wheel.toml",
+    "not-picklable.toml",
     "numpy-abi.toml",
     "numpy-alias.toml",
     "numpy-name.toml",

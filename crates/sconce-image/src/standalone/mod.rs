@@ -21,7 +21,7 @@ use crate::priority::Priority;
 /// Kind of these trees in the store.
 const KIND: &str = "python";
 /// Counts up whenever the same archive would give another tree.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// No file that is mended is longer, bytes: the Makefile has 100 KiB.
 const MAX_TEXT_BYTES: u64 = 4 << 20;
 
@@ -177,6 +177,12 @@ fn complete_tree(root: &Path, lock: &Lock) -> Result<(), StandalonePythonError> 
         if name.starts_with("_sysconfigdata_") && name.ends_with(".py") {
             mend_file(&mut tree, &path, |text| {
                 sysconfig::mend_variables(text, &prefix)
+            })?;
+        } else if name.starts_with("_sysconfig_vars_") && name.ends_with(".json") {
+            mend_file(&mut tree, &path, |text| sysconfig::mend_json(text, &prefix))?;
+        } else if name.starts_with("build-details") && name.ends_with(".json") {
+            mend_file(&mut tree, &path, |text| {
+                sysconfig::move_prefix(text, &prefix)
             })?;
         } else if name.starts_with("config-") {
             mend_file(&mut tree, &format!("{path}/Makefile"), |text| {

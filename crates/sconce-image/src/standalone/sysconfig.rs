@@ -153,6 +153,16 @@ pub(super) fn mend_makefile(text: &str, prefix: &str) -> String {
 /// `_sysconfigdata_….py`: the pairs of its dictionary `'NAME': 'value'`, of which a value may be in
 /// several pieces, as they are here. Everything else in it stays.
 pub(super) fn mend_variables(text: &str, prefix: &str) -> String {
+    mend_pairs(text, prefix, '\'')
+}
+
+/// `_sysconfig_vars_….json`, the same as JSON, which Python has from 3.14 on.
+pub(super) fn mend_json(text: &str, prefix: &str) -> String {
+    mend_pairs(text, prefix, '"')
+}
+
+/// The pairs of a dictionary, with `quote` around what is written anew.
+fn mend_pairs(text: &str, prefix: &str, quote: char) -> String {
     let mut mended = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find(['\'', '"', '#']) {
@@ -185,7 +195,7 @@ pub(super) fn mend_variables(text: &str, prefix: &str) -> String {
             mended.push_str(&rest[..rest.len() - end.len()]);
         } else {
             mended.push(' ');
-            mended.push_str(&as_literal(&new));
+            mended.push_str(&as_literal(&new, quote));
         }
         rest = end;
     }
@@ -225,19 +235,19 @@ fn read_literal(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// A literal of Python that says `text`.
-fn as_literal(text: &str) -> String {
-    let mut literal = String::from("'");
+/// A literal that says `text`: of Python, and with `"` of JSON too.
+fn as_literal(text: &str, quote: char) -> String {
+    let mut literal = String::from(quote);
     for c in text.chars() {
         match c {
             '\\' => literal.push_str("\\\\"),
-            '\'' => literal.push_str("\\'"),
+            c if c == quote => literal.extend(['\\', quote]),
             '\n' => literal.push_str("\\n"),
             '\t' => literal.push_str("\\t"),
             c => literal.push(c),
         }
     }
-    literal.push('\'');
+    literal.push(quote);
     literal
 }
 
@@ -333,17 +343,47 @@ mod tests {
         }
     }
 
+    #[test]
+    fn variables_of_json_stay_json() {
+        let text = "{\n  \"AR\": \"llvm-ar\",\n  \"CC\": \"clang -D\\\"a\\\" '-Db'\",\n  \"N\": 1,\n  \
+                    \"LIBDIR\": \"/install/lib\",\n  \"TZ\": \"/etc/it's\"\n}";
+        let mended = mend_json(text, HERE);
+        assert_eq!(
+            mended,
+            "{\n  \"AR\": \"ar\",\n  \"CC\": \"cc -D\\\"a\\\" '-Db'\",\n  \"N\": 1,\n  \
+             \"LIBDIR\": \"/opt/python/3.10/lib\",\n  \"TZ\": \"/etc/it's\"\n}"
+        );
+        let said: serde_json::Value = serde_json::from_str(&mended).unwrap();
+        assert_eq!(said["CC"], "cc -D\"a\" '-Db'");
+    }
+
+    #[test]
+    fn variables_as_python_3_14_lays_them_out_are_mended() {
+        let text = "# generated\nbuild_time_vars = {\n    'ABIFLAGS': '',\n    'AR': 'llvm-ar',\n    \
+                    'CFLAGS': '-O3 -flto=thin '\n        '-fPIC',\n    'prefix': '/install',\n}\n";
+        assert_eq!(
+            mend_variables(text, HERE),
+            "# generated\nbuild_time_vars = {\n    'ABIFLAGS': '',\n    'AR': 'ar',\n    \
+             'CFLAGS': '-O3 -fPIC',\n    'prefix': '/opt/python/3.10',\n}\n"
+        );
+    }
+
     proptest! {
         #[test]
         fn any_text_is_taken(text in "[-a-z'\"\\\\:{}, \n=/#é]{0,80}") {
             let _ = mend_makefile(&text, HERE);
             let _ = mend_variables(&text, HERE);
+            let _ = mend_json(&text, HERE);
         }
 
         #[test]
         fn a_literal_says_what_it_was_made_of(text in "[a-z'\"\\\\ \n\té]{0,40}") {
-            let literal = as_literal(&text);
-            prop_assert_eq!(read_literal(&literal), Some((text, "")));
+            for quote in ['\'', '"'] {
+                let literal = as_literal(&text, quote);
+                prop_assert_eq!(read_literal(&literal), Some((text.clone(), "")));
+            }
+            let said: String = serde_json::from_str(&as_literal(&text, '"')).unwrap();
+            prop_assert_eq!(said, text);
         }
     }
 }

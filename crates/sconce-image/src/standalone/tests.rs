@@ -10,7 +10,7 @@ use super::*;
 use crate::sbom::tests::fixture_lock;
 
 /// Files of an archive, and links, which are the texts that begin with `->`.
-const FILES: [(&str, &str); 8] = [
+const FILES: [(&str, &str); 10] = [
     ("python/bin/python3.10", "elf"),
     (
         "python/bin/python3.10-config",
@@ -24,6 +24,14 @@ const FILES: [(&str, &str); 8] = [
     (
         "python/lib/python3.10/config-3.10-x86_64-linux-gnu/Makefile",
         "CC=\t\tclang\nprefix=\t/install\n",
+    ),
+    (
+        "python/lib/python3.10/_sysconfig_vars__linux_x86_64-linux-gnu.json",
+        "{\n  \"CC\": \"clang -pthread\",\n  \"prefix\": \"/install\"\n}",
+    ),
+    (
+        "python/lib/python3.10/build-details.json",
+        "{\n  \"base_prefix\": \"/install\"\n}",
     ),
     ("python/lib/pkgconfig/python-3.10.pc", "prefix=/install\n"),
     ("python/lib/python3.10/os.py", "where = '/install'\n"),
@@ -84,6 +92,14 @@ fn a_tree_speaks_of_where_it_lies() {
     assert_eq!(
         data,
         "build_time_vars = {'CC': 'cc -pthread',\n 'prefix': '/opt/python/3.10'}\n"
+    );
+    assert_eq!(
+        text("lib/python3.10/_sysconfig_vars__linux_x86_64-linux-gnu.json"),
+        "{\n  \"CC\": \"cc -pthread\",\n  \"prefix\": \"/opt/python/3.10\"\n}"
+    );
+    assert_eq!(
+        text("lib/python3.10/build-details.json"),
+        "{\n  \"base_prefix\": \"/opt/python/3.10\"\n}"
     );
     let makefile = text("lib/python3.10/config-3.10-x86_64-linux-gnu/Makefile");
     assert_eq!(makefile, "CC=\t\tcc\nprefix=\t/opt/python/3.10\n");

@@ -325,6 +325,10 @@ mod tests {
             ("x = 'import a'\n'''\nimport b\n'''", &[]),
             ("important = 1\nfrom_ = 2", &[]),
             ("import a; import b", &["1 a ", "1 b "]),
+            (
+                "lazy import a.b as c\nlazy from d import e",
+                &["1 a.b ", "2 d e"],
+            ),
             ("import", &[]),
             ("from", &[]),
         ] {

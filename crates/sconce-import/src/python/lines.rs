@@ -53,6 +53,20 @@ pub(crate) fn split_logical_lines(text: &str) -> Vec<LogicalLine<'_>> {
     lines
 }
 
+/// A line that has anything on it. What Python 3.15 is told to import when it is first used (PEP 810,
+/// `lazy import a`) is imported as well: the word is left out.
+fn finished(mut line: LogicalLine<'_>) -> Option<LogicalLine<'_>> {
+    if let [
+        PythonToken::Name("lazy"),
+        PythonToken::Name("import" | "from"),
+        ..,
+    ] = &line.tokens[..]
+    {
+        line.tokens.remove(0);
+    }
+    (!line.tokens.is_empty()).then_some(line)
+}
+
 struct SourceReader<'a> {
     text: &'a str,
     at: usize,
@@ -103,7 +117,7 @@ impl<'a> SourceReader<'a> {
                             tokens: Vec::new(),
                         },
                     );
-                    lines.extend((!done.tokens.is_empty()).then_some(done));
+                    lines.extend(finished(done));
                 }
                 c => {
                     if current.tokens.is_empty() {
@@ -120,7 +134,7 @@ impl<'a> SourceReader<'a> {
                 }
             }
         }
-        lines.extend((!current.tokens.is_empty()).then_some(current));
+        lines.extend(finished(current));
     }
 
     fn skip_indent(&mut self) -> usize {
@@ -257,6 +271,15 @@ mod tests {
             ),
             ("x = [\n", &["1 0 x = ["]),
             ("x)\ny", &["1 0 x )", "2 0 y"]),
+            (
+                "lazy import a; lazy from b import c\nlazy = 1\nlazy (a)",
+                &[
+                    "1 0 import a",
+                    "1 0 from b import c",
+                    "2 0 lazy = 1",
+                    "3 0 lazy ( a )",
+                ],
+            ),
             ("", &[]),
         ] {
             assert_eq!(show(text), expected, "{text}");
