@@ -1,9 +1,10 @@
-//! Slurm's notation for nodes, as `SLURM_JOB_NODELIST` and squeue have it: `n[1-3,7],gpu-a[08-11]-ib,login`. Nodes have
+//! Slurm's notation for nodes, as `SLURM_JOB_NODELIST` and squeue have it: `n[1-3,7],gpu-a[08-11],login`. Nodes have
 //! no need of `scontrol show hostnames` with this, which asks for Slurm's configuration.
 //!
 //! Read by what slurm.conf(5) says of `NodeName` and by Slurm's `hostlist.c`: names are separated by commas outside of
 //! brackets; brackets hold numbers and ranges of them; a range's first number says how many digits all of it have, with
-//! zeros in front; of several groups in one name the last one counts fastest.
+//! zeros in front; of several groups in one name the last one counts fastest. What stands behind brackets is
+//! taken too, which 22.05 itself refuses.
 
 use std::ops::RangeInclusive;
 
@@ -215,3 +216,7 @@ fn malformed(item: &str, why: &'static str) -> NodeListError {
         why,
     }
 }
+
+#[cfg(test)]
+#[path = "node_list_tests.rs"]
+mod tests;
