@@ -108,7 +108,7 @@ const REASONS: &[(&str, &str)] = &[
     ),
     (
         "JobLaunchFailure",
-        "it could not be started on its nodes: a missing directory, a program that is not there, a failing prolog",
+        "it could not be started on its nodes (a missing directory, a failing prolog), or its script was killed",
     ),
     ("OutOfMemory", "it took more memory than it was given"),
     ("TimeLimit", "its time was over"),

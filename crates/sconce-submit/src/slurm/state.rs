@@ -29,7 +29,7 @@ const SQUEUE_FIELDS: [&str; 9] = [
 ];
 
 /// sacct's names of the fields, in the order of [`parse_sacct`] (sacct(1), "Job Accounting Fields").
-const SACCT_FIELDS: &str = "JobIDRaw,State,Reason,NodeList,ExitCode,Start,End,Comment";
+const SACCT_FIELDS: &str = "JobIDRaw,State,NodeList,ExitCode,Start,End,Comment";
 
 /// The longest text of a field that is kept, characters.
 const MAX_FIELD_CHARS: usize = 4096;
@@ -101,7 +101,7 @@ pub fn parse_squeue(text: &str) -> Result<Vec<JobRow>, SubmitError> {
         };
         let comment = to_printable(field()?, MAX_FIELD_CHARS);
         rows.push(JobRow {
-            status: with_exit_if_final(status),
+            status: without_stale_parts(status),
             comment,
         });
     }
@@ -119,12 +119,12 @@ pub fn parse_sacct(text: &str) -> Result<Vec<JobRow>, SubmitError> {
     for line in text.lines() {
         let fields: Vec<&str> = line.splitn(field_count, FIELD_END).map(str::trim).collect();
         let id = fields.first().and_then(|id| SchedulerJobId::parse(id));
-        if let (Some(id), &[_, state, reason, nodes, exit, start, end, comment]) = (id, &fields[..])
-        {
+        if let (Some(id), &[_, state, nodes, exit, start, end, comment]) = (id, &fields[..]) {
             let status = JobStatus {
                 id,
                 state: parse_state(state),
-                reason: parse_reason(reason),
+                // The last reason for which it waited (sacct(1)), and none for how it ended.
+                reason: None,
                 nodes: parse_text(nodes),
                 exit: parse_exit_pair(exit),
                 start_s: start.parse().ok(),
@@ -132,7 +132,7 @@ pub fn parse_sacct(text: &str) -> Result<Vec<JobRow>, SubmitError> {
                 restarts: None,
             };
             rows.push(JobRow {
-                status: with_exit_if_final(status),
+                status: without_stale_parts(status),
                 comment: to_printable(comment, MAX_FIELD_CHARS),
             });
         } else if let Some(row) = rows.last_mut() {
@@ -199,10 +199,15 @@ fn parse_exit_pair(text: &str) -> Option<JobExit> {
     }
 }
 
-/// Takes the exit away from a job that goes on: both programs show 0 of it.
-fn with_exit_if_final(mut status: JobStatus) -> JobStatus {
-    if !status.state.is_final() {
+/// Takes away what both programs show without its being so: exit code 0 of a job that goes on, that was cancelled or
+/// ended by something else than its script; and why a job waited that was cancelled or is through.
+fn without_stale_parts(mut status: JobStatus) -> JobStatus {
+    let is_through = status.state == JobState::Succeeded;
+    if !is_through && (!status.state.is_final() || status.exit == Some(JobExit::Code(0))) {
         status.exit = None;
+    }
+    if is_through || status.state == JobState::Cancelled {
+        status.reason = None;
     }
     status
 }

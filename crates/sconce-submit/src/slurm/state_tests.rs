@@ -40,11 +40,10 @@ fn rows_of_squeue_are_read() {
 
 #[test]
 fn rows_of_sacct_are_read() {
-    let row = |fields: [&str; 8]| format!("{}\n", fields.join("\u{1f}"));
+    let row = |fields: [&str; 7]| format!("{}\n", fields.join("\u{1f}"));
     let text = row([
         "7",
         "CANCELLED by 1000",
-        "None",
         "n[1-2]",
         "0:15",
         "1795815403",
@@ -53,14 +52,13 @@ fn rows_of_sacct_are_read() {
     ]) + &row([
         "8",
         "OUT_OF_MEMORY",
-        "None",
         "n1",
         "0:125",
         "1795815403",
         "Unknown",
         "two",
     ]) + "lines\n"
-        + &row(["9", "COMPLETED", "None", "n1", "0:0", "1", "2", ""]);
+        + &row(["9", "COMPLETED", "n1", "0:0", "1", "2", ""]);
     let rows = parse_sacct(&text).unwrap();
     assert_eq!(rows.len(), 3);
     assert_eq!(rows[0].status.state, JobState::Cancelled);
@@ -99,6 +97,23 @@ fn every_state_of_the_manual_has_its_word_long_and_compact() {
     let unknown = parse_state("BRAND_NEW \u{1b}[31m");
     assert_eq!(unknown.name(), "BRAND_NEW  [31m");
     assert!(!unknown.is_final());
+}
+
+#[test]
+fn a_code_0_that_no_script_gave_is_none() {
+    let row = |state: &str, status: u32| {
+        format!(
+            "1\u{1f}{state}\u{1f}Resources\u{1f}n1\u{1f}{status}\u{1f}1\u{1f}2\u{1f}0\u{1f}\u{1e}\n"
+        )
+    };
+    let read = |state, status| parse_squeue(&row(state, status)).unwrap().remove(0).status;
+    assert_eq!(read("COMPLETED", 0).exit, Some(JobExit::Code(0)));
+    assert_eq!(read("RUNNING", 0).exit, None);
+    assert_eq!(read("CANCELLED", 0).exit, None);
+    assert_eq!(read("CANCELLED", 15).exit, Some(JobExit::Signal(15)));
+    assert_eq!(read("NODE_FAIL", 0).exit, None);
+    assert_eq!(read("CANCELLED", 0).reason, None);
+    assert!(read("PENDING", 0).reason.is_some());
 }
 
 #[test]
