@@ -12,5 +12,6 @@ mod reason;
 mod said;
 pub(crate) mod script;
 pub(crate) mod state;
+mod unsupported_options;
 
 pub use commands::{DEFAULT_COMMAND_TIMEOUT, SlurmScheduler, SlurmSettings};

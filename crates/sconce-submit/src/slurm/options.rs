@@ -7,7 +7,8 @@
 
 use sconce_base::text::to_printable;
 
-use super::owned_options::{OwnedOption, ProgramOptions, UNSUPPORTED, UnsupportedOption};
+use super::owned_options::{OwnedOption, ProgramOptions};
+use super::unsupported_options::{UNSUPPORTED, UnsupportedOption};
 use crate::error::SubmitError;
 
 /// One option as it was found among words.
