@@ -31,8 +31,8 @@ impl FakeSlurm {
         self.folder.path().join(name)
     }
 
-    /// Makes a program of lines of shell, in which `$D` is the folder.
-    fn program(&self, name: &str, body: &str) {
+    /// Adds a program of lines of shell, in which `$D` is the folder.
+    fn add_script(&self, name: &str, body: &str) {
         let folder = self.folder.path().display();
         let text = format!(
             "#!/bin/sh\nPATH=/usr/bin:/bin\nD='{folder}'\necho \"$*\" >>\"$D/{name}.calls\"\n{body}\n"
@@ -48,7 +48,7 @@ impl FakeSlurm {
     /// Makes a squeue that shows the rows in the file `queue`.
     fn queue(&self, rows: &[&str]) {
         fs::write(self.path("queue"), rows.concat()).expect("the queue");
-        self.program("squeue", "cat \"$D/queue\"");
+        self.add_script("squeue", "cat \"$D/queue\"");
     }
 
     fn calls(&self, name: &str) -> usize {
@@ -96,7 +96,7 @@ const NO_ACCOUNTING: &str = "echo 'Slurm accounting storage is disabled' >&2; ex
 #[test]
 fn an_answer_gives_the_id_and_the_script_is_read() {
     let slurm = FakeSlurm::new();
-    slurm.program(
+    slurm.add_script(
         "sbatch",
         "cat >\"$D/script\"; echo 'Welcome!'; echo '17;cluster'",
     );
@@ -113,7 +113,7 @@ fn a_job_that_was_taken_without_an_answer_is_found_and_not_handed_over_twice() {
         &row(16, "RUNNING", "n1", "sconce:another"),
         &row(17, "PENDING", "", &format!("sconce:{TOKEN}")),
     ]);
-    slurm.program("sbatch", "exec sleep 1000");
+    slurm.add_script("sbatch", "exec sleep 1000");
     let found = slurm
         .scheduler(Duration::from_secs(2))
         .submit("#!/bin/sh\n", TOKEN);
@@ -126,7 +126,7 @@ fn a_job_that_was_taken_without_an_answer_is_found_and_not_handed_over_twice() {
         "kill -KILL $$",
         "echo 'Submitted, thank you'",
     ] {
-        slurm.program("sbatch", body);
+        slurm.add_script("sbatch", body);
         assert_eq!(
             slurm.patient().submit("#!/bin/sh\n", TOKEN).unwrap(),
             id("17")
@@ -139,15 +139,15 @@ fn a_job_that_was_taken_without_an_answer_is_found_and_not_handed_over_twice() {
 fn a_job_that_was_not_taken_is_handed_over_again_by_the_second_try_alone() {
     let slurm = FakeSlurm::new();
     slurm.queue(&[]);
-    slurm.program("sacct", NO_ACCOUNTING);
-    slurm.program("sbatch", "exec sleep 1000");
+    slurm.add_script("sacct", NO_ACCOUNTING);
+    slurm.add_script("sbatch", "exec sleep 1000");
     let scheduler = slurm.scheduler(Duration::from_secs(2));
     let error = scheduler.submit("#!/bin/sh\n", TOKEN).unwrap_err();
     assert!(matches!(error, SubmitError::Unanswered { .. }), "{error:?}");
     assert_eq!(error.exit_code(), exit::FETCH);
     assert_eq!(slurm.calls("sbatch"), 1);
 
-    slurm.program("sbatch", "echo 18");
+    slurm.add_script("sbatch", "echo 18");
     let again = slurm.patient().submit_unless_found("#!/bin/sh\n", TOKEN);
     assert_eq!(again.unwrap(), id("18"));
     assert_eq!(slurm.calls("sbatch"), 2);
@@ -161,13 +161,13 @@ fn a_job_that_was_not_taken_is_handed_over_again_by_the_second_try_alone() {
 #[test]
 fn a_second_try_that_cannot_look_hands_nothing_over() {
     let slurm = FakeSlurm::new();
-    slurm.program("sbatch", "echo 19");
+    slurm.add_script("sbatch", "echo 19");
     for body in [
         "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1",
         "echo 'Maintenance until Friday'",
         "exit 1",
     ] {
-        slurm.program("squeue", body);
+        slurm.add_script("squeue", body);
         let tried = slurm.patient().submit_unless_found("#!/bin/sh\n", TOKEN);
         assert!(tried.is_err(), "{tried:?}");
     }
@@ -178,7 +178,7 @@ fn a_second_try_that_cannot_look_hands_nothing_over() {
 fn a_controller_that_is_away_and_back_is_told_so() {
     let slurm = FakeSlurm::new();
     let away = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1";
-    slurm.program("squeue", away);
+    slurm.add_script("squeue", away);
     let error = slurm.patient().states(&[id("5")]).unwrap_err();
     assert!(
         matches!(error, SubmitError::Unreachable { .. }),
@@ -196,7 +196,7 @@ fn a_controller_that_is_away_and_back_is_told_so() {
 fn states_come_in_their_order_by_one_call_each() {
     let slurm = FakeSlurm::new();
     slurm.queue(&[&row(5, "RUNNING", "n1", ""), &row(6, "PENDING", "", "")]);
-    slurm.program(
+    slurm.add_script(
         "sacct",
         "printf '4\\037TIMEOUT\\037n1\\0370:0\\0371\\0372\\037\\n'",
     );
@@ -220,7 +220,7 @@ fn states_come_in_their_order_by_one_call_each() {
     assert!(slurm.patient().states(&[]).unwrap().is_empty());
     assert_eq!(slurm.calls("squeue"), 1);
 
-    slurm.program("sacct", NO_ACCOUNTING);
+    slurm.add_script("sacct", NO_ACCOUNTING);
     let states = slurm.patient().states(&[id("4")]).unwrap();
     assert_eq!(states[0].state, JobState::Forgotten);
 }
@@ -231,12 +231,12 @@ fn a_token_is_found_in_the_accounting_and_not_in_what_was_refused() {
     let comment = format!("sconce:{TOKEN}");
     slurm.queue(&[&row(7, "FAILED", "", &comment)]);
     assert_eq!(slurm.patient().find(TOKEN).unwrap(), None);
-    slurm.program(
+    slurm.add_script(
         "sacct",
         &format!("printf '9\\037COMPLETED\\037n1\\0370:0\\0371\\0372\\037{comment}\\n'"),
     );
     assert_eq!(slurm.patient().find(TOKEN).unwrap(), Some(id("9")));
-    slurm.program(
+    slurm.add_script(
         "sacct",
         "echo 'sacct: error: Problem talking to the database' >&2; exit 1",
     );
@@ -247,7 +247,7 @@ fn a_token_is_found_in_the_accounting_and_not_in_what_was_refused() {
 #[test]
 fn an_answer_without_an_end_is_bounded() {
     let slurm = FakeSlurm::new();
-    slurm.program("squeue", "exec yes");
+    slurm.add_script("squeue", "exec yes");
     let error = slurm.patient().states(&[id("1")]).unwrap_err();
     assert!(
         matches!(error, SubmitError::TooMuchOutput { .. }),
@@ -258,7 +258,7 @@ fn an_answer_without_an_end_is_bounded() {
 #[test]
 fn what_slurm_refuses_is_the_callers_to_mend() {
     let slurm = FakeSlurm::new();
-    slurm.program(
+    slurm.add_script(
         "sbatch",
         "echo 'sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified' >&2; exit 1",
     );
@@ -276,14 +276,14 @@ fn what_slurm_refuses_is_the_callers_to_mend() {
 #[test]
 fn cancelling_what_has_ended_is_no_error_and_what_is_others_is_one() {
     let slurm = FakeSlurm::new();
-    slurm.program("scancel", "exit 0");
+    slurm.add_script("scancel", "exit 0");
     slurm.patient().cancel(&id("5")).unwrap();
-    slurm.program(
+    slurm.add_script(
         "scancel",
         "echo 'scancel: error: Kill job error on job id 5: Invalid job id specified' >&2; exit 1",
     );
     slurm.patient().cancel(&id("5")).unwrap();
-    slurm.program(
+    slurm.add_script(
         "scancel",
         "echo 'scancel: error: Kill job error on job id 32: Access/permission denied' >&2; exit 1",
     );
