@@ -99,7 +99,8 @@ pub enum SubmitError {
         #[source]
         source: Box<SubmitError>,
     },
-    /// The controller cannot be reached; nothing was taken.
+    /// The controller cannot be reached, or the connection broke. Of a hand-over this says that nothing was taken;
+    /// where that is not sure it is the cause of [`SubmitError::Unanswered`].
     #[error("Slurm's controller cannot be reached: {said}")]
     Unreachable {
         /// What the program said.

@@ -20,7 +20,8 @@ pub trait Scheduler {
     fn render(&self, job: &JobScript<'_>) -> Result<String, SubmitError>;
 
     /// Hands a rendered script over, once. Where no answer comes, the job is looked for by its token before this
-    /// returns: what was taken is found, and nothing is handed over a second time.
+    /// returns: what was taken is found, and nothing is handed over a second time. A controller may take a job long
+    /// after whoever handed it over was ended (Slurm 22.05, tried).
     ///
     /// # Errors
     /// The scheduler refused it, or it cannot be reached. After [`SubmitError::Unanswered`] the job may be there all

@@ -151,9 +151,9 @@ impl Scheduler for SlurmScheduler {
         let error = error_of("sbatch", &output.stderr);
         // Killed by a signal, or the connection broke after the request was sent.
         let is_open = output.status.code().is_none() || is_unsure(&output.stderr);
-        match (&error, is_open) {
-            (SubmitError::Failed { .. }, true) => self.look_for(token, error),
-            _ => Err(error),
+        match is_open {
+            true => self.look_for(token, error),
+            false => Err(error),
         }
     }
 

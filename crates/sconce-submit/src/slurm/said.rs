@@ -122,11 +122,8 @@ pub(super) fn shorten_said(stderr: &str) -> String {
 /// Returns the error of a program that failed.
 pub(super) fn error_of(program: &'static str, stderr: &str) -> SubmitError {
     let said = shorten_said(stderr);
-    if UNREACHABLE.iter().any(|text| stderr.contains(text)) {
+    if is_unsure(stderr) || UNREACHABLE.iter().any(|text| stderr.contains(text)) {
         return SubmitError::Unreachable { said };
-    }
-    if is_unsure(stderr) {
-        return SubmitError::Failed { program, said };
     }
     let found = REJECTIONS.iter().find(|(text, _)| stderr.contains(text));
     // Whatever sbatch finds wrong with an option before it asks anybody: `Invalid --signal specification`.

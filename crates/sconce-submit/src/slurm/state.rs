@@ -74,7 +74,7 @@ pub(super) fn sacct_args(which: &[String]) -> Vec<String> {
     args
 }
 
-/// Parses what squeue wrote for [`SQUEUE_FIELDS`].
+/// Parses what squeue wrote for the fields that it is asked for, rows that end with their own character.
 ///
 /// # Errors
 /// A row is none: nothing of the text counts then, since a job that is not seen would be handed over again.
@@ -108,7 +108,7 @@ pub fn parse_squeue(text: &str) -> Result<Vec<JobRow>, SubmitError> {
     Ok(rows)
 }
 
-/// Parses what sacct wrote for [`SACCT_FIELDS`]. A comment may have line ends, and sacct ends rows with nothing else:
+/// Parses what sacct wrote for the fields that it is asked for. A comment may have line ends, and sacct ends rows with nothing else:
 /// a line that begins no row goes on with the comment before it.
 ///
 /// # Errors
