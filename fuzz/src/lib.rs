@@ -29,6 +29,7 @@ mod settings;
 mod sign;
 mod solve;
 mod standalone;
+mod submit;
 mod targets;
 #[path = "../../crates/sconce-host/src/testing.rs"]
 mod testing;

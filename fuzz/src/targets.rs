@@ -2,7 +2,7 @@
 
 use crate::{
     adopt, binary, deb, debian, explain, fetch, host, image, layer, memory, osv, python, record,
-    registry, schema, settings, sign, solve, standalone, wheel,
+    registry, schema, settings, sign, solve, standalone, submit, wheel,
 };
 
 /// One parser or one stage that takes outside bytes.
@@ -20,7 +20,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>)
 }
 
 /// All of them, what every user's machine meets first.
-pub const TARGETS: [Target; 68] = [
+pub const TARGETS: [Target; 71] = [
     target("spec", schema::spec, schema::spec_seeds),
     target("units", schema::units, schema::unit_seeds),
     target("lock", schema::lock, schema::lock_seeds),
@@ -113,4 +113,7 @@ pub const TARGETS: [Target; 68] = [
     target("reference", registry::reference, registry::reference_seeds),
     target("challenge", registry::challenge, registry::challenge_seeds),
     target("logins", registry::logins, registry::login_seeds),
+    target("node-list", submit::node_list, submit::node_list_seeds),
+    target("squeue", submit::squeue, submit::squeue_seeds),
+    target("sacct", submit::sacct, submit::sacct_seeds),
 ];

@@ -5,6 +5,7 @@
 mod build;
 mod parse;
 mod services;
+mod target;
 mod values;
 mod write;
 
@@ -23,6 +24,7 @@ pub use services::{
     BuiltinService, CustomServiceSpec, HealthCheckSpec, Jupyter, ServicesSpec, Ssh, TensorBoard,
     on_loopback,
 };
+pub use target::{SchedulerKind, TargetSpec};
 pub use values::{GpuId, GpuRequest, IO_WEIGHTS, MountSpec, NumaPolicy, PortSpec};
 
 /// The format that this program reads.
@@ -62,6 +64,9 @@ pub struct Spec {
     /// What runs beside the command, by name: `[services.NAME]`.
     #[serde(skip_serializing_if = "ServicesSpec::is_empty")]
     pub services: ServicesSpec,
+    /// Where jobs may be handed over, by name: `[target.NAME]`.
+    #[serde(rename = "target", skip_serializing_if = "BTreeMap::is_empty")]
+    pub targets: BTreeMap<String, TargetSpec>,
 }
 
 /// `[python]`. At most one of `requirements`, `pyproject` and `lock` is given; `packages` come beside it.

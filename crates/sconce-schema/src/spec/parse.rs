@@ -168,6 +168,9 @@ impl Spec {
         )?;
         self.check_build()?;
         self.check_services()?;
+        for (name, target) in &self.targets {
+            target.check(name)?;
+        }
         let variable = self.run.env.keys().find(|key| !is_variable(key));
         validate_value(
             "run.env",

@@ -8,7 +8,7 @@ use super::Spec;
 use crate::units::Bytes;
 
 /// The keys in the order of the documentation; a key that is not here comes after these.
-const ORDER: [&str; 39] = [
+const ORDER: [&str; 51] = [
     "version",
     "name",
     "release",
@@ -48,6 +48,18 @@ const ORDER: [&str; 39] = [
     "user",
     "workdir",
     "env",
+    "engine",
+    "partition",
+    "account",
+    "qos",
+    "constraint",
+    "reservation",
+    "nodes",
+    "gpus-per-node",
+    "cpus-per-node",
+    "time",
+    "launch",
+    "sbatch",
 ];
 
 /// A list that would make its line longer than this has one element a line.
@@ -71,10 +83,11 @@ impl Spec {
                 tables.push((name, table));
             }
         }
-        let services = match root.remove("services") {
-            Some(Value::Table(services)) => services,
+        let mut named = |name: &str| match root.remove(name) {
+            Some(Value::Table(tables)) => tables,
             _ => Table::new(),
         };
+        let (services, targets) = (named("services"), named("target"));
         pairs(&mut text, root);
         for (name, mut table) in tables {
             let inner = match table.remove("env") {
@@ -95,6 +108,13 @@ impl Spec {
         for (name, service) in services {
             if let Value::Table(service) = service {
                 write_service(&mut text, &bare(&name), service);
+            }
+        }
+        for (name, target) in targets {
+            if let Value::Table(target) = target {
+                let gap = if text.is_empty() { "" } else { "\n" };
+                let _ = writeln!(text, "{gap}[target.{}]", bare(&name));
+                pairs(&mut text, target);
             }
         }
         text

@@ -18,6 +18,7 @@ macro_rules! every_variant {
 
 mod facts;
 mod findings;
+mod job;
 mod lock;
 mod record;
 mod request;
@@ -40,6 +41,7 @@ const FACTS: HeldBy = HeldBy::Golden("facts.json");
 const RECORD: HeldBy = HeldBy::Golden("record.jsonl");
 const REQUEST: HeldBy = HeldBy::Golden("run-request.json");
 const FINDINGS: HeldBy = HeldBy::Golden("findings.json");
+const JOB: HeldBy = HeldBy::Golden("job.json");
 const VALUES: HeldBy = HeldBy::Golden("values.txt");
 
 const TYPES: &[(&str, HeldBy)] = &[
@@ -96,6 +98,9 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("finding::Finding", FINDINGS),
     ("finding::Fix", FINDINGS),
     ("finding::Severity", VALUES),
+    ("job::JobLayout", JOB),
+    ("job::JobRequest", JOB),
+    ("job::LaunchMode", VALUES),
     ("lock::BuildRequest", LOCK_WITH_REQUESTS),
     ("lock::Deb", LOCK),
     ("lock::Lock", LOCK_WITH_BUILDS),
@@ -139,6 +144,8 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("spec/services::CustomServiceSpec", SPEC),
     ("spec/services::Ssh", SPEC),
     ("spec/services::TensorBoard", SPEC),
+    ("spec/target::SchedulerKind", VALUES),
+    ("spec/target::TargetSpec", SPEC),
     ("spec/values::GpuId", VALUES),
     ("spec/values::NumaPolicy", VALUES),
     ("training::GpuAllocatorCounters", RECORD),

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use sconce_schema::job::LaunchMode;
 use sconce_schema::request::{ContainerUser, NetworkMode};
 use sconce_schema::service::{RestartPolicy, StopSignal};
 use sconce_schema::spec::{
     BuildSpec, CustomServiceSpec, GpuId, GpuRequest, HealthCheckSpec, Jupyter, NumaPolicy, Python,
-    Removal, RunSpec, ServicesSpec, Ssh, StageSpec, System, TensorBoard, Variant,
+    Removal, RunSpec, SchedulerKind, ServicesSpec, Ssh, StageSpec, System, TargetSpec, TensorBoard,
+    Variant,
 };
 use sconce_schema::{Bytes, LockedMemory, Millicores, Runtime, Spec};
 
@@ -75,10 +77,30 @@ fn full_spec() -> Spec {
             ("source".to_owned(), StageSpec::default()),
         ]),
         services: full_services(),
+        targets: BTreeMap::from([("lab".to_owned(), full_target())]),
     }
 }
 
-fn full_run() -> RunSpec {
+fn full_target() -> TargetSpec {
+    TargetSpec {
+        engine: SchedulerKind::Slurm,
+        partition: Some("gpu".into()),
+        account: Some("vision".into()),
+        qos: Some("normal".into()),
+        constraint: Some("a100&ib".into()),
+        reservation: Some("course".into()),
+        nodes: Some(2),
+        gpus_per_node: Some(8),
+        cpus_per_node: Some(64),
+        time: Some("4h".into()),
+        launch: Some(LaunchMode::Torchrun),
+        sbatch: strings(&["--mail-type=END"]),
+        srun: strings(&["--cpu-bind=none"]),
+        setup: strings(&["module load slurm"]),
+    }
+}
+
+pub(super) fn full_run() -> RunSpec {
     RunSpec {
         command: strings(&["python", "train.py"]),
         gpus: Some(GpuRequest::Listed(vec![

@@ -7,9 +7,12 @@ use sconce_schema::facts::{
     CgroupVersion, DriverFlavour, FabricState, FeatureState as Switch, SeccompMode,
 };
 use sconce_schema::finding::{Certainty, FixAction, Severity};
+use sconce_schema::job::LaunchMode;
 use sconce_schema::request::{ContainerUser, NetworkMode, RunRoot};
 use sconce_schema::service::{HealthTest, RestartPolicy, StopSignal};
-use sconce_schema::spec::{BuiltinService, GpuId, GpuRequest, NumaPolicy, Removal, Variant};
+use sconce_schema::spec::{
+    BuiltinService, GpuId, GpuRequest, NumaPolicy, Removal, SchedulerKind, Variant,
+};
 use sconce_schema::{Bytes, EnvironmentLayers, LockedMemory, Millicores, Runtime, exit};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -81,6 +84,9 @@ fn add_run_values(text: &mut Vec<String>) {
     add(text, "root", every_variant!(RunRoot: Image(image), Host));
     let runtimes = every_variant!(Runtime: Sconce, Runc, Crun, Podman, Docker);
     add(text, "runtime", runtimes);
+    add(text, "scheduler", every_variant!(SchedulerKind: Slurm));
+    let modes = every_variant!(LaunchMode: Torchrun, TaskPerGpu, Node);
+    add(text, "launch", modes);
     add(
         text,
         "restart",

@@ -1,0 +1,143 @@
+//! A job: a run that a scheduler starts on nodes that nobody knows yet. What was wished travels to them; each node
+//! makes its own [`RunRequest`](crate::RunRequest) of it.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::spec::{RunSpec, SchedulerKind};
+use crate::units::Sha256;
+
+/// The format that this program writes and reads.
+pub const FORMAT: u32 = 1;
+
+/// The name of the file in a job's folder.
+pub const FILE_NAME: &str = "job.json";
+
+/// What was handed over.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct JobRequest {
+    /// Format of the file.
+    pub format: u32,
+    /// Unique in the world: by it the scheduler's job is found, and nodes know each other.
+    pub token: String,
+    /// The environment's name.
+    pub name: String,
+    /// The spec's file when the job was handed over, whose folder nodes mount; absolute.
+    pub spec: PathBuf,
+    /// `[run]` of the spec, with what the caller said laid over it: `command` is what is run.
+    pub run: RunSpec,
+    /// Digest of the lock's text.
+    pub lock: Sha256,
+    /// Debian's name of the processors that the lock is for, `amd64`.
+    pub architecture: String,
+    /// On what it is started.
+    pub layout: JobLayout,
+    /// To whom it was handed.
+    pub engine: SchedulerKind,
+    /// When, in milliseconds since 1970.
+    pub unix_ms: u64,
+}
+
+/// The nodes of a job, and who starts its ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct JobLayout {
+    /// Nodes, at least 1.
+    pub nodes: u32,
+    /// Cards of each; absent where none was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus_per_node: Option<u32>,
+    /// Who starts the ranks.
+    pub launch: LaunchMode,
+}
+
+impl JobLayout {
+    /// Ranks of each node: one a card, and one where there is none.
+    #[must_use]
+    pub fn ranks_per_node(&self) -> u32 {
+        match self.launch {
+            LaunchMode::Node => 1,
+            LaunchMode::Torchrun | LaunchMode::TaskPerGpu => self.gpus_per_node.unwrap_or(1).max(1),
+        }
+    }
+
+    /// Processes that the scheduler starts on each node.
+    #[must_use]
+    pub fn tasks_per_node(&self) -> u32 {
+        match self.launch {
+            LaunchMode::TaskPerGpu => self.ranks_per_node(),
+            LaunchMode::Torchrun | LaunchMode::Node => 1,
+        }
+    }
+}
+
+/// Who starts the ranks of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LaunchMode {
+    /// The environment's torchrun, once a node: one rank a card.
+    Torchrun,
+    /// The scheduler: one process a card, each in a container of its own.
+    TaskPerGpu,
+    /// The command itself, started once a node.
+    Node,
+}
+
+impl LaunchMode {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::Torchrun, Self::TaskPerGpu, Self::Node];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Torchrun => "torchrun",
+            Self::TaskPerGpu => "task-per-gpu",
+            Self::Node => "node",
+        }
+    }
+}
+
+impl std::str::FromStr for LaunchMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|one| one.name() == text);
+        found.ok_or_else(|| {
+            let names = Self::ALL.map(|one| format!("`{}`", one.name()));
+            format!("it is one of {}", names.join(", "))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_rank_a_card_but_where_the_command_starts_its_own() {
+        let layout = |launch, gpus_per_node| JobLayout {
+            nodes: 2,
+            gpus_per_node,
+            launch,
+        };
+        for (launch, gpus, ranks, tasks) in [
+            (LaunchMode::Torchrun, Some(8), 8, 1),
+            (LaunchMode::Torchrun, None, 1, 1),
+            (LaunchMode::TaskPerGpu, Some(4), 4, 4),
+            (LaunchMode::TaskPerGpu, Some(0), 1, 1),
+            (LaunchMode::Node, Some(8), 1, 1),
+        ] {
+            let layout = layout(launch, gpus);
+            assert_eq!(
+                (layout.ranks_per_node(), layout.tasks_per_node()),
+                (ranks, tasks)
+            );
+        }
+        for one in LaunchMode::ALL {
+            assert_eq!(one.name().parse(), Ok(one));
+        }
+    }
+}

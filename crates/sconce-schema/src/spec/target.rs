@@ -1,0 +1,180 @@
+//! `[target.NAME]`: where a job may be handed over, of a spec or of a user's configuration.
+
+use serde::{Deserialize, Serialize};
+
+use super::parse::{SpecError, is_name, validate_value};
+use crate::duration;
+use crate::job::LaunchMode;
+
+/// A scheduler, and what it is told of every job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct TargetSpec {
+    /// Which scheduler it is.
+    pub engine: SchedulerKind,
+    /// Slurm's partition; its default where it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<String>,
+    /// The account that is charged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    /// The quality of service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qos: Option<String>,
+    /// Features that nodes must have, in Slurm's own words: `a100&ib`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constraint: Option<String>,
+    /// A reservation whose nodes are used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
+    /// Nodes of a job, where its caller says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<u32>,
+    /// Cards of each node, where its caller says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus_per_node: Option<u32>,
+    /// CPUs of each node, where the spec says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus_per_node: Option<u32>,
+    /// The longest that a job may take (`4h`), where its caller says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<String>,
+    /// Who starts the ranks, where the caller says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch: Option<LaunchMode>,
+    /// Options of sbatch, one each, as they are: `--mail-type=END`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sbatch: Vec<String>,
+    /// Options of srun, one each, as they are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub srun: Vec<String>,
+    /// Lines of shell that come before: `module load slurm`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub setup: Vec<String>,
+}
+
+impl TargetSpec {
+    /// A target of which nothing is known but its scheduler.
+    #[must_use]
+    pub fn new(engine: SchedulerKind) -> Self {
+        Self {
+            engine,
+            partition: None,
+            account: None,
+            qos: None,
+            constraint: None,
+            reservation: None,
+            nodes: None,
+            gpus_per_node: None,
+            cpus_per_node: None,
+            time: None,
+            launch: None,
+            sbatch: Vec::new(),
+            srun: Vec::new(),
+            setup: Vec::new(),
+        }
+    }
+
+    /// The rules that a type cannot say, of the target `name`.
+    ///
+    /// # Errors
+    /// Its name is none, a value has several lines, or its time is none.
+    pub fn check(&self, name: &str) -> Result<(), SpecError> {
+        validate_value(
+            "target",
+            Some(name),
+            is_name,
+            "letters, digits, `.`, `_` and `-`, 63 at most",
+        )?;
+        for (key, value) in self.one_line_values() {
+            validate_value(
+                key,
+                Some(value),
+                |text| !text.trim().is_empty() && !text.chars().any(char::is_control),
+                "one line of a script, which is not empty",
+            )?;
+        }
+        validate_value(
+            "target.time",
+            self.time.as_deref(),
+            |text| duration::parse_milliseconds(text).is_ok_and(|ms| ms > 0),
+            "a time such as 30m, 4h or 2d",
+        )
+    }
+
+    /// Every value that stands in one line of a script, by its key.
+    fn one_line_values(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let one = [
+            ("target.partition", &self.partition),
+            ("target.account", &self.account),
+            ("target.qos", &self.qos),
+            ("target.constraint", &self.constraint),
+            ("target.reservation", &self.reservation),
+        ];
+        let lists = [
+            ("target.sbatch", &self.sbatch),
+            ("target.srun", &self.srun),
+            ("target.setup", &self.setup),
+        ];
+        let one = one
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value.as_deref()?)));
+        let lists = lists
+            .into_iter()
+            .flat_map(|(key, list)| list.iter().map(move |value| (key, value.as_str())));
+        one.chain(lists)
+    }
+}
+
+/// A scheduler that Sconce hands jobs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SchedulerKind {
+    /// Slurm, by its command line.
+    Slurm,
+}
+
+impl SchedulerKind {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Slurm => "slurm",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Spec;
+
+    #[test]
+    fn a_target_is_read_and_written() {
+        let text = "[target.lab]\nengine = \"slurm\"\npartition = \"gpu\"\nnodes = 2\ntime = \"4h\"\n\
+                    launch = \"task-per-gpu\"\nsbatch = [\"--mail-type=END\"]\nsetup = [\"module load slurm\"]\n";
+        let spec = Spec::parse(text).unwrap();
+        let target = &spec.targets["lab"];
+        assert_eq!(target.launch, Some(LaunchMode::TaskPerGpu));
+        assert_eq!(spec.to_text(), text);
+    }
+
+    #[test]
+    fn what_is_no_line_or_no_time_is_refused() {
+        for (key, value) in [
+            ("partition", "\"a\\nb\""),
+            ("account", "\" \""),
+            ("time", "\"0s\""),
+            ("time", "\"soon\""),
+            ("setup", "[\"a\\u0000\"]"),
+            ("engine", "\"lsf\""),
+            ("launch", "\"mpi\""),
+            ("partitions", "\"gpu\""),
+        ] {
+            let text = format!("[target.lab]\n{key} = {value}\nengine = \"slurm\"\n");
+            assert!(Spec::parse(&text).is_err(), "{text}");
+        }
+        assert!(Spec::parse("[target.\"a b\"]\nengine = \"slurm\"\n").is_err());
+        assert!(Spec::parse("[target.a]\npartition = \"x\"\n").is_err());
+    }
+}

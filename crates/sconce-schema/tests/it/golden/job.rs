@@ -1,0 +1,31 @@
+//! A job's request, with all that it may say.
+
+use sconce_schema::Sha256;
+use sconce_schema::job::{FORMAT, JobLayout, JobRequest, LaunchMode};
+use sconce_schema::spec::SchedulerKind;
+
+use super::spec::full_run;
+use super::{goldens, json};
+
+#[test]
+fn full_job_is_written_as_before_and_read_back() {
+    let job = JobRequest {
+        format: FORMAT,
+        token: "7gq2m4x9".into(),
+        name: "digits".into(),
+        spec: "/home/ada/digits/sconce.toml".into(),
+        run: full_run(),
+        lock: Sha256([7; 32]),
+        architecture: "amd64".into(),
+        layout: JobLayout {
+            nodes: 2,
+            gpus_per_node: Some(8),
+            launch: LaunchMode::TaskPerGpu,
+        },
+        engine: SchedulerKind::Slurm,
+        unix_ms: 1_790_000_000_000,
+    };
+    let text = json(&job);
+    goldens().assert_same("job.json", &text);
+    assert_eq!(serde_json::from_str::<JobRequest>(&text).unwrap(), job);
+}

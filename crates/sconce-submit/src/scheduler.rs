@@ -1,0 +1,89 @@
+//! The seam: what every scheduler does for Sconce, and what it is given.
+
+use std::path::Path;
+use std::time::Duration;
+
+use sconce_schema::job::JobLayout;
+use sconce_schema::spec::TargetSpec;
+use sconce_schema::units::Bytes;
+
+use crate::error::SubmitError;
+use crate::job_id::SchedulerJobId;
+use crate::status::JobStatus;
+
+/// A scheduler that jobs are handed to.
+pub trait Scheduler {
+    /// Renders what is handed over, whole, as a person may read it, keep it and run it by hand.
+    ///
+    /// # Errors
+    /// A value cannot stand in a script, or an option of the target contradicts what Sconce says itself.
+    fn render(&self, job: &JobScript<'_>) -> Result<String, SubmitError>;
+
+    /// Hands a rendered script over, once. Where no answer comes, the job is looked for by its token before this
+    /// returns: what was taken is found, and nothing is handed over a second time. A controller may take a job long
+    /// after whoever handed it over was ended (Slurm 22.05, tried).
+    ///
+    /// # Errors
+    /// The scheduler refused it, or it cannot be reached. After [`SubmitError::Unanswered`] the job may be there all
+    /// the same: whoever tries again does so by [`Scheduler::submit_unless_found`].
+    fn submit(&self, script: &str, token: &str) -> Result<SchedulerJobId, SubmitError>;
+
+    /// Looks for the job with this token, among those that wait and run and, where the scheduler keeps them, those
+    /// that ended.
+    ///
+    /// # Errors
+    /// The scheduler cannot be asked, or its answer is none: that is no "no".
+    fn find(&self, token: &str) -> Result<Option<SchedulerJobId>, SubmitError>;
+
+    /// Asks for the states of jobs, by one call for all of them. The answers come in the order of `jobs`, one each.
+    ///
+    /// # Errors
+    /// The scheduler cannot be asked. A job that it no longer knows is [`JobState::Forgotten`](crate::JobState).
+    fn states(&self, jobs: &[SchedulerJobId]) -> Result<Vec<JobStatus>, SubmitError>;
+
+    /// Ends a job, or takes it from the queue. One that has ended already is no error.
+    ///
+    /// # Errors
+    /// The scheduler cannot be asked, or it is somebody else's job.
+    fn cancel(&self, job: &SchedulerJobId) -> Result<(), SubmitError>;
+
+    /// Hands a script over unless there is a job with this token: for a second try.
+    ///
+    /// # Errors
+    /// As of [`Scheduler::find`] and [`Scheduler::submit`].
+    fn submit_unless_found(
+        &self,
+        script: &str,
+        token: &str,
+    ) -> Result<SchedulerJobId, SubmitError> {
+        match self.find(token)? {
+            Some(job) => Ok(job),
+            None => self.submit(script, token),
+        }
+    }
+}
+
+/// What a script is made of. It holds no variables: what a job's processes get travels in the job's directory.
+#[derive(Debug, Clone, Copy)]
+pub struct JobScript<'a> {
+    /// The name that queues show; one line.
+    pub name: &'a str,
+    /// Unique in the world: letters, digits, `-`, `_` and `.`.
+    pub token: &'a str,
+    /// Nodes, cards, and who starts the ranks.
+    pub layout: JobLayout,
+    /// CPUs of each process that the scheduler starts, where that is known.
+    pub cpus_per_task: Option<u32>,
+    /// Memory of each node, where that is known.
+    pub memory_per_node: Option<Bytes>,
+    /// The longest that it may take, where that is known.
+    pub time_limit: Option<Duration>,
+    /// This program as nodes find it; absolute.
+    pub program: &'a Path,
+    /// The job's directory, which nodes see; absolute. The scheduler's own log goes there.
+    pub job_dir: &'a Path,
+    /// Where the script begins; absolute.
+    pub work_dir: &'a Path,
+    /// Where it is handed over.
+    pub target: &'a TargetSpec,
+}

@@ -1,0 +1,264 @@
+//! Slurm's programs, each once for what is asked: handing over, looking, cancelling.
+
+use std::thread;
+use std::time::Duration;
+
+use sconce_base::Env;
+
+use super::process::{ProgramCall, ProgramOutput, run_program};
+use super::said::{error_of, has_no_accounting, is_unsure};
+use super::script::{job_comment, render_script};
+use super::state::{JobRow, parse_sacct, parse_squeue, sacct_args, squeue_args};
+use crate::error::{RejectionCause, SubmitError};
+use crate::job_id::SchedulerJobId;
+use crate::scheduler::{JobScript, Scheduler};
+use crate::status::{JobState, JobStatus};
+
+/// How long each of Slurm's programs may take where the caller has no other wish: three times what its parts wait for
+/// each other (`MessageTimeout` of slurm.conf(5), 10 s).
+pub const DEFAULT_COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How often a job is looked for that sbatch gave no answer to: the controller may still be at it.
+const LOOKUPS: u32 = 3;
+
+/// How far back sacct looks for a token; without a beginning it looks at today alone (sacct(1), "DEFAULT TIME WINDOW").
+const ACCOUNTING_WINDOW: &str = "--starttime=now-7days";
+
+/// What is given to Slurm's programs.
+#[derive(Debug, Clone)]
+pub struct SlurmSettings {
+    /// The variables of the caller: `PATH` says where the programs are, `SLURM_CONF` which cluster it is. Those that
+    /// change what the programs do (`SBATCH_…`, `SQUEUE_…` and others) are not passed on.
+    pub env: Env,
+    /// Whose jobs they are.
+    pub user_id: u32,
+    /// How long each program may take.
+    pub command_timeout: Duration,
+}
+
+/// Slurm's programs on this machine.
+#[derive(Debug, Clone)]
+pub struct SlurmScheduler {
+    settings: SlurmSettings,
+}
+
+impl SlurmScheduler {
+    /// Takes the settings; no program is looked for until one is needed.
+    #[must_use]
+    pub fn new(settings: SlurmSettings) -> Self {
+        Self { settings }
+    }
+
+    /// Runs one program to its end, whatever that is.
+    fn run(
+        &self,
+        program: &'static str,
+        args: &[String],
+        input: &str,
+    ) -> Result<ProgramOutput, SubmitError> {
+        let env = &self.settings.env;
+        let path = env
+            .find_program(program)
+            .ok_or(SubmitError::NoProgram { program })?;
+        tracing::debug!(program, ?args, "asking Slurm");
+        run_program(ProgramCall {
+            program,
+            path: &path,
+            args,
+            env,
+            input,
+            timeout: self.settings.command_timeout,
+        })
+    }
+
+    /// Lists the user's jobs that squeue knows.
+    fn list_queue(&self) -> Result<Vec<JobRow>, SubmitError> {
+        let output = self.run("squeue", &squeue_args(self.settings.user_id), "")?;
+        match output.status.success() {
+            true => parse_squeue(&output.stdout),
+            false => Err(error_of("squeue", &output.stderr)),
+        }
+    }
+
+    /// Lists jobs of the accounting; `None` where the cluster has none, or no program for it.
+    fn list_accounting(&self, which: &[String]) -> Result<Option<Vec<JobRow>>, SubmitError> {
+        let output = match self.run("sacct", &sacct_args(which), "") {
+            Err(SubmitError::NoProgram { .. }) => return Ok(None),
+            output => output?,
+        };
+        if output.status.success() {
+            return parse_sacct(&output.stdout).map(Some);
+        }
+        match has_no_accounting(&output.stderr) {
+            true => Ok(None),
+            false => Err(error_of("sacct", &output.stderr)),
+        }
+    }
+
+    /// Looks for a job that sbatch gave no answer to, several times. `unanswered` is what kept the answer away.
+    fn look_for(
+        &self,
+        token: &str,
+        unanswered: SubmitError,
+    ) -> Result<SchedulerJobId, SubmitError> {
+        let comment = job_comment(token)?;
+        for lookup in 0..LOOKUPS {
+            if lookup > 0 {
+                thread::sleep(self.settings.command_timeout / 10);
+            }
+            match self.list_queue() {
+                Ok(rows) => {
+                    if let Some(id) = find_by_comment(rows, &comment) {
+                        tracing::info!(%id, "sbatch gave no answer, and the job is in the queue");
+                        return Ok(id);
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "the queue cannot be read"),
+            }
+        }
+        Err(SubmitError::Unanswered {
+            token: token.to_owned(),
+            source: Box::new(unanswered),
+        })
+    }
+}
+
+impl Scheduler for SlurmScheduler {
+    fn render(&self, job: &JobScript<'_>) -> Result<String, SubmitError> {
+        render_script(job)
+    }
+
+    fn submit(&self, script: &str, token: &str) -> Result<SchedulerJobId, SubmitError> {
+        // Before anything is handed over that could not be found again.
+        job_comment(token)?;
+        let output = match self.run("sbatch", &["--parsable".to_owned()], script) {
+            // It was started, and what became of it is not known.
+            Err(error @ (SubmitError::Timeout { .. } | SubmitError::TooMuchOutput { .. })) => {
+                return self.look_for(token, error);
+            }
+            output => output?,
+        };
+        if output.status.success() {
+            return match parse_sbatch(&output.stdout) {
+                Some(id) => Ok(id),
+                None => {
+                    let said = sconce_base::text::to_printable(output.stdout.trim(), 200);
+                    let program = "sbatch";
+                    self.look_for(token, SubmitError::Unreadable { program, said })
+                }
+            };
+        }
+        let error = error_of("sbatch", &output.stderr);
+        // Killed by a signal, or the connection broke after the request was sent.
+        let is_open = output.status.code().is_none() || is_unsure(&output.stderr);
+        match is_open {
+            true => self.look_for(token, error),
+            false => Err(error),
+        }
+    }
+
+    /// Looks into the queue, where jobs stay for some minutes after their end, and then into the accounting, which has
+    /// comments only where the site keeps them (`AccountingStoreFlags=job_comment` of slurm.conf(5)).
+    fn find(&self, token: &str) -> Result<Option<SchedulerJobId>, SubmitError> {
+        let comment = job_comment(token)?;
+        if let Some(id) = find_by_comment(self.list_queue()?, &comment) {
+            return Ok(Some(id));
+        }
+        let which = [
+            format!("--user={}", self.settings.user_id),
+            ACCOUNTING_WINDOW.to_owned(),
+        ];
+        let rows = self.list_accounting(&which)?;
+        Ok(rows.and_then(|rows| find_by_comment(rows, &comment)))
+    }
+
+    fn states(&self, jobs: &[SchedulerJobId]) -> Result<Vec<JobStatus>, SubmitError> {
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut known = self.list_queue()?;
+        let mut missing: Vec<&str> = jobs
+            .iter()
+            .filter(|job| !known.iter().any(|row| row.status.id == **job))
+            .map(SchedulerJobId::as_str)
+            .collect();
+        missing.sort_unstable();
+        missing.dedup();
+        if !missing.is_empty() {
+            match self.list_accounting(&[format!("--jobs={}", missing.join(","))]) {
+                Ok(rows) => known.extend(rows.into_iter().flatten()),
+                // They ended in any case, and their own files may say how.
+                Err(error) => tracing::info!(%error, "the accounting cannot be read"),
+            }
+        }
+        let status = |job: &SchedulerJobId| {
+            let row = known.iter().find(|row| row.status.id == *job);
+            row.map_or_else(
+                || JobStatus::forgotten(job.clone()),
+                |row| row.status.clone(),
+            )
+        };
+        Ok(jobs.iter().map(status).collect())
+    }
+
+    fn cancel(&self, job: &SchedulerJobId) -> Result<(), SubmitError> {
+        let output = self.run("scancel", &[job.as_str().to_owned()], "")?;
+        if output.status.success() {
+            return Ok(());
+        }
+        match error_of("scancel", &output.stderr) {
+            SubmitError::Rejected {
+                cause: RejectionCause::NoJob,
+                ..
+            } => Ok(()),
+            error => Err(error),
+        }
+    }
+}
+
+/// Finds the job with a comment. Slurm keeps a job for what it refused, too, which never had nodes: that is none. Of
+/// several the one that goes on counts, and of those the newest.
+fn find_by_comment(rows: Vec<JobRow>, comment: &str) -> Option<SchedulerJobId> {
+    let rows = rows.into_iter().filter(|row| {
+        let was_refused = row.status.state == JobState::Failed && row.status.nodes.is_none();
+        row.comment == comment && !was_refused
+    });
+    let newest = rows.max_by_key(|row| {
+        let number: u64 = row.status.id.as_str().parse().unwrap_or(0);
+        (!row.status.state.is_final(), number)
+    });
+    newest.map(|row| row.status.id)
+}
+
+/// Parses what `sbatch --parsable` wrote: `4711`, or `4711;cluster`. Scripts of sites around it may say more before.
+fn parse_sbatch(stdout: &str) -> Option<SchedulerJobId> {
+    let line = stdout
+        .lines()
+        .map(str::trim)
+        .rfind(|line| !line.is_empty())?;
+    let (number, _) = line.split_once(';').unwrap_or((line, ""));
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    SchedulerJobId::parse(number).filter(|_| is_number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_read_from_the_last_line() {
+        let parse = |text| parse_sbatch(text).map(|id| id.to_string());
+        for (text, id) in [
+            ("4711\n", Some("4711")),
+            ("4711;cluster\n", Some("4711")),
+            ("Welcome to the cluster!\n\n4711\n \n", Some("4711")),
+            ("Submitted batch job 4711\n", None),
+            ("", None),
+            (";x", None),
+            ("-1", None),
+            ("4711 4712", None),
+        ] {
+            assert_eq!(parse(text).as_deref(), id, "{text:?}");
+        }
+    }
+}

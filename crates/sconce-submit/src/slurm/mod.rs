@@ -1,0 +1,17 @@
+//! Slurm, by its command line: sbatch, squeue, sacct and scancel, as of 22.05 and newer.
+//!
+//! [`script`] renders what sbatch is given, by the options that [`options`] let through; [`process`] runs one program,
+//! [`said`] makes errors of its words, [`state`] and [`reason`] read its tables; [`node_list`] is for nodes themselves.
+
+mod commands;
+pub(crate) mod node_list;
+mod options;
+mod owned_options;
+mod process;
+mod reason;
+mod said;
+pub(crate) mod script;
+pub(crate) mod state;
+mod unsupported_options;
+
+pub use commands::{DEFAULT_COMMAND_TIMEOUT, SlurmScheduler, SlurmSettings};

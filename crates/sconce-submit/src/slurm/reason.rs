@@ -1,0 +1,217 @@
+//! Slurm's words for why a job waits or ended, in plain ones.
+
+/// Words and what they mean: squeue(1), "JOB REASON CODES", and `job_reason_string` of Slurm's
+/// `slurm_protocol_defs.c`.
+const REASONS: &[(&str, &str)] = &[
+    ("Priority", "other jobs are ahead of it"),
+    ("Resources", "it is next, when enough nodes are free"),
+    ("Dependency", "it waits for another job"),
+    (
+        "DependencyNeverSatisfied",
+        "the job that it waits for ended in a way that it does not wait for: it will never start",
+    ),
+    (
+        "BeginTime",
+        "its earliest start is not reached; after a requeue Slurm sets one two minutes ahead",
+    ),
+    ("JobHeldUser", "it is held: `scontrol release` lets it go"),
+    ("JobHeldAdmin", "it is held by whoever runs the cluster"),
+    (
+        "JobHoldMaxRequeue",
+        "it was started again too often and is held",
+    ),
+    (
+        "ReqNodeNotAvail",
+        "nodes that it needs are down, drained or reserved",
+    ),
+    ("NodeDown", "a node that it needs is down"),
+    ("PartitionDown", "its partition takes no jobs now"),
+    ("PartitionInactive", "its partition starts no jobs now"),
+    (
+        "PartitionNodeLimit",
+        "it asks for more or fewer nodes than its partition gives: it will not start as it is",
+    ),
+    (
+        "PartitionConfig",
+        "its partition cannot start it as it is: more nodes or cards than there are, or nodes are down",
+    ),
+    (
+        "PartitionTimeLimit",
+        "it asks for more time than its partition gives: it will not start as it is",
+    ),
+    (
+        "BadConstraints",
+        "no nodes are as it asks for: it will not start as it is",
+    ),
+    ("FrontEndDown", "the front-end node is down"),
+    ("Reservation", "it waits for its reservation to begin"),
+    ("ReservationDeleted", "its reservation is gone"),
+    ("Licenses", "it waits for a license"),
+    ("Cleaning", "its previous start is still being cleaned up"),
+    ("Prolog", "the site's prolog runs"),
+    ("InvalidAccount", "its account is not valid"),
+    ("InvalidQOS", "its quality of service is not valid"),
+    (
+        "AccountNotAllowed",
+        "its account may not use this partition",
+    ),
+    (
+        "QOSNotAllowed",
+        "its quality of service may not use this partition or account",
+    ),
+    (
+        "AssociationJobLimit",
+        "you have as many jobs as your account may have",
+    ),
+    (
+        "AssociationResourceLimit",
+        "your account has reached a limit",
+    ),
+    ("AssociationTimeLimit", "your account has used up its time"),
+    (
+        "QOSJobLimit",
+        "your quality of service has as many jobs as it may have",
+    ),
+    (
+        "QOSResourceLimit",
+        "your quality of service has reached a limit",
+    ),
+    (
+        "QOSTimeLimit",
+        "your quality of service has used up its time",
+    ),
+    (
+        "QOSUsageThreshold",
+        "your quality of service has fallen under its usage threshold",
+    ),
+    (
+        "QOSMaxJobsPerUserLimit",
+        "you run as many jobs as your quality of service lets each user run",
+    ),
+    (
+        "QOSMaxSubmitJobPerUserLimit",
+        "you have as many jobs as your quality of service lets each user have",
+    ),
+    (
+        "QOSMaxGRESPerUser",
+        "you use as many cards as your quality of service lets each user use",
+    ),
+    (
+        "QOSMinGRES",
+        "it asks for fewer cards than its quality of service is for",
+    ),
+    ("JobArrayTaskLimit", "as many tasks of its array run as may"),
+    ("NonZeroExitCode", "it ended with an exit code other than 0"),
+    (
+        "RaisedSignal:53(Real-time_signal_19)",
+        "its output file could not be opened",
+    ),
+    (
+        "JobLaunchFailure",
+        "it could not be started on its nodes (a missing directory, a failing prolog), or its script was killed",
+    ),
+    ("OutOfMemory", "it took more memory than it was given"),
+    ("TimeLimit", "its time was over"),
+    ("InactiveLimit", "it was inactive for too long"),
+    ("SystemFailure", "a part of Slurm or of the machine failed"),
+    (
+        "launch_failed_requeued_held",
+        "it could not be started, and is held: `scontrol release` tries it again",
+    ),
+    (
+        "job_requeued_in_held_state",
+        "it was put back into the queue, and is held: `scontrol release` lets it go",
+    ),
+    ("DeadLine", "its deadline passed"),
+    ("BurstBufferResources", "it waits for a burst buffer"),
+    ("BurstBufferStageIn", "its burst buffer is being filled"),
+    ("SchedDefer", "Slurm defers jobs at the moment"),
+];
+
+/// Families of words, by how they begin; each holds many limits, `QOSGrpGRES`, `AssocMaxNodePerJobLimit`.
+const FAMILIES: &[(&str, &str)] = &[
+    (
+        "AssocGrp",
+        "all jobs of your account together have reached a limit",
+    ),
+    ("AssocMax", "it asks for more than your account may have"),
+    (
+        "QOSGrp",
+        "all jobs of its quality of service together have reached a limit",
+    ),
+    (
+        "QOSMax",
+        "it asks for more than its quality of service gives, or you use as much as it gives",
+    ),
+    (
+        "QOSMin",
+        "it asks for less than its quality of service is for",
+    ),
+    (
+        "MaxCpuPerAccount",
+        "your account uses as many CPUs as it may",
+    ),
+    (
+        "MaxGRESPerAccount",
+        "your account uses as many cards as it may",
+    ),
+    (
+        "MaxJobsPerAccount",
+        "your account runs as many jobs as it may",
+    ),
+    (
+        "MaxMemoryPerAccount",
+        "your account uses as much memory as it may",
+    ),
+    (
+        "MaxNodePerAccount",
+        "your account uses as many nodes as it may",
+    ),
+    (
+        "MaxSubmitJobsPerAccount",
+        "your account has as many jobs as it may",
+    ),
+];
+
+/// Returns what a reason means; `None` if it is not known. What follows a word says more of it and does not count:
+/// `ReqNodeNotAvail, UnavailableNodes:n2`.
+pub(super) fn explain_reason(raw: &str) -> Option<&'static str> {
+    let word = raw.split([',', ' ']).next().unwrap_or_default();
+    // Groups before what each user has: `AssocGrpGRES`, `AssocGrpGRESMinutes` and sixty more.
+    let exact = REASONS.iter().find(|(name, _)| *name == word);
+    let family = || FAMILIES.iter().find(|(name, _)| word.starts_with(name));
+    exact.or_else(family).map(|(_, text)| *text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_families_and_what_follows_are_told_apart() {
+        for (raw, part) in [
+            ("Priority", "ahead of it"),
+            ("Resources", "is next"),
+            ("QOSMaxJobsPerUserLimit", "you run as many jobs"),
+            ("AssocGrpGRES", "your account together"),
+            ("QOSGrpGRESMinutes", "quality of service together"),
+            ("ReqNodeNotAvail, UnavailableNodes:n[1-2]", "down, drained"),
+            ("ReqNodeNotAvail", "down, drained"),
+            ("PartitionTimeLimit", "more time than its partition"),
+            ("BadConstraints", "no nodes are as it asks for"),
+        ] {
+            assert!(explain_reason(raw).unwrap().contains(part), "{raw}");
+        }
+        for raw in ["", "SomethingNew", "priority", "é"] {
+            assert_eq!(explain_reason(raw), None);
+        }
+    }
+
+    #[test]
+    fn no_word_stands_there_twice() {
+        let mut names: Vec<&str> = REASONS.iter().map(|(name, _)| *name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), REASONS.len());
+    }
+}

@@ -1,0 +1,250 @@
+//! The script that sbatch is given: its own lines, the target's, and one step that starts Sconce on every node.
+//!
+//! Three rules of quoting meet in it. Lines of `#SBATCH` are split by sbatch itself: quotes hold words together, within
+//! `"…"` a `\` takes the next character as it is, an unquoted `#` ends the line, nothing is expanded. The path of the
+//! log is a pattern beside that, in which `%%` stands for `%` (sbatch(1), "FILENAME PATTERN"). The last line is the
+//! shell's. Tried with 22.05.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use sconce_base::text::{is_unprintable, to_printable};
+
+use super::options::check_options;
+use super::owned_options::{SBATCH, SRUN, owned_of_sbatch, owned_of_srun};
+use crate::error::SubmitError;
+use crate::scheduler::JobScript;
+
+/// The name of the log in a job's directory: what the script and srun say, and what no container kept for itself.
+pub const LOG_NAME: &str = "scheduler.log";
+
+/// What stands before the token in a job's comment.
+const COMMENT_PREFIX: &str = "sconce:";
+
+/// The longest token, characters.
+const MAX_TOKEN_CHARS: usize = 128;
+
+/// Lines of other schedulers that sbatch reads too (sbatch(1), `--ignore-pbs`), and its own.
+const HEADER_WORDS: [&str; 3] = ["#SBATCH", "#PBS", "#BSUB"];
+
+/// Returns the comment by which a job is found.
+///
+/// # Errors
+/// The token is none.
+pub(super) fn job_comment(token: &str) -> Result<String, SubmitError> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if token.is_empty() || token.len() > MAX_TOKEN_CHARS || !token.chars().all(is_part) {
+        let wanted = "letters, digits, `-`, `_` and `.`, 128 at most";
+        return Err(wrong_value("the job's token", token, wanted));
+    }
+    Ok(format!("{COMMENT_PREFIX}{token}"))
+}
+
+/// Renders the script of a job.
+///
+/// Whether it is started again after a node's failure is left to Slurm (`JobRequeue` of slurm.conf(5)) and to the
+/// target's own options: `--open-mode=append` keeps the log of earlier starts either way.
+///
+/// # Errors
+/// A value cannot stand in a script, or an option of the target contradicts one of Sconce's.
+pub(super) fn render_script(job: &JobScript<'_>) -> Result<String, SubmitError> {
+    check_numbers(job)?;
+    let target = job.target;
+    let sbatch = check_options(&SBATCH, &target.sbatch, &owned_of_sbatch(job))?;
+    let srun = check_options(&SRUN, &target.srun, &owned_of_srun())?;
+    check_setup(&target.setup)?;
+
+    let mut script = String::from("#!/bin/sh\n");
+    for (name, value) in sbatch_options(job)? {
+        let _ = writeln!(script, "#SBATCH --{name}={}", quote_for_sbatch(&value));
+    }
+    for words in sbatch {
+        let words: Vec<String> = words.iter().map(|word| quote_for_sbatch(word)).collect();
+        let _ = writeln!(script, "#SBATCH {}", words.join(" "));
+    }
+    script.push('\n');
+    for line in &target.setup {
+        script.push_str(line);
+        script.push('\n');
+    }
+    let words = srun_words(job, srun)?;
+    let words: Vec<String> = words.iter().map(|word| quote_for_shell(word)).collect();
+    let _ = writeln!(script, "exec {}", words.join(" "));
+    Ok(script)
+}
+
+/// Lists Sconce's own options of sbatch.
+fn sbatch_options(job: &JobScript<'_>) -> Result<Vec<(&'static str, String)>, SubmitError> {
+    let layout = job.layout;
+    let target = job.target;
+    let name = one_line("the job's name", job.name)?;
+    let job_dir = absolute("the job's directory", job.job_dir)?;
+    if job_dir.contains('\\') {
+        // sbatch(1), "FILENAME PATTERN": a backslash keeps all patterns as they are, and with them `%%`.
+        let wanted = "a path without `\\`, which Slurm's own log could lie in";
+        return Err(wrong_value("the job's directory", &job_dir, wanted));
+    }
+    let log = format!("{}/{LOG_NAME}", job_dir.trim_end_matches('/'));
+    let work_dir = absolute("the working directory", job.work_dir)?;
+    let gpus = layout.gpus_per_node.filter(|gpus| *gpus > 0);
+    let mut options = vec![
+        ("job-name", name),
+        ("comment", job_comment(job.token)?),
+        ("nodes", layout.nodes.to_string()),
+        ("ntasks-per-node", layout.tasks_per_node().to_string()),
+    ];
+    let mut add = |name, value: Option<String>| options.extend(value.map(|value| (name, value)));
+    add(
+        "cpus-per-task",
+        job.cpus_per_task.map(|cpus| cpus.to_string()),
+    );
+    add("gpus-per-node", gpus.map(|gpus| gpus.to_string()));
+    let memory = job.memory_per_node.map(|bytes| bytes.0.div_ceil(1 << 20));
+    add("mem", memory.map(|mib| format!("{mib}M")));
+    add("time", job.time_limit.map(format_time));
+    for (name, value) in [
+        ("partition", &target.partition),
+        ("account", &target.account),
+        ("qos", &target.qos),
+        ("constraint", &target.constraint),
+        ("reservation", &target.reservation),
+    ] {
+        let value = value.as_deref().map(|value| one_line(name, value));
+        add(name, value.transpose()?);
+    }
+    options.extend([
+        // The variables of whoever hands it over stay there: they may be secrets, and they are another machine's.
+        ("export", "NONE".to_owned()),
+        ("open-mode", "append".to_owned()),
+        ("output", log.replace('%', "%%")),
+        ("chdir", work_dir),
+    ]);
+    Ok(options)
+}
+
+/// Lists the words of the step, of which the script becomes the process.
+fn srun_words(job: &JobScript<'_>, target: Vec<Vec<String>>) -> Result<Vec<String>, SubmitError> {
+    let layout = job.layout;
+    let tasks = u64::from(layout.nodes) * u64::from(layout.tasks_per_node());
+    let mut words = vec![
+        "srun".to_owned(),
+        // sbatch's `--export=NONE` is in the job as SLURM_EXPORT_ENV, which srun would obey (sbatch(1), `--export`).
+        "--export=ALL".to_owned(),
+        format!("--nodes={}", layout.nodes),
+        format!("--ntasks={tasks}"),
+        format!("--ntasks-per-node={}", layout.tasks_per_node()),
+    ];
+    // From 22.05 to 23.02 srun does not take this from the job (RELEASE_NOTES of 22.05 and 23.11).
+    words.extend(
+        job.cpus_per_task
+            .map(|cpus| format!("--cpus-per-task={cpus}")),
+    );
+    words.push("--kill-on-bad-exit=1".to_owned());
+    words.extend(target.into_iter().flatten());
+    words.extend([
+        absolute("the program", job.program)?,
+        "node".to_owned(),
+        absolute("the job's directory", job.job_dir)?,
+    ]);
+    Ok(words)
+}
+
+/// Refuses numbers that Slurm would take for something else: 0 is all memory and no limit of time.
+fn check_numbers(job: &JobScript<'_>) -> Result<(), SubmitError> {
+    let layout = job.layout;
+    let at_least_one = "1 at least";
+    for (what, is_zero) in [
+        ("the number of nodes", layout.nodes == 0),
+        ("the number of CPUs", job.cpus_per_task == Some(0)),
+        (
+            "the memory of a node",
+            job.memory_per_node.is_some_and(|bytes| bytes.0 == 0),
+        ),
+        (
+            "the time limit",
+            job.time_limit.is_some_and(|time| time.is_zero()),
+        ),
+    ] {
+        if is_zero {
+            return Err(wrong_value(what, "0", at_least_one));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses lines of setup that sbatch would read as its own.
+fn check_setup(lines: &[String]) -> Result<(), SubmitError> {
+    for line in lines {
+        one_line("a line of `setup`", line)?;
+        if HEADER_WORDS.iter().any(|word| line.starts_with(word)) {
+            let wanted = "a line of shell: options belong into `sbatch` of the target";
+            return Err(wrong_value("a line of `setup`", line, wanted));
+        }
+    }
+    Ok(())
+}
+
+/// Formats a time as sbatch takes it (`--time`): hours, or days with hours, and whole seconds.
+fn format_time(time: Duration) -> String {
+    let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+    let (minutes, s) = (seconds / 60, seconds % 60);
+    let (hours, m) = (minutes / 60, minutes % 60);
+    let (days, h) = (hours / 24, hours % 24);
+    match days {
+        0 => format!("{h:02}:{m:02}:{s:02}"),
+        _ => format!("{days}-{h:02}:{m:02}:{s:02}"),
+    }
+}
+
+/// Takes a value that stands in one line.
+fn one_line(what: &'static str, value: &str) -> Result<String, SubmitError> {
+    // A tab may stand in a line of shell.
+    let breaks = |c: char| is_unprintable(c) && c != '\t';
+    if value.trim().is_empty() || value.contains(breaks) {
+        let wanted = "one line that is not empty and has no control characters";
+        return Err(wrong_value(what, value, wanted));
+    }
+    Ok(value.to_owned())
+}
+
+/// Takes a path that every node can open.
+fn absolute(what: &'static str, path: &Path) -> Result<String, SubmitError> {
+    let text = path.to_str().filter(|_| path.is_absolute());
+    let wanted = "an absolute path in UTF-8";
+    let text = text.ok_or_else(|| wrong_value(what, &path.to_string_lossy(), wanted))?;
+    one_line(what, text)
+}
+
+fn wrong_value(what: &'static str, value: &str, wanted: &'static str) -> SubmitError {
+    SubmitError::Value {
+        what,
+        value: to_printable(value, 120),
+        wanted,
+    }
+}
+
+/// Whether a character stands for itself in both kinds of lines.
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_./=:,%+@".contains(c)
+}
+
+/// Quotes a word of a `#SBATCH` line.
+fn quote_for_sbatch(word: &str) -> String {
+    if !word.is_empty() && word.chars().all(|c| is_plain(c) || c == '&' || c == '|') {
+        return word.to_owned();
+    }
+    format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// Quotes a word for a shell (POSIX, Shell Command Language, 2.2.2).
+fn quote_for_shell(word: &str) -> String {
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+#[path = "script_tests.rs"]
+mod tests;

@@ -1,0 +1,240 @@
+use std::process::Command;
+
+use proptest::prelude::*;
+use sconce_schema::job::{JobLayout, LaunchMode};
+use sconce_schema::spec::{SchedulerKind, TargetSpec};
+use sconce_schema::units::Bytes;
+
+use super::*;
+
+fn job(target: &TargetSpec) -> JobScript<'_> {
+    JobScript {
+        name: "train",
+        token: "0123456789abcdef",
+        layout: JobLayout {
+            nodes: 2,
+            gpus_per_node: Some(4),
+            launch: LaunchMode::Torchrun,
+        },
+        cpus_per_task: Some(32),
+        memory_per_node: Some(Bytes(100_000_000_001)),
+        time_limit: Some(Duration::from_secs(26 * 3600 + 90)),
+        program: Path::new("/home/a/bin/sconce"),
+        job_dir: Path::new("/home/a/.local/state/sconce/jobs/0123456789abcdef"),
+        work_dir: Path::new("/home/a/project"),
+        target,
+    }
+}
+
+fn target() -> TargetSpec {
+    TargetSpec::new(SchedulerKind::Slurm)
+}
+
+/// Scripts that earlier versions rendered are kept by people; what one holds is read here as a whole.
+#[test]
+fn a_whole_script() {
+    let mut target = target();
+    target.partition = Some("gpu".to_owned());
+    target.account = Some("lab".to_owned());
+    target.qos = Some("long".to_owned());
+    target.constraint = Some("a100&ib".to_owned());
+    target.reservation = Some("course 7".to_owned());
+    target.sbatch = vec!["--mail-type=END".to_owned(), "--wckey='a #b'".to_owned()];
+    target.srun = vec!["--cpu-bind=none".to_owned()];
+    target.setup = vec![
+        "module load slurm".to_owned(),
+        "ulimit -l unlimited".to_owned(),
+    ];
+    let script = render_script(&job(&target)).unwrap();
+    assert_eq!(
+        script,
+        r#"#!/bin/sh
+#SBATCH --job-name=train
+#SBATCH --comment=sconce:0123456789abcdef
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=32
+#SBATCH --gpus-per-node=4
+#SBATCH --mem=95368M
+#SBATCH --time=1-02:01:30
+#SBATCH --partition=gpu
+#SBATCH --account=lab
+#SBATCH --qos=long
+#SBATCH --constraint=a100&ib
+#SBATCH --reservation="course 7"
+#SBATCH --export=NONE
+#SBATCH --open-mode=append
+#SBATCH --output=/home/a/.local/state/sconce/jobs/0123456789abcdef/scheduler.log
+#SBATCH --chdir=/home/a/project
+#SBATCH --mail-type=END
+#SBATCH "--wckey=a #b"
+
+module load slurm
+ulimit -l unlimited
+exec srun --export=ALL --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=32 --kill-on-bad-exit=1 --cpu-bind=none /home/a/bin/sconce node /home/a/.local/state/sconce/jobs/0123456789abcdef
+"#
+    );
+}
+
+#[test]
+fn what_is_not_known_is_not_said() {
+    let target = target();
+    let script = render_script(&JobScript {
+        layout: JobLayout {
+            nodes: 3,
+            gpus_per_node: Some(2),
+            launch: LaunchMode::TaskPerGpu,
+        },
+        cpus_per_task: None,
+        memory_per_node: None,
+        time_limit: None,
+        ..job(&target)
+    })
+    .unwrap();
+    for absent in ["--cpus-per-task", "--mem", "--time", "--partition", "--qos"] {
+        assert!(!script.contains(absent), "{absent}\n{script}");
+    }
+    assert!(script.contains("--nodes=3 --ntasks=6 --ntasks-per-node=2 --kill"));
+}
+
+#[test]
+fn paths_are_quoted_for_whom_they_are() {
+    let target = target();
+    let script = render_script(&JobScript {
+        name: "it's \"mine\" #1",
+        job_dir: Path::new("/j 1%j#x'q\"z/"),
+        work_dir: Path::new("/w\\1 %"),
+        program: Path::new("/opt/my $tools/sconce"),
+        ..job(&target)
+    })
+    .unwrap();
+    for line in [
+        r#"#SBATCH --job-name="it's \"mine\" #1""#,
+        r#"#SBATCH --output="/j 1%%j#x'q\"z/scheduler.log""#,
+        r#"#SBATCH --chdir="/w\\1 %""#,
+    ] {
+        assert!(script.lines().any(|one| one == line), "{line}\n{script}");
+    }
+    let last = script.lines().last().unwrap();
+    assert!(
+        last.ends_with(r#"'/opt/my $tools/sconce' node '/j 1%j#x'\''q"z/'"#),
+        "{last}"
+    );
+}
+
+#[test]
+fn values_that_cannot_stand_in_a_script_are_refused() {
+    let plain = target();
+    let base = job(&plain);
+    let no_nodes = JobLayout {
+        nodes: 0,
+        ..base.layout
+    };
+    for (case, job) in [
+        (
+            "name",
+            JobScript {
+                name: "a\n#SBATCH --uid=0",
+                ..base
+            },
+        ),
+        ("empty name", JobScript { name: " ", ..base }),
+        (
+            "token",
+            JobScript {
+                token: "a b",
+                ..base
+            },
+        ),
+        ("empty token", JobScript { token: "", ..base }),
+        (
+            "nodes",
+            JobScript {
+                layout: no_nodes,
+                ..base
+            },
+        ),
+        (
+            "cpus",
+            JobScript {
+                cpus_per_task: Some(0),
+                ..base
+            },
+        ),
+        (
+            "memory",
+            JobScript {
+                memory_per_node: Some(Bytes(0)),
+                ..base
+            },
+        ),
+        (
+            "time",
+            JobScript {
+                time_limit: Some(Duration::ZERO),
+                ..base
+            },
+        ),
+        (
+            "relative program",
+            JobScript {
+                program: Path::new("sconce"),
+                ..base
+            },
+        ),
+        (
+            "relative directory",
+            JobScript {
+                job_dir: Path::new("jobs"),
+                ..base
+            },
+        ),
+        (
+            "backslash",
+            JobScript {
+                job_dir: Path::new("/a\\b"),
+                ..base
+            },
+        ),
+        (
+            "line end",
+            JobScript {
+                work_dir: Path::new("/a\nb"),
+                ..base
+            },
+        ),
+    ] {
+        let error = render_script(&job).unwrap_err();
+        assert!(
+            matches!(error, SubmitError::Value { .. }),
+            "{case}: {error:?}"
+        );
+    }
+    for line in ["#SBATCH --nodes=4", "#PBS -l x", "a\nb", ""] {
+        let mut target = target();
+        target.setup = vec![line.to_owned()];
+        assert!(render_script(&job(&target)).is_err(), "{line:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn a_shell_reads_what_was_meant(word in "[ -~äé]{0,20}") {
+        let script = format!("printf %s {}", quote_for_shell(&word));
+        let output = Command::new("/bin/sh").args(["-c", &script]).output().unwrap();
+        prop_assert_eq!(String::from_utf8(output.stdout).unwrap(), word);
+    }
+}
+
+#[test]
+fn times_are_as_sbatch_takes_them() {
+    for (seconds, text) in [
+        (1, "00:00:01"),
+        (4 * 3600, "04:00:00"),
+        (86_400, "1-00:00:00"),
+    ] {
+        assert_eq!(format_time(Duration::from_secs(seconds)), text);
+    }
+    assert_eq!(format_time(Duration::from_millis(59_001)), "00:01:00");
+}

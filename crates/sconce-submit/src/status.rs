@@ -1,0 +1,136 @@
+//! What became of a job, in one set of words for all schedulers.
+
+use crate::job_id::SchedulerJobId;
+
+/// How a job is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JobState {
+    /// In the queue; also between two of its starts.
+    Waiting,
+    /// Its nodes are being made ready.
+    Starting,
+    /// Its processes run.
+    Running,
+    /// It was interrupted and holds its place: suspended, stopped by a signal, resizing.
+    Suspended,
+    /// Its processes have ended or are being ended; its nodes are not free yet.
+    Ending,
+    /// It ended, and with 0.
+    Succeeded,
+    /// It ended otherwise.
+    Failed,
+    /// Somebody cancelled it.
+    Cancelled,
+    /// Its time was over.
+    TimedOut,
+    /// It took more memory than it was given.
+    OutOfMemory,
+    /// A node failed or did not start.
+    NodeFailed,
+    /// Another job took its place, and it is not started again.
+    Preempted,
+    /// The scheduler does not know it any more, and with that not how it ended: its own files do.
+    Forgotten,
+    /// A word that this program does not know; it may be going on.
+    Unknown(String),
+}
+
+impl JobState {
+    /// Whether nothing of it runs or will run. A word that is not known says neither, and counts as no end.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Waiting
+            | Self::Starting
+            | Self::Running
+            | Self::Suspended
+            | Self::Ending
+            | Self::Unknown(_) => false,
+            Self::Succeeded
+            | Self::Failed
+            | Self::Cancelled
+            | Self::TimedOut
+            | Self::OutOfMemory
+            | Self::NodeFailed
+            | Self::Preempted
+            | Self::Forgotten => true,
+        }
+    }
+
+    /// Its word, as people read it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Suspended => "suspended",
+            Self::Ending => "ending",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::TimedOut => "timed out",
+            Self::OutOfMemory => "out of memory",
+            Self::NodeFailed => "node failed",
+            Self::Preempted => "preempted",
+            Self::Forgotten => "forgotten",
+            Self::Unknown(word) => word,
+        }
+    }
+}
+
+/// Why a job is as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateReason {
+    /// The scheduler's own word: `Priority`.
+    pub raw: String,
+    /// The same in plain words; the scheduler's own where it is not known.
+    pub text: String,
+}
+
+/// How the script of a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobExit {
+    /// With this code.
+    Code(u32),
+    /// By this signal.
+    Signal(u32),
+}
+
+/// What a scheduler says of one job. Texts come from outside and have nothing that a terminal obeys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobStatus {
+    /// Which job it is.
+    pub id: SchedulerJobId,
+    /// How it is.
+    pub state: JobState,
+    /// Why it waits, or why it ended as it did.
+    pub reason: Option<StateReason>,
+    /// Its nodes, in the scheduler's own notation: `n[1-2]`.
+    pub nodes: Option<String>,
+    /// How its script ended, where the scheduler still knows that.
+    pub exit: Option<JobExit>,
+    /// When it started, or is expected to while it waits; seconds since 1970.
+    pub start_s: Option<u64>,
+    /// When it ended, or will at the latest; seconds since 1970.
+    pub end_s: Option<u64>,
+    /// How often it was started again; absent where that is not known.
+    pub restarts: Option<u32>,
+}
+
+impl JobStatus {
+    /// Of a job that the scheduler does not know.
+    #[must_use]
+    pub fn forgotten(id: SchedulerJobId) -> Self {
+        Self {
+            id,
+            state: JobState::Forgotten,
+            reason: None,
+            nodes: None,
+            exit: None,
+            start_s: None,
+            end_s: None,
+            restarts: None,
+        }
+    }
+}
