@@ -8,6 +8,7 @@
 //! Unsafe code is in three files, where a driver's library is called: `facts/nvml/raw.rs`,
 //! `facts/probe/cuda.rs` and `nvml/counters.rs`.
 
+pub mod addresses;
 pub mod cdi;
 pub mod cgroups;
 mod cpus;

@@ -152,6 +152,7 @@ fn leased(asked: Asked) -> Result<u8, Box<dyn Error>> {
         ways_out: Vec::new(),
         environment: None,
         control: None,
+        in_job: false,
         waiting: None,
     };
     let mut lines = Lines {

@@ -1,5 +1,6 @@
 //! The files of /etc that say what this machine is called and how it finds others.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use sconce_schema::request::NetworkMode;
@@ -18,16 +19,20 @@ pub fn is_machinery(path: &Path) -> bool {
             && NAMES.iter().any(|name| path.ends_with(name)))
 }
 
-/// Names and contents for a run that is called `name` inside. On the host's network the host's own
-/// files are taken over.
-pub(crate) fn render_files(network: NetworkMode, name: &str) -> Vec<(&'static str, Vec<u8>)> {
+/// Names and contents for a run that is called `name` inside, and that others reach by `address`. On the
+/// host's network the host's own files are taken over.
+pub(crate) fn render_files(
+    network: NetworkMode,
+    name: &str,
+    address: Option<IpAddr>,
+) -> Vec<(&'static str, Vec<u8>)> {
     let hosts = match network {
         NetworkMode::Host => std::fs::read("/etc/hosts").unwrap_or_default(),
         NetworkMode::None | NetworkMode::Own => Vec::new(),
     };
     let mut files = vec![
         ("hostname", format!("{name}\n").into_bytes()),
-        ("hosts", with_own_name(hosts, name)),
+        ("hosts", with_own_name(hosts, name, address)),
     ];
     let resolvers = match network {
         NetworkMode::Host => std::fs::read("/etc/resolv.conf").ok(),
@@ -38,9 +43,14 @@ pub(crate) fn render_files(network: NetworkMode, name: &str) -> Vec<(&'static st
     files
 }
 
-/// torch.distributed looks its own host name up; it must lead to the loopback.
-fn with_own_name(hosts: Vec<u8>, name: &str) -> Vec<u8> {
-    let mut text = format!("127.0.0.1 localhost {name}\n::1 localhost {name}\n").into_bytes();
+/// torch.distributed looks its own host name up: alone, it must lead to the loopback; with others on other
+/// machines, to what these reach.
+fn with_own_name(hosts: Vec<u8>, name: &str, address: Option<IpAddr>) -> Vec<u8> {
+    let mut text = match address {
+        None => format!("127.0.0.1 localhost {name}\n::1 localhost {name}\n"),
+        Some(address) => format!("127.0.0.1 localhost\n::1 localhost\n{address} {name}\n"),
+    }
+    .into_bytes();
     text.extend(hosts);
     text
 }
@@ -61,9 +71,21 @@ mod tests {
 
     #[test]
     fn the_run_finds_itself_before_the_hosts_own_entries() {
-        let text = with_own_name(b"10.0.0.7 storage\n".to_vec(), "digits-1");
+        let text = with_own_name(b"10.0.0.7 storage\n".to_vec(), "digits-1", None);
         let text = String::from_utf8(text).unwrap();
         assert!(text.starts_with("127.0.0.1 localhost digits-1\n"));
         assert!(text.ends_with("10.0.0.7 storage\n"));
+    }
+
+    #[test]
+    fn with_others_its_name_is_no_loopback() {
+        let text = with_own_name(Vec::new(), "digits-1", Some([10, 0, 0, 7].into()));
+        let text = String::from_utf8(text).unwrap();
+        let lines: Vec<&str> = text
+            .lines()
+            .filter(|line| line.contains("digits-1"))
+            .collect();
+        assert_eq!(lines, ["10.0.0.7 digits-1"]);
+        assert!(text.contains("127.0.0.1 localhost\n"));
     }
 }

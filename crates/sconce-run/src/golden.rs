@@ -124,6 +124,7 @@ fn container(network: NetworkMode, shown: CgroupVisibility) -> ContainerConfig {
         kept: true,
         shm_bytes: 1 << 20,
         network,
+        address: Some([10, 0, 0, 7].into()),
         home: Some("/home/sconce".to_owned()),
         shared: Some("/run/sconce".into()),
         mounts: vec![InitMount {

@@ -2,6 +2,7 @@
 //! anonymous file that init inherits.
 
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -140,6 +141,9 @@ pub(crate) struct ContainerConfig {
     pub(crate) kept: bool,
     pub(crate) shm_bytes: u64,
     pub(crate) network: NetworkMode,
+    /// Where its own name leads; a loopback address where it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) address: Option<IpAddr>,
     /// The name of the user's folder in /home, where its home is there.
     pub(crate) home: Option<String>,
     /// Where the folder is seen that the run's processes and the supervisor share; see

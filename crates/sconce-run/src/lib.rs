@@ -106,6 +106,9 @@ pub struct RunOptions<'a> {
     /// Where it can be spoken to while it goes on, and where what it says is kept; absent for a run
     /// that nobody but its caller has to do with, which then cannot have services.
     pub control: Option<ControlOptions>,
+    /// Whether the run is a part of a scheduler's job, which holds it to the job's limits: then it gets no
+    /// cgroup of its own, and limits of the request are said not to be enforced.
+    pub in_job: bool,
     /// The process that waits until the run has begun: of a run in the background the `sconce` that
     /// was called. Where it sits in the same delegated cgroup, it steps aside into a leaf with this
     /// process, so that the run's own cgroup can be made there.

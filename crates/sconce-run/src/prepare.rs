@@ -300,6 +300,7 @@ pub(crate) fn prepare_run(
         kept: options.keep.is_some(),
         shm_bytes: shared_memory(request, options),
         network: request.network,
+        address: request.address,
         home: home(request),
         shared: options.shared.clone(),
         mounts,

@@ -32,6 +32,10 @@ pub struct RunRequest {
     pub mounts: Vec<Mount>,
     /// What it sees of the network.
     pub network: NetworkMode,
+    /// The address by which others reach it, to which its own name leads; a loopback address where it is
+    /// absent. With [`NetworkMode::Host`] alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<std::net::IpAddr>,
     /// Ports of the host that lead inside. Not with [`NetworkMode::Host`].
     pub ports: Vec<PublishedPort>,
     /// Where on the machine it is best off: a wish, from which a program may depart.
@@ -61,6 +65,7 @@ impl RunRequest {
             limits: RunLimits::default(),
             mounts: Vec::new(),
             network: NetworkMode::None,
+            address: None,
             ports: Vec::new(),
             near: None,
             user: ContainerUser::Plain,

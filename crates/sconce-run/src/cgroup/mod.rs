@@ -167,6 +167,18 @@ impl Placement {
         placement
     }
 
+    /// None, since the run stays in a scheduler's.
+    pub(crate) fn in_job(asked: &CgroupRequest<'_>) -> Self {
+        let mut placement = Self::default();
+        placement.refuse(
+            asked,
+            |_| true,
+            "the run is part of a job, whose limits hold",
+            None,
+        );
+        placement
+    }
+
     /// The folders that [`Cgroup::create`] will make, to be removed whatever happens.
     pub(crate) fn cgroup_dirs(&self) -> impl Iterator<Item = &Path> {
         let v2 = self.v2.iter().map(|folder| folder.path.as_path());

@@ -163,12 +163,15 @@ impl<'a> NativeExecution<'a> {
                 let top = cgroups.and_then(Cgroups::v2_hierarchy);
                 disks::detect_io_weight_support(&Roots::default(), top.map(|v2| v2.mount.as_path()))
             },
-            devices: (is_contained(request) && is_root && !engine_holds_devices)
+            devices: (is_contained(request) && is_root && !engine_holds_devices && !options.in_job)
                 .then_some(devices.as_slice()),
             privileged: is_root,
             waiting: options.waiting,
         };
-        let placement = Placement::choose(&cgroup::KernelCgroupFs, cgroups, asked);
+        let placement = match options.in_job {
+            true => Placement::in_job(&asked),
+            false => Placement::choose(&cgroup::KernelCgroupFs, cgroups, asked),
+        };
         for folder in placement.cgroup_dirs() {
             debug!(folder = %folder.display(), "a cgroup of the run");
         }

@@ -57,7 +57,7 @@ pub(super) fn populate_layer(layer: &OwnedFd, plan: &ContainerConfig) -> Result<
     }
     make(layer, "tmp", 0o1777)?;
     let etc = make(layer, "etc", 0o755)?;
-    for (name, text) in crate::etc_files::render_files(plan.network, &plan.hostname) {
+    for (name, text) in crate::etc_files::render_files(plan.network, &plan.hostname, plan.address) {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         let file = openat(&etc, name, flags, Mode::from_raw_mode(0o644))?;
         write_all(&file, &text)?;

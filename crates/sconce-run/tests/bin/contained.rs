@@ -140,6 +140,7 @@ fn main() -> ExitCode {
                 ..RestartBackoff::default()
             },
         }),
+        in_job: false,
         waiting: None,
     };
     let mut lines = Lines {

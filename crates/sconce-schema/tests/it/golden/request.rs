@@ -33,6 +33,7 @@ fn full_request() -> RunRequest {
             read_only: true,
         }],
         network: NetworkMode::Own,
+        address: Some([10, 0, 0, 7].into()),
         ports: vec![port()],
         near: Some(NumaPlacement {
             nodes: parse("0-1"),
