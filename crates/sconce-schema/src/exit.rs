@@ -26,6 +26,8 @@ pub const UNENFORCED: u8 = 8;
 pub const STEP: u8 = 9;
 /// `fit` or `check`: it cannot be known from what was seen. Neither yes nor no.
 pub const NOT_JUDGED: u8 = 10;
+/// A node of a job cannot run it, and another may: a driver that is too old, a card that is not there.
+pub const NODE: u8 = 11;
 /// A bug in Sconce.
 pub const BUG: u8 = 70;
 /// The container could not be set up.

@@ -1,11 +1,12 @@
 //! A job: a run that a scheduler starts on nodes that nobody knows yet. What was wished travels to them; each node
 //! makes its own [`RunRequest`](crate::RunRequest) of it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::{RunSpec, SchedulerKind};
+use crate::spec::{LaunchMode, RunSpec, SchedulerKind};
 use crate::units::Sha256;
 
 /// The format that this program writes and reads.
@@ -28,6 +29,9 @@ pub struct JobRequest {
     pub spec: PathBuf,
     /// `[run]` of the spec, with what the caller said laid over it: `command` is what is run.
     pub run: RunSpec,
+    /// Variables of whoever handed it over that say where Sconce's folders are, which a node has in no login:
+    /// `HOME`, `XDG_STATE_HOME`.
+    pub folders: BTreeMap<String, String>,
     /// Digest of the lock's text.
     pub lock: Sha256,
     /// Debian's name of the processors that the lock is for, `amd64`.
@@ -36,6 +40,8 @@ pub struct JobRequest {
     pub layout: JobLayout,
     /// To whom it was handed.
     pub engine: SchedulerKind,
+    /// How long nodes wait for each other, in milliseconds.
+    pub meet_within_ms: u64,
     /// When, in milliseconds since 1970.
     pub unix_ms: u64,
 }
@@ -73,45 +79,6 @@ impl JobLayout {
     }
 }
 
-/// Who starts the ranks of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LaunchMode {
-    /// The environment's torchrun, once a node: one rank a card.
-    Torchrun,
-    /// The scheduler: one process a card, each in a container of its own.
-    TaskPerGpu,
-    /// The command itself, started once a node.
-    Node,
-}
-
-impl LaunchMode {
-    /// Every one.
-    pub const ALL: [Self; 3] = [Self::Torchrun, Self::TaskPerGpu, Self::Node];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Torchrun => "torchrun",
-            Self::TaskPerGpu => "task-per-gpu",
-            Self::Node => "node",
-        }
-    }
-}
-
-impl std::str::FromStr for LaunchMode {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|one| one.name() == text);
-        found.ok_or_else(|| {
-            let names = Self::ALL.map(|one| format!("`{}`", one.name()));
-            format!("it is one of {}", names.join(", "))
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,9 +102,6 @@ mod tests {
                 (layout.ranks_per_node(), layout.tasks_per_node()),
                 (ranks, tasks)
             );
-        }
-        for one in LaunchMode::ALL {
-            assert_eq!(one.name().parse(), Ok(one));
         }
     }
 }

@@ -24,7 +24,7 @@ pub use services::{
     BuiltinService, CustomServiceSpec, HealthCheckSpec, Jupyter, ServicesSpec, Ssh, TensorBoard,
     on_loopback,
 };
-pub use target::{SchedulerKind, TargetSpec};
+pub use target::{LaunchMode, SchedulerKind, TargetSpec};
 pub use values::{GpuId, GpuRequest, IO_WEIGHTS, MountSpec, NumaPolicy, PortSpec};
 
 /// The format that this program reads.

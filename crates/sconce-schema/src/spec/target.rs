@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use super::parse::{SpecError, is_name, validate_value};
 use crate::duration;
-use crate::job::LaunchMode;
 
 /// A scheduler, and what it is told of every job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,12 +32,18 @@ pub struct TargetSpec {
     /// Cards of each node, where its caller says nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus_per_node: Option<u32>,
+    /// The kind of card, as the scheduler names it: `a100`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_type: Option<String>,
     /// CPUs of each node, where the spec says nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus_per_node: Option<u32>,
     /// The longest that a job may take (`4h`), where its caller says nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
+    /// How long nodes of a job wait for each other (`2m`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meet_within: Option<String>,
     /// Who starts the ranks, where the caller says nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<LaunchMode>,
@@ -54,6 +59,26 @@ pub struct TargetSpec {
 }
 
 impl TargetSpec {
+    /// Every key, for files in which others are passed over.
+    pub const KEYS: [&str; 16] = [
+        "account",
+        "constraint",
+        "cpus-per-node",
+        "engine",
+        "gpu-type",
+        "gpus-per-node",
+        "launch",
+        "meet-within",
+        "nodes",
+        "partition",
+        "qos",
+        "reservation",
+        "sbatch",
+        "setup",
+        "srun",
+        "time",
+    ];
+
     /// A target of which nothing is known but its scheduler.
     #[must_use]
     pub fn new(engine: SchedulerKind) -> Self {
@@ -66,8 +91,10 @@ impl TargetSpec {
             reservation: None,
             nodes: None,
             gpus_per_node: None,
+            gpu_type: None,
             cpus_per_node: None,
             time: None,
+            meet_within: None,
             launch: None,
             sbatch: Vec::new(),
             srun: Vec::new(),
@@ -94,17 +121,24 @@ impl TargetSpec {
                 "one line of a script, which is not empty",
             )?;
         }
-        validate_value(
-            "target.time",
-            self.time.as_deref(),
-            |text| duration::parse_milliseconds(text).is_ok_and(|ms| ms > 0),
-            "a time such as 30m, 4h or 2d",
-        )
+        for (key, time) in [
+            ("target.time", &self.time),
+            ("target.meet-within", &self.meet_within),
+        ] {
+            validate_value(
+                key,
+                time.as_deref(),
+                |text| duration::parse_milliseconds(text).is_ok_and(|ms| ms > 0),
+                "a time such as 30m, 4h or 2d",
+            )?;
+        }
+        Ok(())
     }
 
     /// Every value that stands in one line of a script, by its key.
     fn one_line_values(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let one = [
+            ("target.gpu-type", &self.gpu_type),
             ("target.partition", &self.partition),
             ("target.account", &self.account),
             ("target.qos", &self.qos),
@@ -144,6 +178,45 @@ impl SchedulerKind {
     }
 }
 
+/// Who starts the ranks of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LaunchMode {
+    /// The environment's torchrun, once a node: one rank a card.
+    Torchrun,
+    /// The scheduler: one process a card, each in a container of its own.
+    TaskPerGpu,
+    /// The command itself, started once a node.
+    Node,
+}
+
+impl LaunchMode {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::Torchrun, Self::TaskPerGpu, Self::Node];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Torchrun => "torchrun",
+            Self::TaskPerGpu => "task-per-gpu",
+            Self::Node => "node",
+        }
+    }
+}
+
+impl std::str::FromStr for LaunchMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|one| one.name() == text);
+        found.ok_or_else(|| {
+            let names = Self::ALL.map(|one| format!("`{}`", one.name()));
+            format!("it is one of {}", names.join(", "))
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,6 +230,15 @@ mod tests {
         let target = &spec.targets["lab"];
         assert_eq!(target.launch, Some(LaunchMode::TaskPerGpu));
         assert_eq!(spec.to_text(), text);
+    }
+
+    #[test]
+    fn names_of_launch_modes_are_read_back() {
+        for one in LaunchMode::ALL {
+            assert_eq!(one.name().parse(), Ok(one));
+        }
+        let why = "mpi".parse::<LaunchMode>().unwrap_err();
+        assert!(why.contains("`torchrun`"), "{why}");
     }
 
     #[test]

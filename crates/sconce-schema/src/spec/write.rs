@@ -8,7 +8,7 @@ use super::Spec;
 use crate::units::Bytes;
 
 /// The keys in the order of the documentation; a key that is not here comes after these.
-const ORDER: [&str; 51] = [
+const ORDER: [&str; 53] = [
     "version",
     "name",
     "release",
@@ -56,8 +56,10 @@ const ORDER: [&str; 51] = [
     "reservation",
     "nodes",
     "gpus-per-node",
+    "gpu-type",
     "cpus-per-node",
     "time",
+    "meet-within",
     "launch",
     "sbatch",
 ];

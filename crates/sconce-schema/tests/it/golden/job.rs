@@ -1,8 +1,8 @@
 //! A job's request, with all that it may say.
 
 use sconce_schema::Sha256;
-use sconce_schema::job::{FORMAT, JobLayout, JobRequest, LaunchMode};
-use sconce_schema::spec::SchedulerKind;
+use sconce_schema::job::{FORMAT, JobLayout, JobRequest};
+use sconce_schema::spec::{LaunchMode, SchedulerKind};
 
 use super::spec::full_run;
 use super::{goldens, json};
@@ -15,6 +15,7 @@ fn full_job_is_written_as_before_and_read_back() {
         name: "digits".into(),
         spec: "/home/ada/digits/sconce.toml".into(),
         run: full_run(),
+        folders: [("HOME".to_owned(), "/home/ada".to_owned())].into(),
         lock: Sha256([7; 32]),
         architecture: "amd64".into(),
         layout: JobLayout {
@@ -23,6 +24,7 @@ fn full_job_is_written_as_before_and_read_back() {
             launch: LaunchMode::TaskPerGpu,
         },
         engine: SchedulerKind::Slurm,
+        meet_within_ms: 120_000,
         unix_ms: 1_790_000_000_000,
     };
     let text = json(&job);

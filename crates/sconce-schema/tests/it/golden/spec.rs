@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use sconce_schema::job::LaunchMode;
 use sconce_schema::request::{ContainerUser, NetworkMode};
 use sconce_schema::service::{RestartPolicy, StopSignal};
 use sconce_schema::spec::{
-    BuildSpec, CustomServiceSpec, GpuId, GpuRequest, HealthCheckSpec, Jupyter, NumaPolicy, Python,
-    Removal, RunSpec, SchedulerKind, ServicesSpec, Ssh, StageSpec, System, TargetSpec, TensorBoard,
-    Variant,
+    BuildSpec, CustomServiceSpec, GpuId, GpuRequest, HealthCheckSpec, Jupyter, LaunchMode,
+    NumaPolicy, Python, Removal, RunSpec, SchedulerKind, ServicesSpec, Ssh, StageSpec, System,
+    TargetSpec, TensorBoard, Variant,
 };
 use sconce_schema::{Bytes, LockedMemory, Millicores, Runtime, Spec};
 
@@ -91,8 +90,10 @@ fn full_target() -> TargetSpec {
         reservation: Some("course".into()),
         nodes: Some(2),
         gpus_per_node: Some(8),
+        gpu_type: Some("a100".into()),
         cpus_per_node: Some(64),
         time: Some("4h".into()),
+        meet_within: Some("2m".into()),
         launch: Some(LaunchMode::Torchrun),
         sbatch: strings(&["--mail-type=END"]),
         srun: strings(&["--cpu-bind=none"]),
@@ -206,6 +207,13 @@ fn full_spec_is_written_as_before_and_read_back() {
     let text = spec.to_text();
     goldens().assert_same("sconce.toml", &text);
     assert_eq!(Spec::parse(&text), Ok(spec));
+}
+
+#[test]
+fn every_key_of_a_target_is_listed() {
+    let table = toml::Table::try_from(full_target()).unwrap();
+    let keys: Vec<&str> = table.keys().map(String::as_str).collect();
+    assert_eq!(keys, TargetSpec::KEYS);
 }
 
 /// Each of these texts is hashed into locks that are committed elsewhere: another text makes them stale.

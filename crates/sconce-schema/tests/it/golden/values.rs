@@ -7,11 +7,10 @@ use sconce_schema::facts::{
     CgroupVersion, DriverFlavour, FabricState, FeatureState as Switch, SeccompMode,
 };
 use sconce_schema::finding::{Certainty, FixAction, Severity};
-use sconce_schema::job::LaunchMode;
 use sconce_schema::request::{ContainerUser, NetworkMode, RunRoot};
 use sconce_schema::service::{HealthTest, RestartPolicy, StopSignal};
 use sconce_schema::spec::{
-    BuiltinService, GpuId, GpuRequest, NumaPolicy, Removal, SchedulerKind, Variant,
+    BuiltinService, GpuId, GpuRequest, LaunchMode, NumaPolicy, Removal, SchedulerKind, Variant,
 };
 use sconce_schema::{Bytes, EnvironmentLayers, LockedMemory, Millicores, Runtime, exit};
 use serde::Serialize;
@@ -165,6 +164,7 @@ fn exit_codes_are_as_before_and_documented() {
         (exit::UNENFORCED, 8),
         (exit::STEP, 9),
         (exit::NOT_JUDGED, 10),
+        (exit::NODE, 11),
         (exit::BUG, 70),
         (exit::RUN, 125),
         (exit::NOT_EXECUTABLE, 126),
