@@ -3,7 +3,8 @@ use std::path::Path;
 use super::*;
 use crate::scheduler::JobScript;
 use crate::slurm::owned_options::{SBATCH, SRUN, owned_of_sbatch, owned_of_srun};
-use sconce_schema::job::{JobLayout, LaunchMode};
+use sconce_schema::job::JobLayout;
+use sconce_schema::spec::LaunchMode;
 use sconce_schema::spec::{SchedulerKind, TargetSpec};
 
 fn check(

@@ -16,8 +16,11 @@ use super::owned_options::{SBATCH, SRUN, owned_of_sbatch, owned_of_srun};
 use crate::error::SubmitError;
 use crate::scheduler::JobScript;
 
-/// The name of the log in a job's directory: what the script and srun say, and what no container kept for itself.
-pub const LOG_NAME: &str = "scheduler.log";
+/// The log in a job's directory of what the script and srun say.
+pub const LOG_NAME: &str = "logs/scheduler.log";
+
+/// The logs in a job's directory of what each task prints; `%t` is its number (srun(1), "IO REDIRECTION").
+const TASK_LOG_PATTERN: &str = "logs/task-%t.log";
 
 /// What stands before the token in a job's comment.
 const COMMENT_PREFIX: &str = "sconce:";
@@ -69,7 +72,8 @@ pub(super) fn render_script(job: &JobScript<'_>) -> Result<String, SubmitError> 
         script.push('\n');
     }
     let words = srun_words(job, srun)?;
-    let words: Vec<String> = words.iter().map(|word| quote_for_shell(word)).collect();
+    let mut words: Vec<String> = words.iter().map(|word| quote_for_shell(word)).collect();
+    words.insert(1, cpus_of_task(job));
     let _ = writeln!(script, "exec {}", words.join(" "));
     Ok(script)
 }
@@ -85,7 +89,7 @@ fn sbatch_options(job: &JobScript<'_>) -> Result<Vec<(&'static str, String)>, Su
         let wanted = "a path without `\\`, which Slurm's own log could lie in";
         return Err(wrong_value("the job's directory", &job_dir, wanted));
     }
-    let log = format!("{}/{LOG_NAME}", job_dir.trim_end_matches('/'));
+    let log = format!("{}/{LOG_NAME}", escape_pattern(&job_dir));
     let work_dir = absolute("the working directory", job.work_dir)?;
     let gpus = layout.gpus_per_node.filter(|gpus| *gpus > 0);
     let mut options = vec![
@@ -99,7 +103,10 @@ fn sbatch_options(job: &JobScript<'_>) -> Result<Vec<(&'static str, String)>, Su
         "cpus-per-task",
         job.cpus_per_task.map(|cpus| cpus.to_string()),
     );
-    add("gpus-per-node", gpus.map(|gpus| gpus.to_string()));
+    let kind = target.gpu_type.as_deref();
+    let kind = kind.map(|kind| one_line("gpu-type", kind)).transpose()?;
+    let kind = kind.map_or_else(String::new, |kind| format!("{kind}:"));
+    add("gpus-per-node", gpus.map(|gpus| format!("{kind}{gpus}")));
     let memory = job.memory_per_node.map(|bytes| bytes.0.div_ceil(1 << 20));
     add("mem", memory.map(|mib| format!("{mib}M")));
     add("time", job.time_limit.map(format_time));
@@ -117,7 +124,7 @@ fn sbatch_options(job: &JobScript<'_>) -> Result<Vec<(&'static str, String)>, Su
         // The variables of whoever hands it over stay there: they may be secrets, and they are another machine's.
         ("export", "NONE".to_owned()),
         ("open-mode", "append".to_owned()),
-        ("output", log.replace('%', "%%")),
+        ("output", log),
         ("chdir", work_dir),
     ]);
     Ok(options)
@@ -135,12 +142,12 @@ fn srun_words(job: &JobScript<'_>, target: Vec<Vec<String>>) -> Result<Vec<Strin
         format!("--ntasks={tasks}"),
         format!("--ntasks-per-node={}", layout.tasks_per_node()),
     ];
-    // From 22.05 to 23.02 srun does not take this from the job (RELEASE_NOTES of 22.05 and 23.11).
-    words.extend(
-        job.cpus_per_task
-            .map(|cpus| format!("--cpus-per-task={cpus}")),
-    );
     words.push("--kill-on-bad-exit=1".to_owned());
+    let job_dir = absolute("the job's directory", job.job_dir)?;
+    words.push(format!(
+        "--output={}/{TASK_LOG_PATTERN}",
+        escape_pattern(&job_dir)
+    ));
     words.extend(target.into_iter().flatten());
     words.extend([
         absolute("the program", job.program)?,
@@ -148,6 +155,25 @@ fn srun_words(job: &JobScript<'_>, target: Vec<Vec<String>>) -> Result<Vec<Strin
         absolute("the job's directory", job.job_dir)?,
     ]);
     Ok(words)
+}
+
+/// Says how many CPUs each task has, in shell: from 22.05 to 23.02 srun does not take that from the job (RELEASE_NOTES
+/// of 22.05 and 23.11), and would give one. Where nobody said how many, it is a task's share of those that the job
+/// has on its first node.
+fn cpus_of_task(job: &JobScript<'_>) -> String {
+    let tasks = job.layout.tasks_per_node();
+    match job.cpus_per_task {
+        Some(cpus) => format!("--cpus-per-task={cpus}"),
+        None => {
+            let cpus = "SLURM_CPUS_ON_NODE";
+            format!("--cpus-per-task=$(({cpus} > {tasks} ? {cpus} / {tasks} : 1))")
+        }
+    }
+}
+
+/// A directory in a pattern of sbatch's and srun's, in which `%%` stands for `%`.
+fn escape_pattern(dir: &str) -> String {
+    dir.trim_end_matches('/').replace('%', "%%")
 }
 
 /// Refuses numbers that Slurm would take for something else: 0 is all memory and no limit of time.

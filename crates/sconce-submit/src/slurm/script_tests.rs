@@ -1,8 +1,8 @@
 use std::process::Command;
 
 use proptest::prelude::*;
-use sconce_schema::job::{JobLayout, LaunchMode};
-use sconce_schema::spec::{SchedulerKind, TargetSpec};
+use sconce_schema::job::JobLayout;
+use sconce_schema::spec::{LaunchMode, SchedulerKind, TargetSpec};
 use sconce_schema::units::Bytes;
 
 use super::*;
@@ -64,14 +64,14 @@ fn a_whole_script() {
 #SBATCH --reservation="course 7"
 #SBATCH --export=NONE
 #SBATCH --open-mode=append
-#SBATCH --output=/home/a/.local/state/sconce/jobs/0123456789abcdef/scheduler.log
+#SBATCH --output=/home/a/.local/state/sconce/jobs/0123456789abcdef/logs/scheduler.log
 #SBATCH --chdir=/home/a/project
 #SBATCH --mail-type=END
 #SBATCH "--wckey=a #b"
 
 module load slurm
 ulimit -l unlimited
-exec srun --export=ALL --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=32 --kill-on-bad-exit=1 --cpu-bind=none /home/a/bin/sconce node /home/a/.local/state/sconce/jobs/0123456789abcdef
+exec srun --cpus-per-task=32 --export=ALL --nodes=2 --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=1 --output=/home/a/.local/state/sconce/jobs/0123456789abcdef/logs/task-%t.log --cpu-bind=none /home/a/bin/sconce node /home/a/.local/state/sconce/jobs/0123456789abcdef
 "#
     );
 }
@@ -91,9 +91,17 @@ fn what_is_not_known_is_not_said() {
         ..job(&target)
     })
     .unwrap();
-    for absent in ["--cpus-per-task", "--mem", "--time", "--partition", "--qos"] {
+    for absent in [
+        "#SBATCH --cpus-per-task",
+        "--mem",
+        "--time",
+        "--partition",
+        "--qos",
+    ] {
         assert!(!script.contains(absent), "{absent}\n{script}");
     }
+    let share = "--cpus-per-task=$((SLURM_CPUS_ON_NODE > 2 ? SLURM_CPUS_ON_NODE / 2 : 1))";
+    assert!(script.contains(share), "{script}");
     assert!(script.contains("--nodes=3 --ntasks=6 --ntasks-per-node=2 --kill"));
 }
 
@@ -110,7 +118,7 @@ fn paths_are_quoted_for_whom_they_are() {
     .unwrap();
     for line in [
         r#"#SBATCH --job-name="it's \"mine\" #1""#,
-        r#"#SBATCH --output="/j 1%%j#x'q\"z/scheduler.log""#,
+        r#"#SBATCH --output="/j 1%%j#x'q\"z/logs/scheduler.log""#,
         r#"#SBATCH --chdir="/w\\1 %""#,
     ] {
         assert!(script.lines().any(|one| one == line), "{line}\n{script}");
