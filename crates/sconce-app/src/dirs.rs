@@ -1,10 +1,13 @@
 //! Where things are on this machine.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sconce_base::Env;
 use sconce_host::Roots;
-use sconce_schema::Bytes;
+use sconce_schema::spec::TargetSpec;
+use sconce_schema::{Bytes, duration};
 use serde::Deserialize;
 use tracing::debug;
 
@@ -14,6 +17,9 @@ use crate::file_action::FileAction;
 use crate::kernel_cache::{self, KernelCache};
 use crate::reporter::AppEvent;
 
+/// Time between two questions to a scheduler.
+const DEFAULT_SCHEDULER_INTERVAL: Duration = Duration::from_secs(30);
+
 /// The folders that the program works in.
 #[derive(Debug)]
 pub struct SconceDirs {
@@ -21,6 +27,8 @@ pub struct SconceDirs {
     pub store: PathBuf,
     /// Records of runs.
     pub runs: PathBuf,
+    /// Jobs that were handed to schedulers, a folder for each.
+    pub jobs: PathBuf,
     /// The user's own leases, where the machine's owner set none up.
     pub leases: PathBuf,
     /// The SSH host keys of environments, a folder for each.
@@ -63,6 +71,11 @@ pub struct Config {
     pub insecure_registries: Vec<String>,
     /// What kernels that runs compiled may take on the disk; 0: none are kept.
     pub kernel_cache: Option<Bytes>,
+    /// Time between two questions to a scheduler, such as `30s`.
+    pub scheduler_interval: Option<String>,
+    /// Where jobs may be handed over.
+    #[serde(skip)]
+    pub targets: BTreeMap<String, TargetSpec>,
     /// Registries that others are asked for first.
     pub registry_mirrors: Vec<RegistryMirror>,
     /// Keys that this program does not know: a newer one may have written them.
@@ -126,6 +139,7 @@ impl SconceDirs {
         debug!(store = %store_shown, state = %state.display(), config = %config_shown, "folders");
         Ok(Self {
             kernels,
+            jobs: state.join("jobs"),
             host_keys: state.join("host-keys"),
             scratch: store.join("scratch"),
             store,
@@ -139,13 +153,31 @@ impl SconceDirs {
 }
 
 impl Config {
+    /// Time between two questions to a scheduler.
+    pub fn ask_interval(&self) -> Duration {
+        let said = self.scheduler_interval.as_deref();
+        said.and_then(|text| duration::parse_milliseconds(text).ok())
+            .map_or(DEFAULT_SCHEDULER_INTERVAL, Duration::from_millis)
+    }
+
     fn parse(text: &str) -> Result<Self, toml::de::Error> {
         let mut unknown_keys = Vec::new();
-        let text = toml::Deserializer::parse(text)?;
+        let mut table: toml::Table = text.parse()?;
+        let mut targets = BTreeMap::new();
+        if let Some(toml::Value::Table(tables)) = table.remove("target") {
+            for (name, target) in tables {
+                targets.insert(
+                    name.clone(),
+                    parse_target(&name, target, &mut unknown_keys)?,
+                );
+            }
+        }
+        let table = toml::Value::Table(table);
         let config: Self =
-            serde_ignored::deserialize(text, |key| unknown_keys.push(key.to_string()))?;
+            serde_ignored::deserialize(table, |key| unknown_keys.push(key.to_string()))?;
         Ok(Self {
             unknown_keys,
+            targets,
             ..config
         })
     }
@@ -168,6 +200,26 @@ impl Config {
             .into()),
         }
     }
+}
+
+/// A target, without keys that a newer program may have written.
+fn parse_target(
+    name: &str,
+    mut target: toml::Value,
+    unknown_keys: &mut Vec<String>,
+) -> Result<TargetSpec, toml::de::Error> {
+    if let Some(table) = target.as_table_mut() {
+        table.retain(|key, _| {
+            let is_known = TargetSpec::KEYS.contains(&key);
+            if !is_known {
+                unknown_keys.push(format!("target.{name}.{key}"));
+            }
+            is_known
+        });
+    }
+    let target: TargetSpec = target.try_into()?;
+    target.check(name).map_err(serde::de::Error::custom)?;
+    Ok(target)
 }
 
 /// The store of a configuration of which nothing else may be right.

@@ -5,8 +5,17 @@ use sconce_testkit::golden_files::HeldBy::{self, Golden};
 
 const JUPYTER: HeldBy = Golden("jupyter.jsonl");
 
+const MESSAGES: HeldBy = Golden("job-messages.jsonl");
+
 const TYPES: &[(&str, HeldBy)] = &[
     ("inspect/scan::TreeScan", Golden("scan.json")),
+    ("job/job_dir::SubmittedJob", Golden("job-files.jsonl")),
+    ("job/job_dir::TaskRun", Golden("job-files.jsonl")),
+    ("job/lookup::Answers", Golden("job-answers.json")),
+    ("job/lookup::JobReport", Golden("job-answers.json")),
+    ("job/meeting/wire::LeaderMessage", MESSAGES),
+    ("job/meeting/wire::NodeFailure", MESSAGES),
+    ("job/meeting/wire::NodeMessage", MESSAGES),
     ("services/jupyter::JupyterEndpoint", JUPYTER),
     ("services/jupyter::JupyterKernels", JUPYTER),
     (

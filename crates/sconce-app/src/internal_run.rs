@@ -57,6 +57,7 @@ impl InternalRun<'_> {
             ways_out: Vec::new(),
             environment: None,
             control: None,
+            in_job: false,
             waiting: None,
         };
         Ok(sconce_run::run(request, &Native, &options, observer)?.exit)

@@ -27,6 +27,7 @@ pub mod input;
 pub mod inspect;
 mod internal_run;
 pub mod item_guards;
+pub mod job;
 pub mod kernel_cache;
 pub mod lease_client;
 pub mod limits;

@@ -42,6 +42,8 @@ pub struct Project {
     pub is_release_given: bool,
     /// The program that carries the spec, where that is no file of its own.
     pub script: Option<Script>,
+    /// The lock that counts in place of the one beside the spec.
+    lock_copy: Option<PathBuf>,
 }
 
 impl Project {
@@ -59,13 +61,27 @@ impl Project {
             }
             other => other.map_err(AppError::unreadable(&file))?,
         };
+        Self::from_text(&text, file)
+    }
+
+    /// Opens `copy` as if it lay at `original`, with the lock at `lock`: what a job was handed over with, whatever
+    /// has become of both since.
+    pub fn open_copy(copy: &Path, original: &Path, lock: &Path) -> Result<Self> {
+        let text = input::read_text(copy).map_err(AppError::unreadable(copy))?;
+        Ok(Self {
+            lock_copy: Some(lock.to_owned()),
+            ..Self::from_text(&text, original.to_owned())?
+        })
+    }
+
+    fn from_text(text: &str, file: PathBuf) -> Result<Self> {
         let script = match script::is_script(&file) {
-            true => Some(Script::parse(&file, &text)?),
+            true => Some(Script::parse(&file, text)?),
             false => None,
         };
         let spec = match &script {
             Some(script) => script.spec.clone(),
-            None => Spec::parse(&text).map_err(|source| AppError::Spec {
+            None => Spec::parse(text).map_err(|source| AppError::Spec {
                 path: file.clone(),
                 source,
             })?,
@@ -110,9 +126,10 @@ impl Project {
             inputs,
             is_release_given: match &script {
                 Some(script) => script.is_release_given,
-                None => Spec::names_release(&text),
+                None => Spec::names_release(text),
             },
             script,
+            lock_copy: None,
         })
     }
 
@@ -138,7 +155,8 @@ impl Project {
 
     /// Where its lock is: `sconce.lock` beside `sconce.toml`, `other.lock` beside `other.toml`.
     pub fn lock_file(&self) -> PathBuf {
-        self.file.with_extension("lock")
+        let copy = self.lock_copy.clone();
+        copy.unwrap_or_else(|| self.file.with_extension("lock"))
     }
 
     /// Its lock, if it has one, for who writes a new one in any case: an empty file is none.

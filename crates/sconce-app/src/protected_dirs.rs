@@ -214,6 +214,7 @@ mod tests {
             SconceDirs {
                 store: self.at(store),
                 runs: self.at("state/runs"),
+                jobs: self.at("state/jobs"),
                 leases: self.at("state/leases"),
                 host_keys: self.at("state/host-keys"),
                 scratch: self.at(store).join("scratch"),

@@ -34,7 +34,7 @@ impl RankWorld {
         if cards == 0 {
             return Err(AppError::RanksWithoutCards.into());
         }
-        if let Some(launcher) = launcher(command) {
+        if let Some(launcher) = find_launcher(command) {
             let launcher = launcher.to_owned();
             return Err(AppError::RanksByLauncher { launcher }.into());
         }
@@ -96,7 +96,7 @@ fn port() -> u16 {
 }
 
 /// The program of a command that starts ranks itself, of those that are known.
-fn launcher(command: &[String]) -> Option<&str> {
+pub(crate) fn find_launcher(command: &[String]) -> Option<&str> {
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
     let name = |word: &str| {
         Path::new(word)
@@ -161,8 +161,8 @@ mod tests {
             ("python -m mine", None),
             ("python", None),
         ] {
-            assert_eq!(launcher(&words(command)), said, "{command}");
+            assert_eq!(find_launcher(&words(command)), said, "{command}");
         }
-        assert_eq!(launcher(&[]), None);
+        assert_eq!(find_launcher(&[]), None);
     }
 }

@@ -42,6 +42,8 @@ pub enum AppEvent<'a> {
         /// The services' names.
         services: &'a [String],
     },
+    /// What is worth saying of a job, and is no error.
+    JobRemark(&'a str),
     /// The run's processes have ended, and write nothing more.
     ProcessesEnded,
     /// The run has ended, and this is its report.
@@ -108,6 +110,7 @@ impl AppEvent<'_> {
             | Self::Service(_)
             | Self::ServiceLink { .. }
             | Self::ServiceNote(_)
+            | Self::JobRemark(_)
             | Self::RunEnded(_)
             | Self::RunExplained(_)
             | Self::NoGpu

@@ -91,6 +91,11 @@ pub(crate) enum CliCommand {
     Audit(AuditArgs),
     /// Run a command in the environment, limited as asked, and report what it used.
     Run(RunArgs),
+    /// Hand a command in the environment to a cluster's scheduler, for one node or many.
+    Submit(crate::commands::submit::SubmitArgs),
+    /// A node's part of a job, which the job's script starts.
+    #[command(hide = true)]
+    Node(crate::commands::node::NodeArgs),
     /// Open a shell in the environment.
     Shell(ShellArgs),
     /// Start the environment's services in the background.

@@ -66,6 +66,7 @@ const VERBS: &[(&str, HeldBy)] = &[
     ("report", File("../sconce-report/tests/it/golden.rs")),
     ("run", File("../sconce-report/tests/it/golden.rs")),
     ("runs", File("../sconce-report/tests/it/golden.rs")),
+    ("submit", Golden("submit.txt")),
     (
         "up",
         File("../sconce-run/tests/golden/control-answers.jsonl"),

@@ -99,6 +99,8 @@ pub fn main() -> ExitCode {
         CliCommand::Outdated(args) => commands::outdated::outdated(&args, &context),
         CliCommand::Audit(args) => commands::audit::audit(&args, &context),
         CliCommand::Run(args) => commands::run::run(&args, &context),
+        CliCommand::Submit(args) => commands::submit::submit(&args, &context),
+        CliCommand::Node(args) => commands::node::node(&args, &context),
         CliCommand::Shell(args) => commands::shell::shell(&args, &context),
         CliCommand::Up(args) => commands::up::up(&args, &context),
         CliCommand::Ps(args) => commands::ps::ps(&args, &context),

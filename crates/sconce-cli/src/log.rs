@@ -20,7 +20,7 @@ use crate::output;
 /// Says which events are shown, where no flag does.
 const VARIABLE: &str = "SCONCE_LOG";
 /// The crates that write events, which is what the variable can name.
-const TARGETS: [&str; 9] = [
+const TARGETS: [&str; 10] = [
     "sconce_app",
     "sconce_cli",
     "sconce_fetch",
@@ -30,6 +30,7 @@ const TARGETS: [&str; 9] = [
     "sconce_resolve",
     "sconce_run",
     "sconce_store",
+    "sconce_submit",
 ];
 
 /// The most that is shown of a message or a field, characters.

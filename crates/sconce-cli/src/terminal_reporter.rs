@@ -49,7 +49,7 @@ impl Reporter for TerminalReporter {
             }
             AppEvent::Service(event) => print_message(&format_service_event(event)),
             AppEvent::ServiceLink { service, link } => print_message(&format!("{service}: {link}")),
-            AppEvent::ServiceNote(note) => print_message(note),
+            AppEvent::ServiceNote(note) | AppEvent::JobRemark(note) => print_message(note),
             AppEvent::OnlyServicesRun {
                 directory,
                 services,

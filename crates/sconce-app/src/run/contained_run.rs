@@ -15,6 +15,7 @@ use sconce_schema::{EnvironmentLayers, Lock};
 
 use super::gpu_assignment::GpuAssignment;
 use super::leased_gpus::LeasedGpus;
+use super::node_part::NodeWorld;
 use super::nvml::NvmlLoad;
 use super::plan::{RunAdditions, RunPlan};
 use super::project_source::ProjectSource;
@@ -57,6 +58,8 @@ pub(super) struct ContainedRun {
     pub(super) beside: Option<(ServicesSpec, Lock)>,
     /// What holds it.
     pub(super) executor: Box<dyn Executor>,
+    /// Of a node's part of a job.
+    pub(super) node: Option<NodeWorld>,
 }
 
 /// How the program was called.
@@ -79,7 +82,11 @@ impl ContainedRun {
         // A run that makes no folder there itself still takes away what others left.
         run_temp_dir::remove_stale_dirs(scratch);
         let reached = gpus.as_deref();
-        let leased = LeasedGpus::acquire(&self.host, reached, &self.options.gpus, &called)?;
+        // A job's cards are its scheduler's to give.
+        let leased = match self.node {
+            Some(_) => None,
+            None => LeasedGpus::acquire(&self.host, reached, &self.options.gpus, &called)?,
+        };
         let wanted = leased
             .as_ref()
             .map_or(&self.options.gpus, LeasedGpus::gpu_request);
@@ -99,21 +106,31 @@ impl ContainedRun {
             env.extend(value.map(|value| (name.to_owned(), value.to_owned())));
         }
         env.extend(self.options.env);
+        let in_job = self.node.is_some();
+        let (command, address) = match self.node {
+            Some(node) => {
+                env.extend(node.env);
+                (node.command, node.address)
+            }
+            None => (self.options.command, None),
+        };
         let request = RunRequest {
             id: self.id,
-            command: self.options.command,
+            command,
             root: RunRoot::Image(self.image),
             workdir: self.options.workdir,
             env,
             limits: self.options.limits,
             mounts: self.options.mounts,
             network: self.options.network,
+            address,
             ports: self.options.ports,
             near: cards.near.filter(|_| self.options.place),
             user: self.options.user,
             edits: cards.edits,
             // A run in the background has none.
             terminal: !called.context.holds_run()
+                && !in_job
                 && std::io::stdin().is_terminal()
                 && std::io::stdout().is_terminal(),
             services: Vec::new(),
@@ -157,6 +174,7 @@ impl ContainedRun {
             strict: called.overrides.strict,
             executor: self.executor.as_ref(),
             sample_hz: self.options.sample_hz,
+            in_job,
             json: called.json,
             context: called.context,
         };

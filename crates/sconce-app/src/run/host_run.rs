@@ -88,6 +88,7 @@ pub(super) fn host_run(
         limits: options.limits,
         mounts: Vec::new(),
         network: options.network,
+        address: None,
         ports: Vec::new(),
         near: match &host.nvidia {
             Some(nvidia) if options.place && virtual_gpus.is_none() => {
@@ -131,6 +132,7 @@ pub(super) fn host_run(
         strict: overrides.strict,
         executor: &Native,
         sample_hz: options.sample_hz,
+        in_job: false,
         json,
         context: held_by,
     };

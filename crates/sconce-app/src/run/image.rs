@@ -144,6 +144,7 @@ pub fn run_image(
         kernels,
         beside: None,
         executor,
+        node: None,
     };
     let called = CommandInvocation {
         places: &places,

@@ -5,6 +5,7 @@ mod gpu_assignment;
 mod host_run;
 pub mod image;
 mod leased_gpus;
+pub(crate) mod node_part;
 mod nvml;
 mod plan;
 mod project_source;
@@ -28,9 +29,10 @@ pub use self::run_failure::explain_ended_run;
 use self::contained_run::{CommandInvocation, ContainedRun};
 use self::host_run::host_run;
 pub use self::host_run::{host_folder, on_host};
+use self::node_part::JoinNodes;
 use self::nvml::NvmlLoad;
 use self::project_source::ProjectSource;
-use self::request::current_folder;
+pub(crate) use self::request::current_folder;
 use crate::background::Background;
 use crate::build;
 use crate::command_context::CommandContext;
@@ -140,85 +142,131 @@ pub fn contained_as(
     if services.is_empty() && matches!(wanted, RunWorkload::Services) {
         return Err(AppError::NoServices.into());
     }
-    protected_dirs::validate_mounts(
-        &options.mounts,
-        Some(&project.folder),
-        &SconceDirs::find(context)?,
-    )?;
-    let host = HostProfile::read(&Roots::default());
-    gpu_assignment::validate_gpu_request(&host, &options.gpus)?;
-    let executor = find_executor(options.runtime, &context.env)?;
-    let nvml = NvmlLoad::start_if_needed(&host, &options.gpus);
-    let mut opened = CommandContext::open(project, context)?;
-    let silent = context.to_quiet();
-    let held_by = if trial.is_some() { &silent } else { context };
-    let is_trial = trial.is_some();
-    let (virtual_gpus, probe) =
-        played_gpus(trial, overrides, &options, &mut opened.places, context)?;
-    let (project, places) = (&opened.project, &opened.places);
-    let workshop = opened.environment_builder(overrides.sources.clone(), context);
-    let lock = workshop.ensure_lock()?;
-    // Before anything is fetched.
-    if options.gpus != GpuRequest::Count(0) {
-        let facts = facts::without_nvml(&host);
-        precheck::report_failures(&lock, facts.as_slice(), context);
-    }
-    // Kernels are kept beside what is locked: a new version of the project compiles none anew.
-    let locked = lock;
-    let lock = workshop.with_editable_projects(&locked)?;
-    let mut background = Background::default();
-    let (manifest, stays) = workshop.assemble_with_guards(&lock, &mut background)?;
-    let executor = executor.with_image(&project.name, &opened.store, &*opened.progress, || {
-        build::of_environment(&opened, &workshop, &lock, &manifest)
-    })?;
-    opened.progress.finish();
-    let home = match options.user {
-        ContainerUser::Root => "/root",
-        ContainerUser::Plain => PLAIN_HOME,
-    };
-    let idle_work = || {
-        if !bytecode::list_missing(&manifest, &lock, &opened.store).is_empty() {
-            background.start(project, places);
-        }
-    };
-    let keeps =
-        !is_trial && executor.maps_owners() && project.spec.run.kernel_cache.unwrap_or(true);
-    let owner = || KernelCacheOwner {
-        environment: kernel_cache::digest_text(&locked.to_text()),
-        folders: vec![&project.folder],
-        user: options.user,
-        virtual_gpus: virtual_gpus.is_some(),
-    };
-    let kernels = match keeps && kernel_cache::are_compiled(&lock.versions) {
-        true => places.kernels.open_or_say(&owner(), context),
-        false => None,
-    };
-    let contained = ContainedRun {
-        id: new_id(&project.name, &places.runs),
-        name: project.name.clone(),
-        folder: project.folder.clone(),
-        image: manifest.clone(),
-        stays,
-        home: home.to_owned(),
+    let called = ProjectRun {
+        project,
         options,
-        versions: Some(lock.versions.clone()),
-        log_environment: InspectedEnvironment::log_environment(&lock, project.spec.system.compiler),
-        project: Some(ProjectSource::new(project)),
-        host,
-        nvml,
-        virtual_gpus,
-        probe,
-        kernels,
-        beside: (!services.is_empty()).then(|| (services, lock.clone())),
-        executor,
+        services,
+        trial,
+        join: None,
+        id: None,
     };
-    let called = CommandInvocation {
-        places,
-        overrides,
-        json,
-        context: held_by,
-    };
-    contained.run(called, Box::new(idle_work))
+    called.run(overrides, json, context)
+}
+
+/// A project, and what is to be run of it.
+pub(crate) struct ProjectRun<'a> {
+    pub(crate) project: Project,
+    pub(crate) options: ResolvedRunOptions,
+    /// The services that run beside the command, or instead of one.
+    pub(crate) services: ServicesSpec,
+    pub(crate) trial: Option<TrialRun>,
+    /// Of a node's part of a job.
+    pub(crate) join: Option<JoinNodes<'a>>,
+    /// The run's id, where it has one already.
+    pub(crate) id: Option<String>,
+}
+
+impl ProjectRun<'_> {
+    /// Runs it to its end, and reports it.
+    pub(crate) fn run(
+        self,
+        overrides: &RunOverrides,
+        json: Option<OutputDestination>,
+        context: &AppContext,
+    ) -> Result<u8> {
+        let Self {
+            project,
+            options,
+            services,
+            trial,
+            join,
+            id,
+        } = self;
+        protected_dirs::validate_mounts(
+            &options.mounts,
+            Some(&project.folder),
+            &SconceDirs::find(context)?,
+        )?;
+        let host = HostProfile::read(&Roots::default());
+        gpu_assignment::validate_gpu_request(&host, &options.gpus)?;
+        let executor = find_executor(options.runtime, &context.env)?;
+        let nvml = NvmlLoad::start_if_needed(&host, &options.gpus);
+        let mut opened = CommandContext::open(project, context)?;
+        let silent = context.to_quiet();
+        let held_by = if trial.is_some() { &silent } else { context };
+        let is_trial = trial.is_some();
+        let (virtual_gpus, probe) =
+            played_gpus(trial, overrides, &options, &mut opened.places, context)?;
+        let (project, places) = (&opened.project, &opened.places);
+        let workshop = opened.environment_builder(overrides.sources.clone(), context);
+        let lock = workshop.ensure_lock()?;
+        // Before anything is fetched.
+        if options.gpus != GpuRequest::Count(0) {
+            let facts = facts::without_nvml(&host);
+            precheck::report_failures(&lock, facts.as_slice(), context);
+        }
+        // Kernels are kept beside what is locked: a new version of the project compiles none anew.
+        let locked = lock;
+        let lock = workshop.with_editable_projects(&locked)?;
+        let mut background = Background::default();
+        let (manifest, stays) = workshop.assemble_with_guards(&lock, &mut background)?;
+        let executor =
+            executor.with_image(&project.name, &opened.store, &*opened.progress, || {
+                build::of_environment(&opened, &workshop, &lock, &manifest)
+            })?;
+        opened.progress.finish();
+        let home = match options.user {
+            ContainerUser::Root => "/root",
+            ContainerUser::Plain => PLAIN_HOME,
+        };
+        let idle_work = || {
+            if !bytecode::list_missing(&manifest, &lock, &opened.store).is_empty() {
+                background.start(project, places);
+            }
+        };
+        let keeps =
+            !is_trial && executor.maps_owners() && project.spec.run.kernel_cache.unwrap_or(true);
+        let owner = || KernelCacheOwner {
+            environment: kernel_cache::digest_text(&locked.to_text()),
+            folders: vec![&project.folder],
+            user: options.user,
+            virtual_gpus: virtual_gpus.is_some(),
+        };
+        let kernels = match keeps && kernel_cache::are_compiled(&lock.versions) {
+            true => places.kernels.open_or_say(&owner(), context),
+            false => None,
+        };
+        let contained = ContainedRun {
+            id: id.unwrap_or_else(|| new_id(&project.name, &places.runs)),
+            name: project.name.clone(),
+            folder: project.folder.clone(),
+            image: manifest.clone(),
+            stays,
+            home: home.to_owned(),
+            options,
+            versions: Some(lock.versions.clone()),
+            log_environment: InspectedEnvironment::log_environment(
+                &lock,
+                project.spec.system.compiler,
+            ),
+            project: Some(ProjectSource::new(project)),
+            host,
+            nvml,
+            virtual_gpus,
+            probe,
+            kernels,
+            beside: (!services.is_empty()).then(|| (services, lock.clone())),
+            executor,
+            node: join.map(|join| join()).transpose()?,
+        };
+        let called = CommandInvocation {
+            places,
+            overrides,
+            json,
+            context: held_by,
+        };
+        contained.run(called, Box::new(idle_work))
+    }
 }
 
 /// The cards that are played, and the probe: a trial's own, or those that overrides name.

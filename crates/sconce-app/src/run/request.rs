@@ -38,7 +38,7 @@ pub(super) fn common_start_event(request: &RunRequest, host: &HostProfile) -> Ru
 }
 
 /// Where the program was started.
-pub(super) fn current_folder() -> Result<PathBuf> {
+pub(crate) fn current_folder() -> Result<PathBuf> {
     std::env::current_dir().map_err(|source| {
         AppError::File {
             action: FileAction::Open,

@@ -35,6 +35,8 @@ pub(super) struct RunSession<'a> {
     pub(super) executor: &'a dyn Executor,
     /// Readings a second, at least 1.
     pub(super) sample_hz: u32,
+    /// Whether it is a node's part of a scheduler's job.
+    pub(super) in_job: bool,
     /// Where the report goes.
     pub(super) json: Option<OutputDestination>,
     pub(super) context: &'a AppContext,
@@ -67,6 +69,7 @@ impl RunSession<'_> {
                 log_command: self.context.holds_run(),
                 restarts: RestartBackoff::default(),
             }),
+            in_job: self.in_job,
             waiting: self.context.holds_run().then(detach::caller_pid).flatten(),
         };
         let mut recorder = Recorder::new(

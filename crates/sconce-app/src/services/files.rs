@@ -70,7 +70,7 @@ pub(super) fn replace_file(path: &Path, mode: u32, text: &[u8]) -> Result<()> {
 }
 
 /// Bytes that nobody can guess.
-pub(super) fn random_bytes<const N: usize>() -> Result<[u8; N]> {
+pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N]> {
     let path = Path::new("/dev/urandom");
     let mut bytes = [0; N];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut bytes));

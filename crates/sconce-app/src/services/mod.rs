@@ -4,7 +4,7 @@
 //! Everything that is secret or private lies in one folder of the run, closed to everybody else, and
 //! reaches a service as a mount: no token is in an argument, a variable or the record.
 
-mod files;
+pub(crate) mod files;
 pub mod jupyter;
 mod keys;
 mod ssh;

@@ -12,17 +12,19 @@ use sconce_schema::{duration, exit};
 pub(crate) use self::merged_logs::{Follower, last_lines};
 use self::merged_logs::{LOG_POLL_INTERVAL, MergedLogs, format_line};
 use self::source::LogLine;
+use super::job_logs::print_job_logs;
 use crate::output;
 use sconce_app::context::AppContext;
 use sconce_app::detach;
 use sconce_app::dirs::SconceDirs;
 use sconce_app::failure::Result;
+use sconce_app::job::lookup::find_job;
 use sconce_app::run_lookup::{self, LiveError};
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
-    /// An id, its beginning, or the name of an environment; without, the only run in the background,
-    /// or the newest that was.
+    /// An id of a run or of a job, its beginning, or the name of an environment; without, the only run in
+    /// the background, or the newest that was.
     pub(crate) run: Option<String>,
     /// One of its services, or `run` for its command; all of them where none is given.
     pub(crate) service: Option<String>,
@@ -32,6 +34,9 @@ pub(crate) struct LogsArgs {
     /// Only what was written since: 30s, 10m, 1h30m or 1d ago, or a time such as 2026-11-22T10:30.
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<String>,
+    /// Of a job, one task alone: the process that its scheduler started with this number.
+    #[arg(long, value_name = "N")]
+    pub(crate) task: Option<u32>,
     /// Print the time of each line.
     #[arg(long, short)]
     pub(crate) timestamps: bool,
@@ -39,7 +44,17 @@ pub(crate) struct LogsArgs {
 
 pub(crate) fn logs(args: &LogsArgs, context: &AppContext) -> Result<u8> {
     let since = args.since.as_deref().map(since).transpose()?;
-    let run = run_lookup::find_any(&SconceDirs::find(context)?, args.run.as_deref())?;
+    let places = SconceDirs::find(context)?;
+    if let Some(job) = args
+        .run
+        .as_deref()
+        .map(|which| find_job(&places, which))
+        .transpose()?
+        .flatten()
+    {
+        return print_job_logs(&job, args.task, args.follow, &places, context);
+    }
+    let run = run_lookup::find_any(&places, args.run.as_deref())?;
     let folder = run_lookup::run_dir(&run);
     let detached = detach::is_detached(folder);
     // And whether that is all: a run that has only just begun may have nothing to show yet.

@@ -13,6 +13,7 @@ use crate::table::format_list;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
 use sconce_app::failure::Result;
+use sconce_app::job::lookup::{JobReport, KnownJob, list_jobs, query_jobs};
 use sconce_app::run_lookup::{self, RunTermination};
 use sconce_app::services::jupyter::{self, JupyterKernels};
 use sconce_app::services::private_folder;
@@ -34,9 +35,18 @@ pub(crate) fn ps(args: &PsArgs, context: &AppContext) -> Result<u8> {
         output::print_message(&sconce_app::failure::with_causes(error));
     }
     let wanted = |run: &&RunEntry| args.all || run.state == RunState::Running;
+    let jobs = JobRow::list(args.all, &places, context)?;
+    // A task's run is a part of its job, and often on another machine.
+    let is_of_job = |run: &&RunEntry| {
+        let mut tokens = jobs.iter().map(|row| &row.job.request.token);
+        tokens.any(|token| {
+            let rest = run.started.id.strip_prefix(token.as_str());
+            rest.is_some_and(|rest| rest.starts_with('-'))
+        })
+    };
     let boot_id = run_lookup::boot_id();
     let runs: Vec<_> = (listing.runs.iter())
-        .filter(wanted)
+        .filter(|run| wanted(run) && !is_of_job(run))
         .map(|run| {
             let private = private_folder(&places, &run.started.id);
             let state = run_lookup::request_status(run);
@@ -53,10 +63,11 @@ pub(crate) fn ps(args: &PsArgs, context: &AppContext) -> Result<u8> {
         .collect();
     if args.json {
         let list: Vec<_> = runs.iter().map(value).collect();
-        output::write_data(&json!({ "format": 1, "runs": list }).to_string())?;
+        let jobs: Vec<_> = jobs.iter().map(JobRow::value).collect();
+        output::write_data(&json!({ "format": 1, "runs": list, "jobs": jobs }).to_string())?;
         return Ok(exit::OK);
     }
-    if runs.is_empty() {
+    if runs.is_empty() && jobs.is_empty() {
         output::write_data(if args.all {
             "No run has been recorded."
         } else {
@@ -64,7 +75,8 @@ pub(crate) fn ps(args: &PsArgs, context: &AppContext) -> Result<u8> {
         })?;
         return Ok(exit::OK);
     }
-    let rows: Vec<_> = runs.iter().flat_map(rows).collect();
+    let jobs = jobs.iter().map(JobRow::cells);
+    let rows: Vec<_> = runs.iter().flat_map(rows).chain(jobs).collect();
     // What a run's id tells as well is the first to be left out on a narrow terminal.
     let heads = [
         "RUN",
@@ -82,6 +94,62 @@ pub(crate) fn ps(args: &PsArgs, context: &AppContext) -> Result<u8> {
         &OutputStyle::for_stdout(),
     ))?;
     Ok(exit::OK)
+}
+
+/// A job, and what its scheduler says of it.
+struct JobRow {
+    job: KnownJob,
+    report: JobReport,
+}
+
+impl JobRow {
+    /// The jobs that have not ended; with `all`, every one.
+    fn list(all: bool, places: &SconceDirs, context: &AppContext) -> Result<Vec<Self>> {
+        let jobs = list_jobs(places);
+        let reports = query_jobs(&jobs, places, context)?;
+        let rows = jobs.into_iter().zip(reports);
+        let rows = rows.map(|(job, report)| Self { job, report });
+        Ok(rows.filter(|row| all || !row.report.is_final).collect())
+    }
+
+    fn cells(&self) -> [String; 6] {
+        let (request, report) = (&self.job.request, &self.report);
+        let state = match &report.reason {
+            Some(reason) => format!("{} ({reason})", report.state),
+            None => report.state.clone(),
+        };
+        let layout = &request.layout;
+        let cards = layout
+            .gpus_per_node
+            .map(|gpus| (gpus * layout.nodes).to_string());
+        let (engine, id) = (request.engine.name(), &self.job.submitted.id);
+        [
+            request.token.clone(),
+            format!("{engine} {id}: {state}"),
+            or_dash(Vec::new()),
+            or_dash(cards.into_iter().collect()),
+            run_lookup::format_utc(request.unix_ms),
+            request.name.clone(),
+        ]
+    }
+
+    fn value(&self) -> serde_json::Value {
+        let (request, report) = (&self.job.request, &self.report);
+        json!({
+            "id": request.token,
+            "environment": request.name,
+            "since_unix_ms": request.unix_ms,
+            "engine": request.engine,
+            "engine_id": self.job.submitted.id,
+            "target": self.job.submitted.target,
+            "state": report.state,
+            "reason": report.reason,
+            "running": !report.is_final,
+            "nodes": report.nodes,
+            "exit_code": report.exit,
+            "command": request.run.command,
+        })
+    }
 }
 
 /// A run, and what it answers.

@@ -10,13 +10,16 @@ use crate::style::OutputStyle;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
 use sconce_app::failure::Result;
+use sconce_app::job::lookup::find_job;
 use sconce_app::outputs::{self, OutputForm, VerbFiles, inputs};
 use sconce_web::view;
 
 pub(crate) fn report(args: &ReportArgs, context: &AppContext) -> Result<u8> {
     let page = outputs::find_some(args.html.as_deref(), OutputForm::Text)?;
     let places = SconceDirs::find(context)?;
-    let path = sconce_record::resolve_run(&places.runs, &args.run)?;
+    // Of a job, the run of its first task: rank 0's.
+    let of_job = find_job(&places, &args.run)?.and_then(|job| job.first_run());
+    let path = sconce_record::resolve_run(&places.runs, of_job.as_ref().unwrap_or(&args.run))?;
     VerbFiles {
         outputs: &[page.as_ref()],
         inputs: &inputs::of_record(&path),

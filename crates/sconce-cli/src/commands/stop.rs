@@ -8,11 +8,12 @@ use crate::output;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
 use sconce_app::failure::Result;
+use sconce_app::job::lookup::{find_job, until_job_ended};
 use sconce_app::run_lookup;
 
 #[derive(Debug, Args)]
 pub(crate) struct StopArgs {
-    /// Ids, their beginnings, or names of environments; the only run in the background where none is given.
+    /// Ids of runs and jobs, their beginnings, or names of environments; the only run in the background where none is given.
     #[arg(value_name = "RUN")]
     pub(crate) runs: Vec<String>,
     /// Seconds until what has not ended is killed, instead of each service's own; 10 for a command.
@@ -22,8 +23,15 @@ pub(crate) struct StopArgs {
 
 pub(crate) fn stop(args: &StopArgs, context: &AppContext) -> Result<u8> {
     let places = SconceDirs::find(context)?;
-    let named = args
-        .runs
+    let mut names = Vec::new();
+    let mut jobs = Vec::new();
+    for name in &args.runs {
+        match find_job(&places, name)? {
+            Some(job) => jobs.push(job),
+            None => names.push(name),
+        }
+    }
+    let named = names
         .iter()
         .map(|name| run_lookup::find_live(&places, Some(name)));
     let runs = match args.runs.is_empty() {
@@ -33,6 +41,9 @@ pub(crate) fn stop(args: &StopArgs, context: &AppContext) -> Result<u8> {
     };
     let grace_s = args.grace;
     // All are asked before any is waited for.
+    for job in &jobs {
+        job.cancel(context)?;
+    }
     for run in &runs {
         run_lookup::send_request(run, &ControlRequest::Stop { grace_s })?;
     }
@@ -40,6 +51,12 @@ pub(crate) fn stop(args: &StopArgs, context: &AppContext) -> Result<u8> {
         run_lookup::until_ended(run)?;
         if !context.quiet {
             output::print_message(&format!("stopped {}", run.started.id));
+        }
+    }
+    for job in &jobs {
+        let ended = until_job_ended(job, &places, context)?;
+        if !context.quiet {
+            output::print_message(&format!("job {}: {}", job.request.token, ended.state));
         }
     }
     Ok(exit::OK)

@@ -8,6 +8,7 @@ use crate::output;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
 use sconce_app::failure::Result;
+use sconce_app::job::lookup::{JobLookupError, KnownJob, find_job, until_job_ended};
 use sconce_app::reporter::AppEvent;
 use sconce_app::run::explain_ended_run;
 use sconce_app::run_lookup::{self, RunTermination};
@@ -19,13 +20,22 @@ const LAST_LINES: usize = 500;
 
 #[derive(Debug, Args)]
 pub(crate) struct WaitArgs {
-    /// An id, its beginning, or the name of an environment; the only run in the background where
+    /// An id of a run or of a job, its beginning, or the name of an environment; the only run in the background where
     /// none is given.
     pub(crate) run: Option<String>,
 }
 
 pub(crate) fn wait(args: &WaitArgs, context: &AppContext) -> Result<u8> {
-    let run = run_lookup::find_any(&SconceDirs::find(context)?, args.run.as_deref())?;
+    let places = SconceDirs::find(context)?;
+    let which = args.run.as_deref();
+    if let Some(job) = which
+        .map(|which| find_job(&places, which))
+        .transpose()?
+        .flatten()
+    {
+        return wait_for_job(&job, &places, context);
+    }
+    let run = run_lookup::find_any(&places, which)?;
     let run = run_lookup::until_ended(&run)?;
     let end = RunTermination::from_entry(&run, run_lookup::boot_id().as_deref());
     if let Some(end @ (RunTermination::WithTheMachine | RunTermination::Killed)) = end {
@@ -40,4 +50,22 @@ pub(crate) fn wait(args: &WaitArgs, context: &AppContext) -> Result<u8> {
         }
     }
     Ok(end.map_or(exit::OK, RunTermination::exit_code))
+}
+
+/// What its command exited with; where the scheduler ended it, what that says.
+fn wait_for_job(job: &KnownJob, places: &SconceDirs, context: &AppContext) -> Result<u8> {
+    let ended = until_job_ended(job, places, context)?;
+    let token = &job.request.token;
+    if !context.quiet && ended.exit != Some(exit::OK) {
+        let reason = ended
+            .reason
+            .map_or_else(String::new, |reason| format!(" ({reason})"));
+        output::print_message(&format!("job {token}: {}{reason}", ended.state));
+    }
+    match ended.exit {
+        Some(exit) => Ok(exit),
+        // Cancelled while it waited, or nobody knows.
+        None if ended.state == "forgotten" => Err(JobLookupError::Forgotten(token.clone()).into()),
+        None => Ok(exit::RUN),
+    }
 }

@@ -10,6 +10,7 @@ mod exit_codes;
 mod fit;
 mod images;
 mod inputs;
+mod jobs;
 mod json;
 mod judging;
 mod log;

@@ -1,0 +1,359 @@
+//! Jobs that were handed over: found by what a person calls them, and asked how they are.
+//!
+//! A scheduler is a service of many users, and slow to answer: all verbs of a user together ask it at most once in
+//! thirty seconds, or what `scheduler-interval` of config.toml says. What it said is kept in a file of the folder of jobs, with the time; who needs something newer
+//! takes the file's lock, and asks for every job that has not ended.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use sconce_schema::job::JobRequest;
+use sconce_schema::spec::SchedulerKind;
+use sconce_schema::{Hint, exit};
+use sconce_submit::{JobExit, JobState, JobStatus, SchedulerJobId};
+use serde::{Deserialize, Serialize};
+
+use super::job_dir::{JobDir, SubmittedJob, is_signal};
+use super::submit::scheduler_of;
+use crate::context::AppContext;
+use crate::dirs::SconceDirs;
+use crate::failure::{AppError, Result};
+use crate::file_action::FileAction;
+use crate::run_id::unix_ms;
+
+/// What a scheduler last said.
+const ANSWERS: &str = "answers.json";
+
+/// A job that was handed over.
+#[derive(Debug, Clone)]
+pub struct KnownJob {
+    /// Its folder.
+    pub dir: JobDir,
+    /// What was handed over.
+    pub request: JobRequest,
+    /// What the scheduler calls it.
+    pub submitted: SubmittedJob,
+}
+
+/// How a job is, by its own files or by its scheduler.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct JobReport {
+    /// In one word.
+    pub state: String,
+    /// Why it waits or ended so, in plain words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Its nodes, in the scheduler's notation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<String>,
+    /// Whether nothing of it runs or will run.
+    pub is_final: bool,
+    /// With what it ended, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<u8>,
+}
+
+/// Why no job is meant.
+#[derive(Debug, thiserror::Error)]
+pub enum JobLookupError {
+    /// The beginning of several tokens.
+    #[error("several jobs are meant: {}", .0.join(", "))]
+    Several(Vec<String>),
+    /// The scheduler has forgotten how it ended, and its nodes did not say.
+    #[error(
+        "how job {0} ended is not known: its scheduler has forgotten it, and its nodes did not say"
+    )]
+    Forgotten(String),
+}
+
+impl Hint for JobLookupError {
+    fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Several(_) => "name one of them, or enough of the beginning".to_owned(),
+            Self::Forgotten(token) => format!("`sconce logs {token}` has what was printed"),
+        })
+    }
+
+    fn exit_code(&self) -> u8 {
+        exit::BAD_INPUT
+    }
+}
+
+/// The jobs that were handed over, newest first.
+pub fn list_jobs(places: &SconceDirs) -> Vec<KnownJob> {
+    let entries = std::fs::read_dir(&places.jobs)
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut jobs: Vec<KnownJob> = entries
+        .filter_map(|entry| open_job(JobDir::at(&entry.path())))
+        .collect();
+    jobs.sort_by_key(|job| std::cmp::Reverse(job.request.unix_ms));
+    jobs
+}
+
+fn open_job(dir: JobDir) -> Option<KnownJob> {
+    let submitted = dir.read_submitted().ok()??;
+    Some(KnownJob {
+        request: dir.read_job().ok()?,
+        submitted,
+        dir,
+    })
+}
+
+/// The job that is called `which`: its token, or the beginning of it; `None` where there is none.
+///
+/// # Errors
+/// Several are.
+pub fn find_job(places: &SconceDirs, which: &str) -> Result<Option<KnownJob>> {
+    if which.is_empty() || which.contains('/') {
+        return Ok(None);
+    }
+    if let Some(job) = open_job(JobDir::of(places, which)) {
+        return Ok(Some(job));
+    }
+    let mut jobs = list_jobs(places);
+    jobs.retain(|job| job.request.token.starts_with(which));
+    match jobs.len() {
+        0 | 1 => Ok(jobs.pop()),
+        _ => {
+            let tokens = jobs.into_iter().map(|job| job.request.token);
+            Err(JobLookupError::Several(tokens.collect()).into())
+        }
+    }
+}
+
+impl KnownJob {
+    /// How it ended, by its own files: every task has said so.
+    fn own_report(&self) -> Option<JobReport> {
+        let layout = &self.request.layout;
+        let tasks = self.dir.read_tasks();
+        let wanted = layout.nodes * layout.tasks_per_node();
+        let ended = tasks.values().filter(|task| task.exit.is_some()).count();
+        if u32::try_from(ended) != Ok(wanted) {
+            return None;
+        }
+        // Who was ended by a signal does not know by whom: the scheduler does.
+        let exit = self.task_exit().filter(|exit| !is_signal(*exit))?;
+        let state = match exit {
+            exit::OK => JobState::Succeeded,
+            _ => JobState::Failed,
+        };
+        Some(JobReport {
+            state: state.name().to_owned(),
+            reason: None,
+            nodes: None,
+            is_final: true,
+            exit: Some(exit),
+        })
+    }
+
+    /// With what its tasks ended, as far as they said so: the one that failed first, of which the others are ended by
+    /// signals.
+    fn task_exit(&self) -> Option<u8> {
+        let tasks = self.dir.read_tasks();
+        let ended = tasks
+            .values()
+            .filter_map(|task| Some((task.exit?, task.ended_unix_ms)));
+        let first = ended.min_by_key(|(exit, at)| (*exit == exit::OK, is_signal(*exit), *at))?;
+        Some(first.0)
+    }
+
+    /// Takes it from its scheduler.
+    pub fn cancel(&self, context: &AppContext) -> Result<()> {
+        let scheduler = scheduler_of(self.request.engine, context);
+        if let Some(id) = SchedulerJobId::parse(&self.submitted.id) {
+            scheduler.cancel(&id)?;
+        }
+        Ok(())
+    }
+
+    /// The id of its first task's run, once that has begun.
+    pub fn first_run(&self) -> Option<String> {
+        self.dir.read_tasks().remove(&0)?.run
+    }
+}
+
+/// What the scheduler said, and when.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Answers {
+    unix_ms: u64,
+    jobs: std::collections::BTreeMap<String, JobReport>,
+}
+
+/// How jobs are, in their order: by their own files where these say it, else by their scheduler.
+///
+/// # Errors
+/// The scheduler cannot be asked.
+pub fn query_jobs(
+    jobs: &[KnownJob],
+    places: &SconceDirs,
+    context: &AppContext,
+) -> Result<Vec<JobReport>> {
+    let own: Vec<Option<JobReport>> = jobs.iter().map(KnownJob::own_report).collect();
+    let open: Vec<&KnownJob> = (jobs.iter().zip(&own))
+        .filter(|(_, own)| own.is_none())
+        .map(|(job, _)| job)
+        .collect();
+    let answers = match open.is_empty() {
+        true => Answers::default(),
+        false => ask(&open, places, context)?,
+    };
+    let reports = jobs.iter().zip(own).map(|(job, own)| {
+        own.or_else(|| answers.jobs.get(&job.request.token).cloned())
+            .unwrap_or_else(|| JobReport {
+                state: JobState::Waiting.name().to_owned(),
+                reason: None,
+                nodes: None,
+                is_final: false,
+                exit: None,
+            })
+    });
+    Ok(reports.collect())
+}
+
+/// The scheduler's answers, no older than the interval.
+fn ask(open: &[&KnownJob], places: &SconceDirs, context: &AppContext) -> Result<Answers> {
+    let path = places.jobs.join(ANSWERS);
+    let mut file = open_answers(&path)?;
+    let interval = places.config.ask_interval();
+    let mut text = String::new();
+    let _ = file.read_to_string(&mut text);
+    let kept: Answers = serde_json::from_str(&text).unwrap_or_default();
+    let age = unix_ms().saturating_sub(kept.unix_ms);
+    let knows_all = open
+        .iter()
+        .all(|job| kept.jobs.contains_key(&job.request.token));
+    if knows_all && Duration::from_millis(age) < interval {
+        return Ok(kept);
+    }
+    let mut answers = Answers {
+        unix_ms: unix_ms(),
+        ..Answers::default()
+    };
+    for kind in [SchedulerKind::Slurm] {
+        let of_kind = list_jobs(places)
+            .into_iter()
+            .filter(|job| job.request.engine == kind);
+        let (mut asked, mut ids) = (Vec::new(), Vec::new());
+        for job in of_kind {
+            let known = kept.jobs.get(&job.request.token);
+            if let Some(known) = known.filter(|known| known.is_final) {
+                answers.jobs.insert(job.request.token, known.clone());
+            } else if job.own_report().is_none()
+                && let Some(id) = SchedulerJobId::parse(&job.submitted.id)
+            {
+                asked.push(job);
+                ids.push(id);
+            }
+        }
+        if ids.is_empty() {
+            continue;
+        }
+        let states = scheduler_of(kind, context).states(&ids)?;
+        for (job, status) in asked.into_iter().zip(states) {
+            let report = report_of(&status, &job);
+            answers.jobs.insert(job.request.token, report);
+        }
+    }
+    let mut write = || {
+        file.set_len(0)?;
+        file.rewind()?;
+        file.write_all(&serde_json::to_vec(&answers).expect("plain data is JSON"))
+    };
+    write().map_err(|source| AppError::File {
+        action: FileAction::Write,
+        path,
+        source,
+    })?;
+    Ok(answers)
+}
+
+/// The file, which is this process's until it is closed. Where a file system has no locks, several may ask.
+fn open_answers(path: &Path) -> Result<File> {
+    let mut options = File::options();
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600);
+    let file = options.open(path).map_err(|source| AppError::File {
+        action: FileAction::Open,
+        path: path.to_owned(),
+        source,
+    })?;
+    let _ = flock(&file, FlockOperation::LockExclusive);
+    Ok(file)
+}
+
+fn report_of(status: &JobStatus, job: &KnownJob) -> JobReport {
+    // A task that failed says with what; the scheduler, how the others were ended because of it.
+    let of_task = job.task_exit().filter(|exit| *exit != exit::OK);
+    let exit = match (&status.state, status.exit) {
+        (state, _) if !state.is_final() => None,
+        (JobState::Succeeded, _) => Some(exit::OK),
+        (JobState::Failed | JobState::Forgotten, _) if of_task.is_some() => of_task,
+        (_, Some(JobExit::Code(code))) if code != 0 => {
+            Some(u8::try_from(code).unwrap_or(exit::RUN))
+        }
+        (_, Some(JobExit::Signal(signal))) => Some(exit::code_for_signal(
+            i32::try_from(signal).unwrap_or_default(),
+        )),
+        (_, _) => job.task_exit(),
+    };
+    JobReport {
+        state: status.state.name().to_owned(),
+        reason: status.reason.as_ref().map(|reason| reason.text.clone()),
+        nodes: status.nodes.clone(),
+        is_final: status.state.is_final(),
+        exit,
+    }
+}
+
+/// Waits until a job has ended, and gives how. Its own files are looked at often, the scheduler is asked seldom.
+///
+/// # Errors
+/// The scheduler cannot be asked.
+pub fn until_job_ended(
+    job: &KnownJob,
+    places: &SconceDirs,
+    context: &AppContext,
+) -> Result<JobReport> {
+    const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+    loop {
+        let reports = query_jobs(std::slice::from_ref(job), places, context)?;
+        if let Some(report) = reports.into_iter().next().filter(|report| report.is_final) {
+            return Ok(report);
+        }
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_written_as_before() {
+        let report = JobReport {
+            state: JobState::Waiting.name().to_owned(),
+            reason: Some("other jobs come first".into()),
+            nodes: Some("n[1-2]".into()),
+            is_final: false,
+            exit: Some(0),
+        };
+        let answers = Answers {
+            unix_ms: 1_790_000_000_000,
+            jobs: [("demo-1".to_owned(), report)].into(),
+        };
+        let text = serde_json::to_string_pretty(&answers).unwrap() + "\n";
+        crate::golden::goldens().assert_same("job-answers.json", &text);
+    }
+}

@@ -1,0 +1,319 @@
+//! Handing a job over.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use sconce_schema::job::{self, JobLayout, JobRequest};
+use sconce_schema::lock::Lock;
+use sconce_schema::spec::LaunchMode;
+use sconce_schema::spec::{SchedulerKind, TargetSpec};
+use sconce_schema::{Hint, Runtime, Sha256, duration, exit};
+use sconce_submit::{DEFAULT_COMMAND_TIMEOUT, JobScript, Scheduler, SlurmScheduler, SlurmSettings};
+use sha2::Digest as _;
+
+use super::job_dir::{JobDir, SubmittedJob};
+use super::program::keep_program;
+use super::wishes::JobWishes;
+use crate::background::Background;
+use crate::command_context::CommandContext;
+use crate::context::AppContext;
+use crate::dirs::SconceDirs;
+use crate::environment_builder::debian_architecture;
+use crate::failure::{AppError, Result};
+use crate::input;
+use crate::project::Project;
+use crate::protected_dirs;
+use crate::run_id::{new_id, unix_ms};
+use crate::run_options::{ResolvedRunOptions, RunOverrides};
+
+/// How long nodes wait for each other where nobody says otherwise.
+const DEFAULT_MEETING_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The variable for the store.
+pub(super) const STORE: &str = "SCONCE_STORE";
+/// Variables that say where Sconce's folders are.
+const FOLDERS: [&str; 5] = [
+    "HOME",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_STATE_HOME",
+];
+
+/// What its caller says of a job, beside the run.
+#[derive(Debug, Clone, Default)]
+pub struct JobOptions {
+    /// The target's name.
+    pub target: String,
+    /// Nodes.
+    pub nodes: Option<u32>,
+    /// Cards of each.
+    pub gpus_per_node: Option<u32>,
+    /// The longest that it may take.
+    pub time: Option<Duration>,
+    /// Who starts the ranks.
+    pub launch: Option<LaunchMode>,
+    /// Nothing is handed over.
+    pub dry_run: bool,
+}
+
+/// A job that was handed over, or would be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Submission {
+    /// Its token, by which the other verbs know it.
+    pub token: String,
+    /// The script.
+    pub script: String,
+    /// What the scheduler calls it, once it has it.
+    pub id: Option<String>,
+    /// Whether the job's folder has all that the script needs.
+    pub is_complete: bool,
+}
+
+/// Why a job is not handed over.
+#[derive(Debug, thiserror::Error)]
+pub enum SubmissionError {
+    /// No target of that name.
+    #[error("there is no target `{name}`")]
+    NoTarget {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// What sets the container up on nodes is Sconce itself.
+    #[error("a job's containers are set up by Sconce itself, and not by {0}")]
+    OtherRuntime(Runtime),
+    /// One task a card, and no card.
+    #[error("`task-per-gpu` without a number of cards a node")]
+    NoGpus,
+}
+
+impl Hint for SubmissionError {
+    fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::NoTarget { known, .. } if known.is_empty() => {
+                "write `[target.NAME]` with `engine = \"slurm\"` into sconce.toml or ~/.config/sconce/config.toml"
+                    .to_owned()
+            }
+            Self::NoTarget { known, .. } => format!("there are: {}", known.join(", ")),
+            Self::OtherRuntime(_) => "submit it with `--runtime sconce`, or without".to_owned(),
+            Self::NoGpus => "say how many: `--gpus-per-node 8`".to_owned(),
+        })
+    }
+
+    fn exit_code(&self) -> u8 {
+        exit::BAD_INPUT
+    }
+}
+
+/// The target `name` of a project or, where it has none, of the user's configuration.
+///
+/// # Errors
+/// There is none of this name.
+pub fn find_target(name: &str, project: &Project, places: &SconceDirs) -> Result<TargetSpec> {
+    let (own, configured) = (&project.spec.targets, &places.config.targets);
+    if let Some(target) = own.get(name).or_else(|| configured.get(name)) {
+        return Ok(target.clone());
+    }
+    let mut known: Vec<String> = own.keys().chain(configured.keys()).cloned().collect();
+    known.sort();
+    known.dedup();
+    let name = name.to_owned();
+    Err(SubmissionError::NoTarget { name, known }.into())
+}
+
+/// The programs of a scheduler, as this user calls them.
+pub fn scheduler_of(kind: SchedulerKind, context: &AppContext) -> Box<dyn Scheduler> {
+    match kind {
+        SchedulerKind::Slurm => Box::new(SlurmScheduler::new(SlurmSettings {
+            env: context.env.clone(),
+            user_id: rustix::process::geteuid().as_raw(),
+            command_timeout: DEFAULT_COMMAND_TIMEOUT,
+        })),
+    }
+}
+
+/// Hands `command`, or the spec's own where it is empty, to a scheduler, with all that it needs in the store.
+///
+/// # Errors
+/// It cannot be locked or brought, or the scheduler does not take it.
+pub fn submit_job(
+    spec: &Path,
+    overrides: &RunOverrides,
+    command: &[String],
+    job: &JobOptions,
+    context: &AppContext,
+) -> Result<Submission> {
+    let project = Project::open(spec)?;
+    let here = crate::run::current_folder()?;
+    let opened = CommandContext::open(project, context)?;
+    let (project, places) = (&opened.project, &opened.places);
+    let target = find_target(&job.target, project, places)?;
+    let run = &project.spec.run;
+    let options = ResolvedRunOptions::merge(
+        run,
+        &project.folder,
+        overrides,
+        &here,
+        command,
+        &context.env,
+    )?;
+    if options.runtime != Runtime::Sconce {
+        return Err(SubmissionError::OtherRuntime(options.runtime).into());
+    }
+    protected_dirs::validate_mounts(&options.mounts, Some(&project.folder), places)?;
+    let wishes = JobWishes::new(
+        run,
+        overrides,
+        &here,
+        &options.workdir,
+        command,
+        &context.env,
+    )?;
+    let lock = match job.dry_run {
+        true => project
+            .load_lock()?
+            .filter(|lock| lock.inputs == project.inputs),
+        false => Some(bring(&opened, overrides, context)?),
+    };
+    let layout = layout(job, &target, lock.as_ref())?;
+    let lock_text = match &lock {
+        Some(_) => {
+            let path = project.lock_file();
+            input::read_text(&path).map_err(AppError::unreadable(&path))?
+        }
+        None => String::new(),
+    };
+    let request = JobRequest {
+        format: job::FORMAT,
+        token: new_id(&project.name, &places.jobs),
+        name: project.name.clone(),
+        spec: project.file.clone(),
+        run: wishes.run,
+        folders: folders(places, context),
+        lock: Sha256(sha2::Sha256::digest(lock_text.as_bytes()).into()),
+        architecture: debian_architecture().to_owned(),
+        layout,
+        engine: target.engine,
+        meet_within_ms: meeting_timeout(&target),
+        unix_ms: unix_ms(),
+    };
+    let dir = JobDir::of(places, &request.token);
+    let program = keep_program(places)?;
+    let scheduler = scheduler_of(target.engine, context);
+    let cpus = request.run.cpus.map(|cpus| cpus.0.div_ceil(1000));
+    let cpus = cpus.or(target.cpus_per_node);
+    let script = scheduler.render(&JobScript {
+        name: &request.name,
+        token: &request.token,
+        layout,
+        cpus_per_task: cpus.map(|cpus| (cpus / layout.tasks_per_node()).max(1)),
+        memory_per_node: request.run.memory,
+        time_limit: job.time.or_else(|| time_limit(&target)),
+        program: &program,
+        job_dir: dir.path(),
+        work_dir: &project.folder,
+        target: &target,
+    })?;
+    let spec_text = input::read_text(&project.file).map_err(AppError::unreadable(&project.file))?;
+    dir.create(&request, spec_text.as_bytes(), lock_text.as_bytes())?;
+    if !wishes.variables.is_empty() {
+        dir.write_variables(&wishes.variables)?;
+    }
+    dir.write_script(&script)?;
+    let mut submission = Submission {
+        token: request.token,
+        script,
+        id: None,
+        is_complete: lock.is_some(),
+    };
+    if !job.dry_run {
+        let id = scheduler.submit(&submission.script, &submission.token)?;
+        dir.write_submitted(&SubmittedJob {
+            target: job.target.clone(),
+            id: id.to_string(),
+        })?;
+        submission.id = Some(id.to_string());
+    }
+    Ok(submission)
+}
+
+/// Locks the project and brings all that its environment needs: nodes may have no network.
+fn bring(opened: &CommandContext, overrides: &RunOverrides, context: &AppContext) -> Result<Lock> {
+    let builder = opened.environment_builder(overrides.sources.clone(), context);
+    let locked = builder.ensure_lock()?;
+    let lock = builder.with_editable_projects(&locked)?;
+    let (_, _guards) = builder.assemble_with_guards(&lock, &mut Background::default())?;
+    opened.progress.finish();
+    Ok(locked)
+}
+
+/// Where Sconce's folders are for whoever hands a job over.
+fn folders(places: &SconceDirs, context: &AppContext) -> BTreeMap<String, String> {
+    let named = FOLDERS.into_iter();
+    let named = named.filter_map(|name| Some((name.to_owned(), context.env.var(name)?.to_owned())));
+    let store = places.store.to_string_lossy().into_owned();
+    named.chain([(STORE.to_owned(), store)]).collect()
+}
+
+/// One rank a card by torchrun, where there is more than one and PyTorch to start it.
+fn layout(job: &JobOptions, target: &TargetSpec, lock: Option<&Lock>) -> Result<JobLayout> {
+    let nodes = job.nodes.or(target.nodes).unwrap_or(1);
+    let gpus_per_node = job.gpus_per_node.or(target.gpus_per_node);
+    let has_torch = lock.is_none_or(|lock| lock.wheels.iter().any(|wheel| wheel.name == "torch"));
+    let has_ranks = nodes > 1 || gpus_per_node.is_some_and(|gpus| gpus > 1);
+    let usual = match has_torch && has_ranks {
+        true => LaunchMode::Torchrun,
+        false => LaunchMode::Node,
+    };
+    let launch = job.launch.or(target.launch).unwrap_or(usual);
+    if launch == LaunchMode::TaskPerGpu && gpus_per_node.is_none_or(|gpus| gpus == 0) {
+        return Err(SubmissionError::NoGpus.into());
+    }
+    Ok(JobLayout {
+        nodes,
+        gpus_per_node,
+        launch,
+    })
+}
+
+fn meeting_timeout(target: &TargetSpec) -> u64 {
+    let said = target.meet_within.as_deref();
+    said.and_then(|text| duration::parse_milliseconds(text).ok())
+        .unwrap_or_else(|| u64::try_from(DEFAULT_MEETING_TIMEOUT.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn time_limit(target: &TargetSpec) -> Option<Duration> {
+    let ms = duration::parse_milliseconds(target.time.as_deref()?).ok()?;
+    Some(Duration::from_millis(ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_started_by_torchrun_where_there_are_several() {
+        let launch = |nodes, gpus, launch| {
+            let job = JobOptions {
+                nodes,
+                gpus_per_node: gpus,
+                launch,
+                ..JobOptions::default()
+            };
+            let target = TargetSpec::new(SchedulerKind::Slurm);
+            layout(&job, &target, None)
+                .map(|layout| (layout.nodes, layout.launch))
+                .ok()
+        };
+        assert_eq!(launch(None, None, None), Some((1, LaunchMode::Node)));
+        assert_eq!(launch(None, Some(1), None), Some((1, LaunchMode::Node)));
+        assert_eq!(launch(Some(2), None, None), Some((2, LaunchMode::Torchrun)));
+        assert_eq!(launch(None, Some(8), None), Some((1, LaunchMode::Torchrun)));
+        let node = Some(LaunchMode::Node);
+        assert_eq!(launch(Some(2), Some(8), node), Some((2, LaunchMode::Node)));
+        assert_eq!(launch(Some(2), None, Some(LaunchMode::TaskPerGpu)), None);
+    }
+}

@@ -1,0 +1,20 @@
+//! What is different of a run that is one node's part of a job.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use crate::failure::Result;
+
+/// Waits, when all that the run stands on is there, until that is so on every node.
+pub(crate) type JoinNodes<'a> = Box<dyn FnOnce() -> Result<NodeWorld> + 'a>;
+
+/// What only all nodes together know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NodeWorld {
+    /// What is run on this node: the job's command, or what starts its ranks.
+    pub(crate) command: Vec<String>,
+    /// Variables beside those of the job's run.
+    pub(crate) env: BTreeMap<String, String>,
+    /// The address by which other nodes reach this one; absent where there are none.
+    pub(crate) address: Option<IpAddr>,
+}
