@@ -55,25 +55,37 @@ pub struct JobLayout {
     /// Cards of each; absent where none was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus_per_node: Option<u32>,
+    /// Ranks of each, where that is not one a card.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks_per_node: Option<u32>,
     /// Who starts the ranks.
     pub launch: LaunchMode,
 }
 
 impl JobLayout {
-    /// Ranks of each node: one a card, and one where there is none.
+    /// Ranks that are started on each node: one a card where nobody says how many, and one where there is no card.
     #[must_use]
-    pub fn ranks_per_node(&self) -> u32 {
+    pub fn node_ranks(&self) -> u32 {
         match self.launch {
             LaunchMode::Node => 1,
-            LaunchMode::Torchrun | LaunchMode::TaskPerGpu => self.gpus_per_node.unwrap_or(1).max(1),
+            LaunchMode::Torchrun | LaunchMode::TaskPerGpu => self.wished_ranks(),
         }
+    }
+
+    /// As [`Self::node_ranks`], for a command that starts its ranks itself.
+    #[must_use]
+    pub fn wished_ranks(&self) -> u32 {
+        self.ranks_per_node
+            .or(self.gpus_per_node)
+            .unwrap_or(1)
+            .max(1)
     }
 
     /// Processes that the scheduler starts on each node.
     #[must_use]
     pub fn tasks_per_node(&self) -> u32 {
         match self.launch {
-            LaunchMode::TaskPerGpu => self.ranks_per_node(),
+            LaunchMode::TaskPerGpu => self.node_ranks(),
             LaunchMode::Torchrun | LaunchMode::Node => 1,
         }
     }
@@ -88,6 +100,7 @@ mod tests {
         let layout = |launch, gpus_per_node| JobLayout {
             nodes: 2,
             gpus_per_node,
+            ranks_per_node: None,
             launch,
         };
         for (launch, gpus, ranks, tasks) in [
@@ -99,9 +112,14 @@ mod tests {
         ] {
             let layout = layout(launch, gpus);
             assert_eq!(
-                (layout.ranks_per_node(), layout.tasks_per_node()),
+                (layout.node_ranks(), layout.tasks_per_node()),
                 (ranks, tasks)
             );
         }
+        let more = JobLayout {
+            ranks_per_node: Some(16),
+            ..layout(LaunchMode::TaskPerGpu, Some(8))
+        };
+        assert_eq!((more.node_ranks(), more.tasks_per_node()), (16, 16));
     }
 }

@@ -91,6 +91,12 @@ pub(super) fn choose_gpus(
         None if wanted.is_none_or(|wanted| wanted == 0) => Vec::new(),
         // The scheduler counts as many as can be opened: its numbers may begin at 0 again.
         Some((_, _, names)) if names.len() == open.len() && !has_uuids(names) => openable(),
+        Some((_, _, names)) if open.len() < names.len() => {
+            return Err(JobGpuError::TooFew {
+                wanted: u32::try_from(names.len()).unwrap_or(u32::MAX),
+                openable: openable(),
+            });
+        }
         Some((variable, value, names)) => {
             let find = |name: &&str| {
                 let is_it = |card: &&&GpuDevice| match name.parse::<u32>() {
@@ -215,12 +221,13 @@ mod tests {
                 &[("CUDA_VISIBLE_DEVICES", "GPU-2a,GPU-7a")][..],
             ),
             (&[2, 3], Some(1), &[("SLURM_JOB_GPUS", "5")]),
-            (&[2], None, &[("SLURM_JOB_GPUS", "2,3")]),
         ] {
             let error = choose(open, wanted, variables).unwrap_err();
             assert!(matches!(error, JobGpuError::Conflict { .. }), "{error}");
         }
+        let named = choose(&[2], None, &[("SLURM_JOB_GPUS", "2,3")]).unwrap_err();
         let error = choose(&[2], Some(2), &[]).unwrap_err();
+        assert_eq!(named, error);
         assert_eq!(
             error.to_string(),
             "the job is for 2 cards a node, and of this node's it can open 2"

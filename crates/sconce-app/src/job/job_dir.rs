@@ -308,6 +308,7 @@ mod tests {
             layout: JobLayout {
                 nodes: 1,
                 gpus_per_node: None,
+                ranks_per_node: None,
                 launch: LaunchMode::Node,
             },
             engine: SchedulerKind::Slurm,

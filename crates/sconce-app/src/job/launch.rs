@@ -37,7 +37,7 @@ pub(super) fn wrap_command(
     let mut words = vec![
         "torchrun".to_owned(),
         format!("--nnodes={}", layout.nodes),
-        format!("--nproc-per-node={}", layout.ranks_per_node()),
+        format!("--nproc-per-node={}", layout.node_ranks()),
     ];
     match point {
         Some(point) => words.extend([
@@ -63,7 +63,7 @@ pub(super) fn rank_variables(
     interface: Option<&str>,
 ) -> BTreeMap<String, String> {
     let mut told: Vec<(&str, String)> = Vec::new();
-    let ranks = layout.ranks_per_node();
+    let ranks = layout.node_ranks();
     let starts_ranks = layout.launch != LaunchMode::TaskPerGpu;
     if let Some(point) = point {
         let (address, port) = (point.master.ip().to_string(), point.master.port());
@@ -86,10 +86,7 @@ pub(super) fn rank_variables(
         true => told.extend([
             ("PET_NNODES", layout.nodes.to_string()),
             ("PET_NODE_RANK", place.node.to_string()),
-            (
-                "PET_NPROC_PER_NODE",
-                layout.gpus_per_node.unwrap_or(1).max(1).to_string(),
-            ),
+            ("PET_NPROC_PER_NODE", layout.wished_ranks().to_string()),
         ]),
         false => told.extend([
             ("RANK", place.task.to_string()),
@@ -129,6 +126,7 @@ mod tests {
         JobLayout {
             nodes: 2,
             gpus_per_node: Some(4),
+            ranks_per_node: None,
             launch,
         }
     }

@@ -50,6 +50,8 @@ pub struct JobOptions {
     pub nodes: Option<u32>,
     /// Cards of each.
     pub gpus_per_node: Option<u32>,
+    /// Ranks of each, where that is not one a card.
+    pub ranks_per_node: Option<u32>,
     /// The longest that it may take.
     pub time: Option<Duration>,
     /// Who starts the ranks.
@@ -86,7 +88,7 @@ pub enum SubmissionError {
     #[error("a job's containers are set up by Sconce itself, and not by {0}")]
     OtherRuntime(Runtime),
     /// One task a card, and no card.
-    #[error("`task-per-gpu` without a number of cards a node")]
+    #[error("`task-per-gpu` without a number of cards or ranks a node")]
     NoGpus,
 }
 
@@ -99,7 +101,7 @@ impl Hint for SubmissionError {
             }
             Self::NoTarget { known, .. } => format!("there are: {}", known.join(", ")),
             Self::OtherRuntime(_) => "submit it with `--runtime sconce`, or without".to_owned(),
-            Self::NoGpus => "say how many: `--gpus-per-node 8`".to_owned(),
+            Self::NoGpus => "say how many: `--gpus-per-node 8`, or `--ranks-per-node` without cards".to_owned(),
         })
     }
 
@@ -263,18 +265,20 @@ fn layout(job: &JobOptions, target: &TargetSpec, lock: Option<&Lock>) -> Result<
     let nodes = job.nodes.or(target.nodes).unwrap_or(1);
     let gpus_per_node = job.gpus_per_node.or(target.gpus_per_node);
     let has_torch = lock.is_none_or(|lock| lock.wheels.iter().any(|wheel| wheel.name == "torch"));
-    let has_ranks = nodes > 1 || gpus_per_node.is_some_and(|gpus| gpus > 1);
+    let ranks = job.ranks_per_node.or(gpus_per_node);
+    let has_ranks = nodes > 1 || ranks.is_some_and(|ranks| ranks > 1);
     let usual = match has_torch && has_ranks {
         true => LaunchMode::Torchrun,
         false => LaunchMode::Node,
     };
     let launch = job.launch.or(target.launch).unwrap_or(usual);
-    if launch == LaunchMode::TaskPerGpu && gpus_per_node.is_none_or(|gpus| gpus == 0) {
+    if launch == LaunchMode::TaskPerGpu && ranks.is_none_or(|ranks| ranks == 0) {
         return Err(SubmissionError::NoGpus.into());
     }
     Ok(JobLayout {
         nodes,
         gpus_per_node,
+        ranks_per_node: job.ranks_per_node,
         launch,
     })
 }

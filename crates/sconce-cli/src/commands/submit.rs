@@ -35,6 +35,9 @@ pub(crate) struct SubmitArgs {
     /// Cards of each node.
     #[arg(long, value_name = "G", value_parser = whole_number_parser::<u32>(0, 1024))]
     pub(crate) gpus_per_node: Option<u32>,
+    /// Ranks of each node [default: one a card, and one where there is none].
+    #[arg(long, value_name = "R", value_parser = whole_number_parser::<u32>(1, 1024))]
+    pub(crate) ranks_per_node: Option<u32>,
     /// The longest that it may take, such as 4h.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) time: Option<Duration>,
@@ -112,6 +115,7 @@ pub(crate) fn submit(args: &SubmitArgs, context: &AppContext) -> Result<u8> {
         target: args.to.clone(),
         nodes: args.nodes,
         gpus_per_node: args.gpus_per_node,
+        ranks_per_node: args.ranks_per_node,
         time: args.time,
         launch: args.launch,
         dry_run: args.dry_run,

@@ -20,6 +20,7 @@ fn check(
         layout: JobLayout {
             nodes: 1,
             gpus_per_node: None,
+            ranks_per_node: None,
             launch: LaunchMode::Torchrun,
         },
         cpus_per_task: None,

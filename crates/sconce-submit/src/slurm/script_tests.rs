@@ -14,6 +14,7 @@ fn job(target: &TargetSpec) -> JobScript<'_> {
         layout: JobLayout {
             nodes: 2,
             gpus_per_node: Some(4),
+            ranks_per_node: None,
             launch: LaunchMode::Torchrun,
         },
         cpus_per_task: Some(32),
@@ -83,6 +84,7 @@ fn what_is_not_known_is_not_said() {
         layout: JobLayout {
             nodes: 3,
             gpus_per_node: Some(2),
+            ranks_per_node: None,
             launch: LaunchMode::TaskPerGpu,
         },
         cpus_per_task: None,

@@ -21,6 +21,7 @@ fn full_job_is_written_as_before_and_read_back() {
         layout: JobLayout {
             nodes: 2,
             gpus_per_node: Some(8),
+            ranks_per_node: Some(16),
             launch: LaunchMode::TaskPerGpu,
         },
         engine: SchedulerKind::Slurm,
