@@ -78,6 +78,8 @@ pub struct JobScript<'a> {
     pub memory_per_node: Option<Bytes>,
     /// The longest that it may take, where that is known.
     pub time_limit: Option<Duration>,
+    /// Jobs that have to end well before it starts; where one does not, it is taken from the queue.
+    pub after: &'a [SchedulerJobId],
     /// This program as nodes find it; absolute.
     pub program: &'a Path,
     /// The job's directory, which nodes see; absolute. The scheduler's own log goes there.

@@ -18,7 +18,7 @@ use sconce_submit::{JobExit, JobState, JobStatus, SchedulerJobId};
 use serde::{Deserialize, Serialize};
 
 use super::job_dir::{JobDir, SubmittedJob, is_signal};
-use super::submit::scheduler_of;
+use super::schedulers::scheduler_of;
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::{AppError, Result};

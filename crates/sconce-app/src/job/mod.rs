@@ -12,5 +12,6 @@ pub mod lookup;
 mod meeting;
 pub mod node;
 mod program;
+mod schedulers;
 pub mod submit;
 mod wishes;

@@ -7,13 +7,15 @@ use std::time::Duration;
 use sconce_schema::job::{self, JobLayout, JobRequest};
 use sconce_schema::lock::Lock;
 use sconce_schema::spec::LaunchMode;
-use sconce_schema::spec::{SchedulerKind, TargetSpec};
+use sconce_schema::spec::TargetSpec;
 use sconce_schema::{Hint, Runtime, Sha256, duration, exit};
-use sconce_submit::{DEFAULT_COMMAND_TIMEOUT, JobScript, Scheduler, SlurmScheduler, SlurmSettings};
+use sconce_submit::{JobScript, SchedulerJobId};
 use sha2::Digest as _;
 
 use super::job_dir::{JobDir, SubmittedJob};
+use super::lookup::{KnownJob, find_job, list_jobs, query_jobs};
 use super::program::keep_program;
+use super::schedulers::scheduler_of;
 use super::wishes::JobWishes;
 use crate::background::Background;
 use crate::command_context::CommandContext;
@@ -24,6 +26,7 @@ use crate::failure::{AppError, Result};
 use crate::input;
 use crate::project::Project;
 use crate::protected_dirs;
+use crate::reporter::AppEvent;
 use crate::run_id::{new_id, unix_ms};
 use crate::run_options::{ResolvedRunOptions, RunOverrides};
 
@@ -56,6 +59,10 @@ pub struct JobOptions {
     pub time: Option<Duration>,
     /// Who starts the ranks.
     pub launch: Option<LaunchMode>,
+    /// Jobs that have to end well before.
+    pub after: Vec<String>,
+    /// The same may be handed over while it waits or runs.
+    pub again: bool,
     /// Nothing is handed over.
     pub dry_run: bool,
 }
@@ -87,6 +94,20 @@ pub enum SubmissionError {
     /// What sets the container up on nodes is Sconce itself.
     #[error("a job's containers are set up by Sconce itself, and not by {0}")]
     OtherRuntime(Runtime),
+    /// A job that is to come before, and is none.
+    #[error("there is no job `{name}` to come after")]
+    NoJobBefore {
+        /// Its name.
+        name: String,
+    },
+    /// A job that is to come before, and is of another scheduler.
+    #[error("job `{name}` was handed to {target}, and only jobs of one target wait for each other")]
+    OtherTarget {
+        /// Its name.
+        name: String,
+        /// Its target.
+        target: String,
+    },
     /// One task a card, and no card.
     #[error("`task-per-gpu` without a number of cards or ranks a node")]
     NoGpus,
@@ -101,6 +122,8 @@ impl Hint for SubmissionError {
             }
             Self::NoTarget { known, .. } => format!("there are: {}", known.join(", ")),
             Self::OtherRuntime(_) => "submit it with `--runtime sconce`, or without".to_owned(),
+            Self::NoJobBefore { .. } => "`sconce ps --all` lists jobs".to_owned(),
+            Self::OtherTarget { .. } => "`sconce wait` waits for it".to_owned(),
             Self::NoGpus => "say how many: `--gpus-per-node 8`, or `--ranks-per-node` without cards".to_owned(),
         })
     }
@@ -124,17 +147,6 @@ pub fn find_target(name: &str, project: &Project, places: &SconceDirs) -> Result
     known.dedup();
     let name = name.to_owned();
     Err(SubmissionError::NoTarget { name, known }.into())
-}
-
-/// The programs of a scheduler, as this user calls them.
-pub fn scheduler_of(kind: SchedulerKind, context: &AppContext) -> Box<dyn Scheduler> {
-    match kind {
-        SchedulerKind::Slurm => Box::new(SlurmScheduler::new(SlurmSettings {
-            env: context.env.clone(),
-            user_id: rustix::process::geteuid().as_raw(),
-            command_timeout: DEFAULT_COMMAND_TIMEOUT,
-        })),
-    }
 }
 
 /// Hands `command`, or the spec's own where it is empty, to a scheduler, with all that it needs in the store.
@@ -202,6 +214,10 @@ pub fn submit_job(
         meet_within_ms: meeting_timeout(&target),
         unix_ms: unix_ms(),
     };
+    let after = find_jobs_before(&job.after, &job.target, places)?;
+    if !job.again && !job.dry_run {
+        warn_of_same_job(&request, places, context);
+    }
     let dir = JobDir::of(places, &request.token);
     let program = keep_program(places)?;
     let scheduler = scheduler_of(target.engine, context);
@@ -214,6 +230,7 @@ pub fn submit_job(
         cpus_per_task: cpus.map(|cpus| (cpus / layout.tasks_per_node()).max(1)),
         memory_per_node: request.run.memory,
         time_limit: job.time.or_else(|| time_limit(&target)),
+        after: &after,
         program: &program,
         job_dir: dir.path(),
         work_dir: &project.folder,
@@ -250,6 +267,52 @@ fn bring(opened: &CommandContext, overrides: &RunOverrides, context: &AppContext
     let (_, _guards) = builder.assemble_with_guards(&lock, &mut Background::default())?;
     opened.progress.finish();
     Ok(locked)
+}
+
+/// What the scheduler of `target` calls the jobs that come before.
+fn find_jobs_before(
+    names: &[String],
+    target: &str,
+    places: &SconceDirs,
+) -> Result<Vec<SchedulerJobId>> {
+    let find = |name: &String| {
+        let none = || SubmissionError::NoJobBefore { name: name.clone() };
+        let job = find_job(places, name)?.ok_or_else(none)?;
+        if job.submitted.target != target {
+            return Err(SubmissionError::OtherTarget {
+                name: name.clone(),
+                target: job.submitted.target,
+            }
+            .into());
+        }
+        Ok(SchedulerJobId::parse(&job.submitted.id).ok_or_else(none)?)
+    };
+    names.iter().map(find).collect()
+}
+
+/// Says that the same lock, command and environment were handed over already and have not ended.
+fn warn_of_same_job(request: &JobRequest, places: &SconceDirs, context: &AppContext) {
+    let is_same = |job: &KnownJob| {
+        let other = &job.request;
+        (&other.lock, &other.run, &other.layout, &other.spec)
+            == (&request.lock, &request.run, &request.layout, &request.spec)
+    };
+    let same: Vec<KnownJob> = list_jobs(places).into_iter().filter(is_same).collect();
+    // A scheduler that does not answer is said by the hand-over itself.
+    let Ok(reports) = query_jobs(&same, places, context) else {
+        return;
+    };
+    let open = same
+        .iter()
+        .zip(&reports)
+        .find(|(_, report)| !report.is_final);
+    if let Some((job, report)) = open {
+        let (token, state) = (&job.request.token, &report.state);
+        let remark = format!(
+            "the same was handed over as {token} ({state}); `--again` says that it is meant"
+        );
+        context.report(&AppEvent::JobRemark(&remark));
+    }
 }
 
 /// Where Sconce's folders are for whoever hands a job over.
@@ -296,6 +359,8 @@ fn time_limit(target: &TargetSpec) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use sconce_schema::spec::SchedulerKind;
+
     use super::*;
 
     #[test]

@@ -45,6 +45,12 @@ pub(crate) struct SubmitArgs {
     /// `node`, the command itself, started once a node.
     #[arg(long, value_name = "MODE", value_parser = launch)]
     pub(crate) launch: Option<LaunchMode>,
+    /// Start when this job, of the same target, has ended well.
+    #[arg(long, value_name = "JOB")]
+    pub(crate) after: Vec<String>,
+    /// Say nothing where the same waits or runs already.
+    #[arg(long)]
+    pub(crate) again: bool,
     /// Print the script that would be handed over, and hand nothing over.
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -118,6 +124,8 @@ pub(crate) fn submit(args: &SubmitArgs, context: &AppContext) -> Result<u8> {
         ranks_per_node: args.ranks_per_node,
         time: args.time,
         launch: args.launch,
+        after: args.after.clone(),
+        again: args.again,
         dry_run: args.dry_run,
     };
     let command = match is_script(&args.spec) {

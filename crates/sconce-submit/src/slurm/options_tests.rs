@@ -26,6 +26,7 @@ fn check(
         cpus_per_task: None,
         memory_per_node: None,
         time_limit: None,
+        after: &[],
         program: Path::new("/p"),
         job_dir: Path::new("/j"),
         work_dir: Path::new("/w"),

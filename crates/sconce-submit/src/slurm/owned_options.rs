@@ -212,6 +212,15 @@ pub(super) fn owned_of_sbatch(job: &JobScript<'_>) -> Vec<OwnedOption> {
             ),
         ),
         (
+            !job.after.is_empty(),
+            own(
+                &["dependency", "kill-on-invalid-dep"],
+                "d",
+                "--dependency",
+                "say it once: jobs of Sconce's with `--after`",
+            ),
+        ),
+        (
             job.memory_per_node.is_some(),
             own(
                 &["mem", "mem-per-cpu", "mem-per-gpu"],

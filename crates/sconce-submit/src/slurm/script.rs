@@ -120,6 +120,12 @@ fn sbatch_options(job: &JobScript<'_>) -> Result<Vec<(&'static str, String)>, Su
         let value = value.as_deref().map(|value| one_line(name, value));
         add(name, value.transpose()?);
     }
+    if !job.after.is_empty() {
+        let ids: Vec<&str> = job.after.iter().map(|id| id.as_str()).collect();
+        options.push(("dependency", format!("afterok:{}", ids.join(":"))));
+        // It would wait for ever for one that failed (sbatch(1), `--dependency`).
+        options.push(("kill-on-invalid-dep", "yes".to_owned()));
+    }
     options.extend([
         // The variables of whoever hands it over stay there: they may be secrets, and they are another machine's.
         ("export", "NONE".to_owned()),

@@ -6,6 +6,7 @@ use sconce_schema::spec::{LaunchMode, SchedulerKind, TargetSpec};
 use sconce_schema::units::Bytes;
 
 use super::*;
+use crate::job_id::SchedulerJobId;
 
 fn job(target: &TargetSpec) -> JobScript<'_> {
     JobScript {
@@ -20,6 +21,7 @@ fn job(target: &TargetSpec) -> JobScript<'_> {
         cpus_per_task: Some(32),
         memory_per_node: Some(Bytes(100_000_000_001)),
         time_limit: Some(Duration::from_secs(26 * 3600 + 90)),
+        after: &[],
         program: Path::new("/home/a/bin/sconce"),
         job_dir: Path::new("/home/a/.local/state/sconce/jobs/0123456789abcdef"),
         work_dir: Path::new("/home/a/project"),
@@ -105,6 +107,32 @@ fn what_is_not_known_is_not_said() {
     let share = "--cpus-per-task=$((SLURM_CPUS_ON_NODE > 2 ? SLURM_CPUS_ON_NODE / 2 : 1))";
     assert!(script.contains(share), "{script}");
     assert!(script.contains("--nodes=3 --ntasks=6 --ntasks-per-node=2 --kill"));
+}
+
+#[test]
+fn jobs_that_come_before_are_waited_for() {
+    let target = target();
+    let after = ["17", "18"].map(|id| SchedulerJobId::parse(id).unwrap());
+    let script = render_script(&JobScript {
+        after: &after,
+        ..job(&target)
+    });
+    let script = script.unwrap();
+    for line in [
+        "#SBATCH --dependency=afterok:17:18",
+        "#SBATCH --kill-on-invalid-dep=yes",
+    ] {
+        assert!(script.lines().any(|one| one == line), "{line}\n{script}");
+    }
+    let mut other = target.clone();
+    other.sbatch = vec!["--dependency=singleton".to_owned()];
+    let with = |after| {
+        render_script(&JobScript {
+            after,
+            ..job(&other)
+        })
+    };
+    assert!(with(&after).is_err() && with(&[]).is_ok());
 }
 
 #[test]
