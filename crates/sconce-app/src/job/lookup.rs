@@ -21,8 +21,9 @@ use super::job_dir::{JobDir, SubmittedJob, is_signal};
 use super::schedulers::scheduler_of;
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
-use crate::failure::{AppError, Result};
+use crate::failure::{AppError, Failure, Result};
 use crate::file_action::FileAction;
+use crate::reporter::AppEvent;
 use crate::run_id::unix_ms;
 
 /// What a scheduler last said.
@@ -317,7 +318,31 @@ fn report_of(status: &JobStatus, job: &KnownJob) -> JobReport {
     }
 }
 
-/// Waits until a job has ended, and gives how. Its own files are looked at often, the scheduler is asked seldom.
+/// As [`query_jobs`]; where the scheduler does not answer, what the jobs' own files say, and why no more.
+pub fn query_jobs_despite_silence(
+    jobs: &[KnownJob],
+    places: &SconceDirs,
+    context: &AppContext,
+) -> Result<(Vec<JobReport>, Option<Failure>)> {
+    let silent = match query_jobs(jobs, places, context) {
+        Ok(reports) => return Ok((reports, None)),
+        Err(failure) if failure.exit_code() == exit::FETCH => failure,
+        Err(failure) => return Err(failure),
+    };
+    let reports = jobs.iter().map(|job| {
+        job.own_report().unwrap_or_else(|| JobReport {
+            state: "not known".to_owned(),
+            reason: Some("its scheduler does not answer".to_owned()),
+            nodes: None,
+            is_final: false,
+            exit: None,
+        })
+    });
+    Ok((reports.collect(), Some(silent)))
+}
+
+/// Waits until a job has ended, and gives how. Its own files are looked at often, the scheduler is asked seldom; one that
+/// does not answer for a while is said, and asked again.
 ///
 /// # Errors
 /// The scheduler cannot be asked.
@@ -327,12 +352,24 @@ pub fn until_job_ended(
     context: &AppContext,
 ) -> Result<JobReport> {
     const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+    let mut is_silent = false;
     loop {
-        let reports = query_jobs(std::slice::from_ref(job), places, context)?;
+        let job = std::slice::from_ref(job);
+        let (reports, silent) = query_jobs_despite_silence(job, places, context)?;
         if let Some(report) = reports.into_iter().next().filter(|report| report.is_final) {
             return Ok(report);
         }
-        std::thread::sleep(LOOK_INTERVAL);
+        if let Some(failure) = &silent
+            && !is_silent
+        {
+            context.report(&AppEvent::JobRemark(&failure.message()));
+        }
+        is_silent = silent.is_some();
+        let pause = match is_silent {
+            true => places.config.ask_interval(),
+            false => LOOK_INTERVAL,
+        };
+        std::thread::sleep(pause);
     }
 }
 

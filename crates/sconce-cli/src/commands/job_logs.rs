@@ -9,7 +9,7 @@ use std::time::Duration;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
 use sconce_app::failure::Result;
-use sconce_app::job::lookup::{KnownJob, query_jobs};
+use sconce_app::job::lookup::{KnownJob, query_jobs_despite_silence};
 use sconce_schema::exit;
 
 use crate::output;
@@ -33,7 +33,8 @@ pub(crate) fn print_job_logs(
     loop {
         // Asked first: what was printed before the end is read below.
         let goes_on = follow && {
-            let reports = query_jobs(std::slice::from_ref(job), places, context)?;
+            let job = std::slice::from_ref(job);
+            let (reports, _) = query_jobs_despite_silence(job, places, context)?;
             reports.iter().any(|report| !report.is_final)
         };
         for (path, name) in list_logs(&job.dir.logs(), task) {

@@ -13,7 +13,7 @@ use crate::table::format_list;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
 use sconce_app::failure::Result;
-use sconce_app::job::lookup::{JobReport, KnownJob, list_jobs, query_jobs};
+use sconce_app::job::lookup::{JobReport, KnownJob, list_jobs, query_jobs_despite_silence};
 use sconce_app::run_lookup::{self, RunTermination};
 use sconce_app::services::jupyter::{self, JupyterKernels};
 use sconce_app::services::private_folder;
@@ -106,7 +106,10 @@ impl JobRow {
     /// The jobs that have not ended; with `all`, every one.
     fn list(all: bool, places: &SconceDirs, context: &AppContext) -> Result<Vec<Self>> {
         let jobs = list_jobs(places);
-        let reports = query_jobs(&jobs, places, context)?;
+        let (reports, silent) = query_jobs_despite_silence(&jobs, places, context)?;
+        if let Some(failure) = silent {
+            output::print_message(&failure.message());
+        }
         let rows = jobs.into_iter().zip(reports);
         let rows = rows.map(|(job, report)| Self { job, report });
         Ok(rows.filter(|row| all || !row.report.is_final).collect())
