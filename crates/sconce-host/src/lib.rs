@@ -13,6 +13,7 @@ pub mod cdi;
 pub mod cgroups;
 mod cpus;
 pub mod disks;
+pub mod fabric;
 pub mod facts;
 #[cfg(test)]
 mod golden;

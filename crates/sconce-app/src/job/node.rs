@@ -8,14 +8,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::process::{Resource, getrlimit};
 use sconce_base::Env;
 use sconce_host::addresses::{is_reachable, list_addresses};
+use sconce_host::fabric::FabricDevices;
 use sconce_host::{HostProfile, Roots, facts};
 use sconce_schema::job::JobRequest;
 use sconce_schema::lock::Lock;
 use sconce_schema::spec::LaunchMode;
 use sconce_schema::spec::{GpuRequest, ServicesSpec};
-use sconce_schema::{Hint, exit};
+use sconce_schema::{Bytes, Hint, exit};
 use sha2::Digest as _;
 
 use super::allocation::{Allocation, AllocationError};
@@ -37,6 +39,8 @@ use crate::run_id::unix_ms;
 use crate::run_options::{ResolvedRunOptions, RunOverrides};
 use crate::sources::{LockUse, PackageSources};
 
+/// What queue pairs and buffers of a few ranks take at least.
+const LEAST_LOCKED_BYTES: u64 = 1 << 30;
 /// How long a node that has met the others may say nothing.
 const SILENCE: Duration = Duration::from_secs(60);
 /// The ports at which first nodes listen: of each job a few, so that others find it where no file tells.
@@ -235,6 +239,7 @@ impl NodePart<'_> {
         options
             .env
             .insert("SCONCE_JOB".to_owned(), job.token.clone());
+        let fabric = self.read_fabric();
         let (command, given) = (options.command.clone(), options.env.clone());
         let join = || {
             let point = meeting.take().map(Meeting::go).transpose()?;
@@ -244,6 +249,7 @@ impl NodePart<'_> {
             // What the user says counts.
             env.retain(|name, _| !given.contains_key(name) || is_ours(name));
             Ok(NodeWorld {
+                edits: fabric.edits,
                 command: wrap_command(&job.layout, place, point, &command),
                 env,
                 address: point
@@ -260,6 +266,31 @@ impl NodePart<'_> {
             id: Some(id),
         };
         run.run(&overrides, None, context)
+    }
+
+    /// The devices by which nodes reach each other's memory, with a word where that will not work.
+    fn read_fabric(&self) -> FabricDevices {
+        let fabric = FabricDevices::read(&Roots::default());
+        let remark = |text: String| self.context.report(&AppEvent::JobRemark(&text));
+        if let Some(closed) = fabric.closed.first() {
+            let closed = closed.display();
+            remark(format!(
+                "node {}: {closed} may not be used by this user",
+                self.node
+            ));
+        }
+        let limit = getrlimit(Resource::Memlock).current;
+        if !fabric.is_empty()
+            && let Some(bytes) = limit.filter(|bytes| *bytes < LEAST_LOCKED_BYTES)
+        {
+            let limit = Bytes(bytes);
+            remark(format!(
+                "node {}: a process may lock {limit} of memory, and RDMA needs far more: `PropagateResourceLimitsExcept=MEMLOCK` \
+                 in slurm.conf, or `ulimit -l unlimited` as a line of `setup`",
+                self.node
+            ));
+        }
+        fabric
     }
 
     /// Judges the environment by this node, before anything is unpacked; gives the job's cards.

@@ -107,9 +107,11 @@ impl ContainedRun {
         }
         env.extend(self.options.env);
         let in_job = self.node.is_some();
+        let mut edits = cards.edits;
         let (command, address) = match self.node {
             Some(node) => {
                 env.extend(node.env);
+                edits.push(node.edits);
                 (node.command, node.address)
             }
             None => (self.options.command, None),
@@ -127,7 +129,7 @@ impl ContainedRun {
             ports: self.options.ports,
             near: cards.near.filter(|_| self.options.place),
             user: self.options.user,
-            edits: cards.edits,
+            edits,
             // A run in the background has none.
             terminal: !called.context.holds_run()
                 && !in_job

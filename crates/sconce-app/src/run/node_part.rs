@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use sconce_schema::request::ContainerEdits;
+
 use crate::failure::Result;
 
 /// Waits, when all that the run stands on is there, until that is so on every node.
@@ -15,6 +17,8 @@ pub(crate) struct NodeWorld {
     pub(crate) command: Vec<String>,
     /// Variables beside those of the job's run.
     pub(crate) env: BTreeMap<String, String>,
+    /// Devices by which nodes reach each other's memory.
+    pub(crate) edits: ContainerEdits,
     /// The address by which other nodes reach this one; absent where there are none.
     pub(crate) address: Option<IpAddr>,
 }

@@ -1,0 +1,107 @@
+//! Devices by which processes of several machines reach each other's memory: InfiniBand, RoCE and EFA (all of them
+//! libibverbs' `/dev/infiniband`), GDRCopy, and NVIDIA's channels of an NVLink domain (IMEX).
+
+use std::path::PathBuf;
+
+use sconce_schema::request::{ContainerEdits, DeviceNode};
+
+use crate::nvidia::CharacterDevice;
+use crate::roots::Roots;
+
+/// Folders of which every device counts.
+const FOLDERS: [&str; 2] = ["infiniband", "nvidia-caps-imex-channels"];
+/// Devices beside them.
+const DEVICES: [&str; 1] = ["gdrdrv"];
+
+/// The devices of a machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FabricDevices {
+    /// What brings those that the caller may use into a container.
+    pub edits: ContainerEdits,
+    /// Those that the caller may not use.
+    pub closed: Vec<PathBuf>,
+}
+
+impl FabricDevices {
+    /// Reads which there are.
+    #[must_use]
+    pub fn read(roots: &Roots) -> Self {
+        let in_folders = FOLDERS.into_iter().flat_map(|folder| {
+            let entries = std::fs::read_dir(roots.dev.join(folder)).into_iter();
+            let names = entries.flatten().flatten().map(|entry| entry.file_name());
+            let mut names: Vec<String> = names
+                .filter_map(|name| Some(format!("{folder}/{}", name.to_str()?)))
+                .collect();
+            names.sort();
+            names
+        });
+        let names = in_folders.chain(DEVICES.into_iter().map(str::to_owned));
+        let mut devices = Self::default();
+        for device in names.filter_map(|name| CharacterDevice::read(roots, &name)) {
+            match device.usable {
+                true => devices.edits.device_nodes.push(device_node(&device)),
+                false => devices.closed.push(device.path),
+            }
+        }
+        devices
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.edits.device_nodes.is_empty() && self.closed.is_empty()
+    }
+}
+
+fn device_node(device: &CharacterDevice) -> DeviceNode {
+    DeviceNode {
+        path: device.path.to_string_lossy().into_owned(),
+        host_path: device.host_path.to_string_lossy().into_owned(),
+        r#type: "c".to_owned(),
+        major: device.major,
+        minor: device.minor,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn devices_of_several_machines_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let dev = dir.path().join("dev");
+        for folder in ["infiniband/by-path", "nvidia-caps-imex-channels"] {
+            std::fs::create_dir_all(dev.join(folder)).unwrap();
+        }
+        std::fs::write(dev.join("infiniband/README"), "").unwrap();
+        for name in [
+            "infiniband/uverbs1",
+            "infiniband/rdma_cm",
+            "nvidia-caps-imex-channels/channel0",
+            "gdrdrv",
+        ] {
+            symlink("/dev/null", dev.join(name)).unwrap();
+        }
+        let devices = FabricDevices::read(&Roots::from_dir(dir.path()));
+        let paths: Vec<&str> = devices
+            .edits
+            .device_nodes
+            .iter()
+            .map(|node| &*node.path)
+            .collect();
+        assert_eq!(
+            paths,
+            [
+                "/dev/infiniband/rdma_cm",
+                "/dev/infiniband/uverbs1",
+                "/dev/nvidia-caps-imex-channels/channel0",
+                "/dev/gdrdrv"
+            ]
+        );
+        assert!(devices.closed.is_empty() && !devices.is_empty());
+        assert!(FabricDevices::read(&Roots::from_dir("/nowhere")).is_empty());
+    }
+}
