@@ -33,6 +33,8 @@ use crate::run_options::{ResolvedRunOptions, RunOverrides};
 /// How long nodes wait for each other where nobody says otherwise.
 const DEFAULT_MEETING_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// How long the folder of a job is kept that was not handed over: a week.
+const MAX_DRY_RUN_AGE_MS: u64 = 7 * 86_400_000;
 /// The variable for the store.
 pub(super) const STORE: &str = "SCONCE_STORE";
 /// Variables that say where Sconce's folders are.
@@ -218,6 +220,7 @@ pub fn submit_job(
     if !job.again && !job.dry_run {
         warn_of_same_job(&request, places, context);
     }
+    remove_old_dry_runs(places);
     let dir = JobDir::of(places, &request.token);
     let program = keep_program(places)?;
     let scheduler = scheduler_of(target.engine, context);
@@ -267,6 +270,24 @@ fn bring(opened: &CommandContext, overrides: &RunOverrides, context: &AppContext
     let (_, _guards) = builder.assemble_with_guards(&lock, &mut Background::default())?;
     opened.progress.finish();
     Ok(locked)
+}
+
+/// Folders of jobs that were never handed over, and that nobody ran by hand.
+fn remove_old_dry_runs(places: &SconceDirs) {
+    let entries = std::fs::read_dir(&places.jobs)
+        .into_iter()
+        .flatten()
+        .flatten();
+    for entry in entries {
+        let dir = JobDir::at(&entry.path());
+        let is_old = dir
+            .read_job()
+            .is_ok_and(|job| unix_ms().saturating_sub(job.unix_ms) > MAX_DRY_RUN_AGE_MS);
+        let is_used = !dir.read_tasks().is_empty();
+        if is_old && !is_used && matches!(dir.read_submitted(), Ok(None)) {
+            let _ = std::fs::remove_dir_all(dir.path());
+        }
+    }
 }
 
 /// What the scheduler of `target` calls the jobs that come before.

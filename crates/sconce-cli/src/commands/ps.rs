@@ -75,8 +75,8 @@ pub(crate) fn ps(args: &PsArgs, context: &AppContext) -> Result<u8> {
         })?;
         return Ok(exit::OK);
     }
-    let jobs = jobs.iter().map(JobRow::cells);
-    let rows: Vec<_> = runs.iter().flat_map(rows).chain(jobs).collect();
+    let cells = jobs.iter().map(JobRow::cells);
+    let rows: Vec<_> = runs.iter().flat_map(rows).chain(cells).collect();
     // What a run's id tells as well is the first to be left out on a narrow terminal.
     let heads = [
         "RUN",
@@ -93,6 +93,10 @@ pub(crate) fn ps(args: &PsArgs, context: &AppContext) -> Result<u8> {
         columns,
         &OutputStyle::for_stdout(),
     ))?;
+    let reasons: Vec<String> = jobs.iter().filter_map(JobRow::reason).collect();
+    if !reasons.is_empty() {
+        output::write_data(&format!("\n{}", reasons.join("\n")))?;
+    }
     Ok(exit::OK)
 }
 
@@ -117,10 +121,6 @@ impl JobRow {
 
     fn cells(&self) -> [String; 6] {
         let (request, report) = (&self.job.request, &self.report);
-        let state = match &report.reason {
-            Some(reason) => format!("{} ({reason})", report.state),
-            None => report.state.clone(),
-        };
         let layout = &request.layout;
         let cards = layout
             .gpus_per_node
@@ -128,12 +128,19 @@ impl JobRow {
         let (engine, id) = (request.engine.name(), &self.job.submitted.id);
         [
             request.token.clone(),
-            format!("{engine} {id}: {state}"),
+            format!("{engine} {id}: {}", report.state),
             or_dash(Vec::new()),
             or_dash(cards.into_iter().collect()),
             run_lookup::format_utc(request.unix_ms),
             request.name.clone(),
         ]
+    }
+
+    /// Why it waits or ended so: too long for a column.
+    fn reason(&self) -> Option<String> {
+        let (token, state) = (&self.job.request.token, &self.report.state);
+        let reason = self.report.reason.as_ref()?;
+        Some(format!("{token} {state}: {reason}"))
     }
 
     fn value(&self) -> serde_json::Value {

@@ -186,7 +186,7 @@ fn a_scheduler_that_is_away_is_said() {
     );
     let done = home.sconce(&["ps"]);
     assert!(done.err.contains("cannot be reached"), "{}", done.err);
-    let shown = "not known (its scheduler does not answer)";
+    let shown = "demo-1 not known: its scheduler does not answer";
     assert!(
         done.code == 0 && done.out.contains(shown),
         "{} {}",
