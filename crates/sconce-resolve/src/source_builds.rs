@@ -335,6 +335,12 @@ impl SourceBuilds<'_> {
                         self.build_one(package, &packages.wheels, base)?
                     }
                 };
+                for unread in &wheel.metadata.unread {
+                    self.progress.note(&format!(
+                        "{} asks for `{unread}`, which cannot be read: what of it is wrong does not count",
+                        label(package)
+                    ));
+                }
                 let name = wheel.metadata.name.clone();
                 if name != package.name {
                     self.names.rename(&package.name, &name, self.requirements);
