@@ -8,7 +8,7 @@ use tracing::info;
 
 use crate::python::compile::{Requirements, UvCompile};
 use crate::python::pylock::LockedPackages;
-use crate::source_builds::SourceNames;
+use crate::source_names::SourceNames;
 
 /// Packages that are looked at.
 const MAX_PACKAGES: usize = 8;

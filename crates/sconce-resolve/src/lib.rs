@@ -23,6 +23,7 @@ pub mod python;
 mod python_search;
 mod services;
 mod source_builds;
+mod source_names;
 mod stages;
 mod system_needs;
 
