@@ -20,6 +20,7 @@ use crate::debian::index::DebianIndex;
 use crate::debian::openpgp::{Verifier, find_verifier};
 use crate::debian::sources::{self, AptFile, MirrorOverride, MirrorPair, SignedBy};
 use crate::debian::{ArchiveReader, Suite, base_packages, pythons, solve, version};
+use crate::direct_limits::find_direct_limits;
 use crate::hidden_sources::take_hidden_sources;
 use crate::late_rounds::{describe_limits, list_reasons, meet_limits};
 use crate::project_builds::{ProjectBuild, ProjectBuilds};
@@ -262,9 +263,16 @@ pub fn resolve(
                 (python, packages) = find(&search, &requirements)?;
             }
             let mut refused: Vec<LateLimit> = Vec::new();
+            let mut direct = Vec::new();
+            if requirements.pinned.is_empty() && !requirements.is_empty() {
+                let compile = uv_compile(input, env, (&uv, cache), &python, machine);
+                let allows = |minor| search.is_open && search.allows(minor);
+                direct = find_direct_limits(&names, &compile, &requirements, python.minor, &allows);
+            }
             // What a repository has locked is what runs.
             for _ in 0..MAX_LATE_ROUNDS * usize::from(requirements.pinned.is_empty()) {
                 let mut limits = find_limits(&packages, python.minor);
+                limits.append(&mut direct);
                 limits.retain(|limit| {
                     let is_met = match &limit.asks {
                         LimitKind::Package(text) => requirements.packages.contains(text),
@@ -309,6 +317,7 @@ pub fn resolve(
                 }
                 (python, packages) = found;
                 (requirements, search.bounds) = (limited, bounds);
+                search.kept = Some(python.minor);
             }
             if let Some((release, glibc_minor, why)) = find_older_release(&packages)
                 && input.is_release_open

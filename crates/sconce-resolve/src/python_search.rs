@@ -214,7 +214,8 @@ impl<'a> PythonSearch<'a> {
         nearest_allowed(first, &self.bounds)
     }
 
-    fn allows(&self, minor: u32) -> bool {
+    /// Whether projects allow a Python.
+    pub(crate) fn allows(&self, minor: u32) -> bool {
         self.bounds.iter().all(|bound| bound.allows(minor))
     }
 
