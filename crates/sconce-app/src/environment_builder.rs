@@ -182,7 +182,8 @@ impl EnvironmentBuilder<'_> {
             release: spec.system.release.clone(),
             is_release_open: !self.project.is_release_given,
             architecture: debian_architecture().to_owned(),
-            python: spec.python.version.clone(),
+            python: spec.exact_python().map(str::to_owned),
+            python_bound: spec.python_bound().map(str::to_owned),
             requirements: Requirements {
                 pinned,
                 hashed: options.hashed,

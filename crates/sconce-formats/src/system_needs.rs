@@ -164,6 +164,7 @@ const BUILD_NEEDS: &[(&str, &[&str])] = &[
     ("horovod", CMAKE),
     ("kenlm", &["zlib1g-dev", "libbz2-dev", "liblzma-dev"]),
     ("lxml", &["libxml2-dev", "libxslt1-dev"]),
+    ("matplotlib", &["libfreetype-dev", "libpng-dev"]),
     ("mpi4py", &["libopenmpi-dev"]),
     ("mysqlclient", &["default-libmysqlclient-dev"]),
     ("netcdf4", &["libnetcdf-dev", "libhdf5-dev"]),

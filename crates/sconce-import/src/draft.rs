@@ -306,10 +306,10 @@ impl Draft {
         match BaseRelease::newest_that_meets(specifiers) {
             // What is newer than all is met too, so `lock` chooses.
             Ok(Some(_)) if evaluate_specifiers(&[3, 99], specifiers) == Some(true) => {}
-            Ok(Some(release)) => {
-                let why = format!("{} is the newest of them", release.python);
-                self.note_decision(line, &what, why);
-                self.set_release(release);
+            Ok(Some(_)) => {
+                let why = "`lock` takes the newest of them that everything resolves for";
+                self.note_decision(line, &what, why.to_owned());
+                self.spec.python.version = Some(specifiers.trim().to_owned());
             }
             Ok(None) => {
                 let why = format!("{OUT_OF_REACH}: {PYTHONS}; so it is left out");

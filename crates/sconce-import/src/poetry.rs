@@ -242,7 +242,7 @@ mod tests {
             ]
         );
         assert_eq!(adopted.spec.python.editable, ["libs/mine"]);
-        assert_eq!(adopted.spec.python.version.as_deref(), Some("3.11"));
+        assert_eq!(adopted.spec.python.version.as_deref(), Some(">=3.9,<3.12"));
         let said = format_notes(&adopted);
         for expected in ["12 left out: the group `train`", "9 left out: odd"] {
             assert!(said.contains(expected), "{expected}\n{said}");

@@ -63,20 +63,8 @@ impl BaseRelease {
 
     /// The newest whose Python meets the specifiers; `Err` where they cannot be understood.
     pub(super) fn newest_that_meets(specifiers: &str) -> Result<Option<&'static Self>, ()> {
-        Self::newest_of(&INTERPRETERS, specifiers)
-    }
-
-    /// The same, but one of Debian's own before those that stand alone, which have to be fetched from elsewhere.
-    pub(super) fn nearest_that_meets(specifiers: &str) -> Result<Option<&'static Self>, ()> {
-        match Self::newest_of(&RELEASES, specifiers)? {
-            Some(release) => Ok(Some(release)),
-            None => Self::newest_that_meets(specifiers),
-        }
-    }
-
-    fn newest_of(all: &'static [Self], specifiers: &str) -> Result<Option<&'static Self>, ()> {
         let mut best: Option<&'static Self> = None;
-        for release in all {
+        for release in &INTERPRETERS {
             let newer = best.is_none_or(|best| best.numbers < release.numbers);
             if evaluate_specifiers(&release.numbers, specifiers).ok_or(())? && newer {
                 best = Some(release);

@@ -83,6 +83,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         is_release_open: false,
         architecture: architecture.unwrap_or_else(|| "amd64".to_owned()),
         python,
+        python_bound: None,
         requirements: sconce_resolve::python::compile::Requirements {
             packages: packages.to_vec(),
             file: requirements,

@@ -8,7 +8,7 @@ use tracing::info;
 
 use crate::python::compile::{Requirements, UvCompile};
 use crate::python::pylock::LockedPackages;
-use crate::source_builds::SourceNames;
+use crate::source_names::SourceNames;
 
 /// Packages that are looked at.
 const MAX_PACKAGES: usize = 8;
@@ -56,7 +56,7 @@ pub(crate) fn take_hidden_sources(
 
 /// Whether a version is of an older series than another one: of a lower first number, or of a lower second one where
 /// that is 0 (`0.11.3` and `1.3.2`, `0.4.1` and `0.9.0`).
-fn is_older_series(version: &str, other: &str) -> bool {
+pub(crate) fn is_older_series(version: &str, other: &str) -> bool {
     let series = |text: &str| {
         let version = Version::from_str(text).ok()?;
         let number = |at: usize| version.release().get(at).copied().unwrap_or_default();

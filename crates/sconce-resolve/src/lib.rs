@@ -5,6 +5,7 @@ pub mod audit;
 mod build_failure;
 mod compiler;
 pub mod debian;
+mod direct_limits;
 mod documents;
 pub mod ecosystem;
 mod error;
@@ -23,6 +24,7 @@ pub mod python;
 mod python_search;
 mod services;
 mod source_builds;
+mod source_names;
 mod stages;
 mod system_needs;
 

@@ -20,6 +20,7 @@ use crate::debian::index::DebianIndex;
 use crate::debian::openpgp::{Verifier, find_verifier};
 use crate::debian::sources::{self, AptFile, MirrorOverride, MirrorPair, SignedBy};
 use crate::debian::{ArchiveReader, Suite, base_packages, pythons, solve, version};
+use crate::direct_limits::find_direct_limits;
 use crate::hidden_sources::take_hidden_sources;
 use crate::late_rounds::{describe_limits, list_reasons, meet_limits};
 use crate::project_builds::{ProjectBuild, ProjectBuilds};
@@ -27,14 +28,15 @@ use crate::python::IndexSettings;
 use crate::python::build_settings::BuildSettings;
 use crate::python::compile::{Requirements, UvCompile};
 use crate::python::download_table::{DownloadTable, MIRROR_VARIABLE};
-use crate::python::downloads::LOWEST_MINOR;
+use crate::python::downloads::{HIGHEST_MINOR, LOWEST_MINOR};
 use crate::python::late_limits::{LateLimit, LimitKind, find_limits, find_older_release};
 use crate::python::pylock::LockedPackages;
 use crate::python::python_bounds::{PythonBound, read_bounds};
 use crate::python::uv::{self, UvSource};
 use crate::python::versions::name_versions;
 use crate::python_search::{self, CandidatePython, PythonSearch};
-use crate::source_builds::{SourceBuilder, SourceBuilds, SourceNames};
+use crate::source_builds::{SourceBuilder, SourceBuilds};
+use crate::source_names::SourceNames;
 use crate::system_needs::{SystemNeed, find_system_needs, note_system_needs};
 use crate::{DocumentSource, ResolveError, compiler, services, stages};
 use sconce_formats::tags::CpuArchitecture;
@@ -63,6 +65,8 @@ pub struct LockInput {
     /// Python's major and minor version; absent: the release's own, or the next lower one that all
     /// packages have wheels for.
     pub python: Option<String>,
+    /// The Pythons that the spec allows where it names no single one: `<3.11`.
+    pub python_bound: Option<String>,
     /// Python packages.
     pub requirements: Requirements,
     /// Folders of projects whose bounds on Python count, besides those of `requirements`.
@@ -212,11 +216,7 @@ pub fn resolve(
         let (send, receive) = mpsc::channel::<CandidatePython>();
         let cache = &cache;
         let packages = scope.spawn(move || -> Result<Option<PythonPackages>, ResolveError> {
-            let stages = input
-                .more
-                .iter()
-                .any(|more| more.devel || !more.python.is_empty());
-            if input.requirements.is_empty() && !stages {
+            if !resolves_packages(input) {
                 return Ok(None);
             }
             let uv = uv::find_or_fetch(&env.uv, env.store, &env.environment, progress)?;
@@ -228,13 +228,18 @@ pub fn resolve(
                 // The other thread failed and says why.
                 return Ok(None);
             };
+            let mut bounds: Vec<PythonBound> = bound_of_spec(input)?.into_iter().collect();
+            bounds.extend(read_bounds(
+                &input.requirements.pyprojects,
+                &input.project_folders,
+            ));
             let mut search = PythonSearch {
                 is_open: input.python.is_none(),
                 is_release_open: input.is_release_open,
                 kept: (input.previous.as_ref())
                     .filter(|_| !input.upgrade)
                     .and_then(|lock| lock.target.python.strip_prefix("3.")?.parse().ok()),
-                bounds: read_bounds(&input.requirements.pyprojects, &input.project_folders),
+                bounds,
                 table,
                 can_fetch: &|python| env.documents.is_reachable(&python.url),
             };
@@ -258,9 +263,16 @@ pub fn resolve(
                 (python, packages) = find(&search, &requirements)?;
             }
             let mut refused: Vec<LateLimit> = Vec::new();
+            let mut direct = Vec::new();
+            if requirements.pinned.is_empty() && !requirements.is_empty() {
+                let compile = uv_compile(input, env, (&uv, cache), &python, machine);
+                let allows = |minor| search.is_open && search.allows(minor);
+                direct = find_direct_limits(&names, &compile, &requirements, python.minor, &allows);
+            }
             // What a repository has locked is what runs.
             for _ in 0..MAX_LATE_ROUNDS * usize::from(requirements.pinned.is_empty()) {
                 let mut limits = find_limits(&packages, python.minor);
+                limits.append(&mut direct);
                 limits.retain(|limit| {
                     let is_met = match &limit.asks {
                         LimitKind::Package(text) => requirements.packages.contains(text),
@@ -305,6 +317,7 @@ pub fn resolve(
                 }
                 (python, packages) = found;
                 (requirements, search.bounds) = (limited, bounds);
+                search.kept = Some(python.minor);
             }
             if let Some((release, glibc_minor, why)) = find_older_release(&packages)
                 && input.is_release_open
@@ -620,6 +633,15 @@ fn previous_lock<'l>(input: &'l LockInput, release: &str) -> Option<&'l Lock> {
 
 /// What is to be locked, with the release that has the Python that is asked for, where no release is.
 fn with_release_of_python(mut input: LockInput) -> Result<LockInput, ResolveError> {
+    // Without packages nothing is searched for.
+    if let Some(bound) = bound_of_spec(&input)?
+        && input.python.is_none()
+        && !resolves_packages(&input)
+    {
+        let own = python_search::python_of(&input.release).unwrap_or(HIGHEST_MINOR);
+        let minor = python_search::nearest_allowed(own, &[bound])?;
+        input.python = (minor != own).then(|| format!("3.{minor}"));
+    }
     if let Some(wanted) = &input.python {
         let minor = wanted
             .strip_prefix("3.")
@@ -635,6 +657,26 @@ fn with_release_of_python(mut input: LockInput) -> Result<LockInput, ResolveErro
         }
     }
     Ok(input)
+}
+
+/// What `[python] version` allows, where it names no single one.
+fn bound_of_spec(input: &LockInput) -> Result<Option<PythonBound>, ResolveError> {
+    let Some(text) = &input.python_bound else {
+        return Ok(None);
+    };
+    match PythonBound::of_spec(text) {
+        Some(bound) => Ok(Some(bound)),
+        None => Err(ResolveError::PythonBound {
+            file: "sconce.toml".to_owned(),
+            said: format!("`[python] version` cannot be `{text}`"),
+        }),
+    }
+}
+
+/// Whether some Python packages are wanted, by the environment or by a stage.
+fn resolves_packages(input: &LockInput) -> bool {
+    let of_stage = |more: &StageRequirements| more.devel || !more.python.is_empty();
+    !input.requirements.is_empty() || input.more.iter().any(of_stage)
 }
 
 fn resolve_debian(

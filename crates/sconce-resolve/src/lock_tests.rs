@@ -13,6 +13,7 @@ fn input() -> LockInput {
         is_release_open: false,
         architecture: "amd64".into(),
         python: None,
+        python_bound: None,
         requirements: Requirements::default(),
         project_folders: Vec::new(),
         project_names: Vec::new(),
@@ -325,6 +326,22 @@ fn a_release_that_is_not_named_follows_the_python() {
         with_release_of_python(input).unwrap().release
     };
     assert_eq!(release(Some("3.11"), true), "debian/bookworm");
+    let bounded = |bound: &str| {
+        let input = LockInput {
+            python_bound: Some(bound.to_owned()),
+            is_release_open: true,
+            ..input()
+        };
+        with_release_of_python(input).map(|input| (input.python, input.release))
+    };
+    let (python, release_of_bound) = bounded("<3.12").unwrap();
+    assert_eq!(python.as_deref(), Some("3.11"));
+    assert_eq!(release_of_bound, "debian/bookworm");
+    assert_eq!(bounded(">=3.9").unwrap().0, None);
+    assert!(matches!(
+        bounded("<3.8").unwrap_err(),
+        ResolveError::PythonBound { .. }
+    ));
     for (python, is_open) in [(Some("3.11"), false), (Some("3.10"), true), (None, true)] {
         assert_eq!(release(python, is_open), "debian/trixie");
     }

@@ -54,6 +54,26 @@ pub(crate) fn release_with(minor: u32) -> Option<&'static str> {
     found.map(|(release, ..)| *release)
 }
 
+/// The minor version of a release's own Python.
+pub(crate) fn python_of(release: &str) -> Option<u32> {
+    let found = OF_RELEASES.iter().find(|(name, ..)| *name == release);
+    found.map(|(_, minor, ..)| *minor)
+}
+
+/// The minor version that bounds allow: `first`, else the nearest lower one, else the nearest higher one.
+///
+/// # Errors
+/// They allow none.
+pub(crate) fn nearest_allowed(first: u32, bounds: &[PythonBound]) -> Result<u32, ResolveError> {
+    let lower = (LOWEST_MINOR..=first).rev();
+    let mut all = lower.chain(first + 1..=HIGHEST_MINOR);
+    all.find(|minor| bounds.iter().all(|bound| bound.allows(*minor)))
+        .ok_or_else(|| ResolveError::PythonBound {
+            file: bounds[0].file.clone(),
+            said: said(bounds),
+        })
+}
+
 /// Looks for a Python.
 pub(crate) struct PythonSearch<'a> {
     /// Whether another Python than the first may be taken.
@@ -191,16 +211,11 @@ impl<'a> PythonSearch<'a> {
 
     /// The minor version to begin with: that of the release, or the nearest that projects allow.
     fn begin(&self, first: u32) -> Result<u32, ResolveError> {
-        let lower = (LOWEST_MINOR..=first).rev();
-        let mut all = lower.chain(first + 1..=HIGHEST_MINOR);
-        all.find(|minor| self.allows(*minor))
-            .ok_or_else(|| ResolveError::PythonBound {
-                file: self.bounds[0].file.clone(),
-                said: said(&self.bounds),
-            })
+        nearest_allowed(first, &self.bounds)
     }
 
-    fn allows(&self, minor: u32) -> bool {
+    /// Whether projects allow a Python.
+    pub(crate) fn allows(&self, minor: u32) -> bool {
         self.bounds.iter().all(|bound| bound.allows(minor))
     }
 

@@ -1,33 +1,26 @@
-//! Packages that have sources alone: which those are, and the loop in which they are built and resolved
-//! by what they then say that they need.
+//! The loop in which packages that have sources alone are built and resolved by what they then say that they need.
 //!
-//! uv never looks at sources but of the packages that are named here, and goes by the metadata that it
-//! is given for those, so it runs nothing of them. First a package is taken to need nothing; what was
-//! built says what it needs, and uv resolves again, until nothing new is to be built.
+//! First a package is taken to need nothing; what was built says what it needs, and uv resolves again, until nothing
+//! new is to be built.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use sconce_schema::Progress;
 use sconce_schema::lock::{BuildRequest, Lock, Wheel};
-use tracing::info;
 
 use crate::ResolveError;
 use crate::build_failure::BuildFailure;
 use crate::late_rounds::{describe_limits, list_reasons, meet_limits};
 use crate::python::build_settings::BuildSettings;
 use crate::python::compile::{Requirements, UvCompile};
-use crate::python::compile_error::{CompileError, UnbuiltPackage};
+use crate::python::compile_error::CompileError;
 use crate::python::late_limits::{LimitKind, find_limits};
 use crate::python::pylock::LockedPackages;
-use crate::python::source_package::{SourceMetadata, SourceOrigin, SourcePackage, UnnamedSource};
+use crate::python::source_package::{SourceMetadata, SourceOrigin, SourcePackage};
+use crate::source_names::{SourceNames, UNBUILT_VERSION};
 
-/// The version that a repository's package has until it is built; uv wants one.
-const UNBUILT_VERSION: &str = "0";
 /// More rounds are a circle: what is built changes what is to be built.
 const MAX_ROUNDS: usize = 8;
-/// More packages without wheels are no environment that people wait for.
-const MAX_SOURCES: usize = 100;
 
 /// Builds wheels from sources. Their code runs where it can reach nothing but those.
 pub trait SourceBuilder: Sync {
@@ -88,166 +81,6 @@ pub struct BuiltWheel {
     pub wheel: Wheel,
     /// What it says of itself.
     pub metadata: SourceMetadata,
-}
-
-/// The packages that have sources alone.
-#[derive(Default)]
-pub(crate) struct SourceNames {
-    /// What is known of them, by their names.
-    packages: RefCell<BTreeMap<String, SourceMetadata>>,
-    /// What unnamed sources turned out to be called, by their addresses.
-    names: RefCell<BTreeMap<String, String>>,
-}
-
-impl SourceNames {
-    fn contains(&self, name: &str) -> bool {
-        self.packages.borrow().contains_key(name)
-    }
-
-    fn insert(&self, metadata: SourceMetadata) {
-        let mut packages = self.packages.borrow_mut();
-        packages.insert(metadata.name.clone(), metadata);
-    }
-
-    /// Takes the sources of what `requirements` need and has sources alone, where they resolve with it; gives
-    /// whether there is some.
-    pub(crate) fn take_sources_of(
-        &self,
-        compile: &UvCompile<'_>,
-        requirements: &Requirements,
-        limit: usize,
-    ) -> bool {
-        let trial = Self {
-            packages: self.packages.clone(),
-            names: self.names.clone(),
-        };
-        for _ in 0..=limit {
-            let sources = trial.metadata();
-            let compile = UvCompile {
-                sources: &sources,
-                ..*compile
-            };
-            let Err(error) = compile.resolve_packages(requirements) else {
-                let is_new = trial.packages.borrow().len() > self.packages.borrow().len();
-                self.packages.swap(&trial.packages);
-                return is_new;
-            };
-            let Some(package) = trial.find_unbuilt(&compile, &error) else {
-                return false;
-            };
-            trial.insert_unbuilt(package);
-        }
-        false
-    }
-
-    /// What an error says to have sources alone, and is not known yet. A package that has wheels for an older
-    /// Python is never compiled for a newer one.
-    fn find_unbuilt(
-        &self,
-        compile: &UvCompile<'_>,
-        error: &CompileError,
-    ) -> Option<UnbuiltPackage> {
-        error.unbuilt_package().filter(|package| {
-            let has_wheels = |pin: &str| compile.has_wheels(pin);
-            !self.contains(&package.name) && !package.pin.as_deref().is_some_and(has_wheels)
-        })
-    }
-
-    fn insert_unbuilt(&self, package: UnbuiltPackage) {
-        let pin = package.pin.as_deref();
-        info!(package.name, pin, "has sources alone");
-        self.insert(SourceMetadata {
-            version: pin.is_none().then(|| UNBUILT_VERSION.to_owned()),
-            name: package.name,
-            ..SourceMetadata::default()
-        });
-    }
-
-    /// What uv is to know of them.
-    pub(crate) fn metadata(&self) -> Vec<SourceMetadata> {
-        self.packages.borrow().values().cloned().collect()
-    }
-
-    /// The name of an unnamed source, and whether it is guessed.
-    fn name_of(&self, source: &UnnamedSource) -> (String, bool) {
-        match self.names.borrow().get(&source.url) {
-            Some(name) => (name.clone(), false),
-            None => (source.guess_name(), true),
-        }
-    }
-
-    /// The unnamed sources that are called so by a guess, which was wrong.
-    fn rename(&self, guess: &str, name: &str, requirements: &Requirements) {
-        for source in &requirements.unnamed {
-            if self.name_of(source) == (guess.to_owned(), true) {
-                let mut names = self.names.borrow_mut();
-                names.insert(source.url.clone(), name.to_owned());
-            }
-        }
-        self.packages.borrow_mut().remove(guess);
-    }
-
-    /// Requirements whose sources all have a name.
-    pub(crate) fn with_names(&self, requirements: &Requirements) -> Requirements {
-        let mut named = requirements.clone();
-        for source in named.unnamed.drain(..) {
-            let (name, _) = self.name_of(&source);
-            named
-                .packages
-                .push(format!("{name} @ {}{}", source.url, source.marker));
-        }
-        named
-    }
-
-    /// Resolves, taking sources of what has no wheel for any Python: a package that has some for an
-    /// older one is never compiled for a newer one. A stable version that has to be built goes before a
-    /// pre-release with a wheel, which counts where nothing else resolves.
-    ///
-    /// # Errors
-    /// Those of [`UvCompile::resolve_packages`].
-    pub(crate) fn resolve_packages(
-        &self,
-        compile: &UvCompile<'_>,
-        requirements: &Requirements,
-        may_build: bool,
-    ) -> Result<LockedPackages, CompileError> {
-        let guessed: Vec<String> = (requirements.unnamed.iter())
-            .map(|source| self.name_of(source))
-            .filter_map(|(name, is_guessed)| is_guessed.then_some(name))
-            .collect();
-        let requirements = &self.with_names(requirements);
-        let mut takes_prereleases = false;
-        loop {
-            let sources = self.metadata();
-            let compile = UvCompile {
-                sources: &sources,
-                takes_prereleases,
-                ..*compile
-            };
-            let error = match compile.resolve_packages(requirements) {
-                Ok(mut packages) => {
-                    for package in &mut packages.sources {
-                        package.is_name_guessed = guessed.contains(&package.name);
-                    }
-                    return Ok(packages);
-                }
-                Err(error) => error,
-            };
-            let may_build = may_build && sources.len() < MAX_SOURCES;
-            let package = match may_build {
-                true => self.find_unbuilt(&compile, &error),
-                false => None,
-            };
-            let Some(package) = package else {
-                if !takes_prereleases && error.speaks_of_prereleases() {
-                    takes_prereleases = true;
-                    continue;
-                }
-                return Err(error);
-            };
-            self.insert_unbuilt(package);
-        }
-    }
 }
 
 /// Builds what an environment needs of sources.
@@ -335,6 +168,12 @@ impl SourceBuilds<'_> {
                         self.build_one(package, &packages.wheels, base)?
                     }
                 };
+                for unread in &wheel.metadata.unread {
+                    self.progress.note(&format!(
+                        "{} asks for `{unread}`, which cannot be read: what of it is wrong does not count",
+                        label(package)
+                    ));
+                }
                 let name = wheel.metadata.name.clone();
                 if name != package.name {
                     self.names.rename(&package.name, &name, self.requirements);

@@ -107,18 +107,46 @@ def load_backend(plan):
     return backend
 
 
+def ask_backend(answer, plan):
+    """What the backend wants, from a process of its own, as each call of a backend has one (PEP 517).
+
+    A setup.py that changes setuptools, as matplotlib's before 3.3 does, cannot run twice in one process.
+    """
+    child = os.fork()
+    if child == 0:
+        try:
+            backend = load_backend(plan)
+            wanted = getattr(backend, "get_requires_for_build_wheel", lambda _: [])(None)
+            result = {"requires": list(wanted)}
+        except ModuleNotFoundError as error:
+            traceback.print_exc()
+            result = {"module": error.name}
+        except BaseException:
+            traceback.print_exc()
+            result = {"failed": True}
+        with open(answer, "w") as file:
+            json.dump(result, file)
+        sys.stdout.flush()
+        os._exit(0)
+    os.waitpid(child, 0)
+    with open(answer) as file:
+        return json.load(file)
+
+
 def build(source, output, folder, plan):
     """What the backend does (PEP 517), or what it wants first."""
     os.chdir(project_folder(source, folder))
     for name, text in plan.get("write", {}).items():
         with open(name, "w") as file:
             file.write(text)
-    backend = load_backend(plan)
-    if not plan["complete"] and hasattr(backend, "get_requires_for_build_wheel"):
-        wanted = list(backend.get_requires_for_build_wheel(None))
-        missing = [one for one in wanted if one not in plan["requires"]]
+    if not plan["complete"]:
+        answer = ask_backend(os.path.join(output, "requires.json"), plan)
+        if "requires" not in answer:
+            return answer
+        missing = [one for one in answer["requires"] if one not in plan["requires"]]
         if missing:
             return {"requires": missing}
+    backend = load_backend(plan)
     wheels = os.path.join(output, "wheel")
     os.mkdir(wheels)
     backend.build_wheel(wheels)
@@ -175,6 +203,8 @@ def build_in_child(source, output, folder, plan):
     log = os.open(os.path.join(output, "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for stream in (1, 2):
         os.dup2(log, stream)
+    # What it prints stands before the error that ends it.
+    sys.stdout.reconfigure(line_buffering=True)
     os.setsid()
     try:
         result = build(source, output, folder, plan)

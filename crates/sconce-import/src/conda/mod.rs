@@ -426,7 +426,8 @@ mod tests {
     #[test]
     fn python_may_be_a_range() {
         let adopted = read_env("dependencies: [\"python>=3.9,<3.12\", numpy]\n");
-        assert_eq!(adopted.spec.system.release, "debian/bookworm");
+        assert_eq!(adopted.spec.python.version.as_deref(), Some(">=3.9,<3.12"));
+        assert_eq!(adopted.spec.system.release, "debian/trixie");
         let adopted = read_env("dependencies: [\"python>=3.8\", numpy]\n");
         assert_eq!(adopted.spec.python.version, None);
         let said = format_notes(&read_env("dependencies: [python=3.7]\n"));

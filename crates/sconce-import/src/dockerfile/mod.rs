@@ -96,6 +96,7 @@ fn finish(mut stage: StageState<'_>) -> ImportedSpec {
     {
         stage.draft.spec.run.workdir = Some(folder);
     }
+    leave_out_missing_program(&mut stage, &places);
     let command = command::resolve_command(stage.entrypoint.take(), stage.cmd.take());
     if let Some(command) = command {
         run_command(&mut stage, command, &places);
@@ -242,6 +243,37 @@ fn variables(stage: &mut StageState<'_>, places: &[(String, String)]) {
                     .add_variable(Some(line), &name, &parts.join(":"));
             }
         }
+    }
+}
+
+/// Folders that an environment has with programs in them.
+const PROGRAM_FOLDERS: [&str; 7] = [
+    "/bin",
+    "/sbin",
+    "/usr/bin",
+    "/usr/sbin",
+    "/usr/local/bin",
+    "/opt/conda",
+    "/opt/venv",
+];
+
+/// Leaves out an entrypoint that the image alone has, as a `RUN` of its Dockerfile wrote it (`/entry.sh`); the command
+/// that it would have started remains.
+fn leave_out_missing_program(stage: &mut StageState<'_>, places: &[(String, String)]) {
+    let started = command::resolve_command(stage.entrypoint.clone(), None);
+    let Some(program) = started.as_ref().and_then(|command| command.words.first()) else {
+        return;
+    };
+    let program = moved(program, places);
+    let below = |folder: &str| strip_dir_prefix(&program, folder).is_some();
+    let mut mounts = stage.draft.spec.run.mounts.iter();
+    let is_there = !program.starts_with('/')
+        || below(WORKSPACE)
+        || PROGRAM_FOLDERS.into_iter().any(below)
+        || mounts.any(|mount| below(&mount.target));
+    if !is_there && let Some(entrypoint) = stage.entrypoint.take() {
+        let why = "the image alone has it: write what it does into the command, or mount it";
+        stage.left_out(entrypoint.line, &entrypoint.words.join(" "), why);
     }
 }
 

@@ -75,6 +75,26 @@ fn requirements_alone_are_referred_to() {
 }
 
 #[test]
+fn an_entrypoint_that_the_image_alone_has_is_left_out() {
+    let written =
+        "FROM python:3.13\nRUN printf 'exec \"$@\"' > /entry.sh\nENTRYPOINT [\"/entry.sh\"]\n";
+    let (adopted, said) = read(&format!("{written}RUN pip install tqdm\n"));
+    assert_eq!(adopted.spec.run.command, [""; 0]);
+    assert!(
+        said.contains("left out: /entry.sh: the image alone"),
+        "{said}"
+    );
+    let (adopted, _) = read(&format!(
+        "{written}RUN pip install tqdm\nCMD [\"python\", \"a.py\"]\n"
+    ));
+    assert_eq!(adopted.spec.run.command, ["python", "a.py"]);
+    let (adopted, said) = read(
+        "FROM python:3.13\nRUN pip install tqdm\nCOPY docker/entry.sh /entry.sh\nENTRYPOINT [\"/entry.sh\"]\n",
+    );
+    assert_eq!(adopted.spec.run.command, ["/entry.sh"], "{said}");
+}
+
+#[test]
 fn the_ways_to_install() {
     let (adopted, said) = read(
         "FROM python:3.13-slim\n\

@@ -125,8 +125,22 @@ impl BlockReader {
                 }
                 at += block.matches('\n').count();
                 continue;
+            } else {
+                self.add_inline(at + 1, bare);
             }
             at += 1;
+        }
+    }
+
+    /// Code within a sentence that installs something: "the libraries: `pip install click tqdm`".
+    fn add_inline(&mut self, line: usize, prose: &str) {
+        for code in inline_code(prose).into_iter().take(20) {
+            if INLINE_INSTALLERS
+                .iter()
+                .any(|begin| code.starts_with(begin))
+            {
+                self.add_block(line, code.to_owned());
+            }
         }
     }
 
@@ -155,6 +169,7 @@ impl BlockReader {
                 code.then(|| language.trim())
             });
             let literal = bare.ends_with("::") && !bare.starts_with("..");
+            self.add_inline(at + 1, bare);
             at += 1;
             if directive.is_some_and(is_shell) || literal {
                 // Options of a directive, and empty lines, come before it.
@@ -239,6 +254,45 @@ fn begins_with_installer(line: &str) -> bool {
     ]
     .iter()
     .any(|begin| line.starts_with(begin))
+}
+
+/// How code within a sentence begins that is read as a block of its own.
+const INLINE_INSTALLERS: [&str; 4] = [
+    "pip install ",
+    "pip3 install ",
+    "python -m pip install ",
+    "python3 -m pip install ",
+];
+/// What a sentence says of a command that is not for everyone.
+const EXCEPTIONS: [&str; 10] = [
+    "if ",
+    "instead",
+    "optional",
+    "alternativ",
+    "error",
+    "issue",
+    "problem",
+    "upgrade",
+    "troubl",
+    "don't",
+];
+
+/// The code between backticks of a line, but of a sentence that makes exceptions.
+fn inline_code(prose: &str) -> Vec<&str> {
+    let lower = prose.to_ascii_lowercase();
+    if !lower.contains("pip") || EXCEPTIONS.iter().any(|word| lower.contains(word)) {
+        return Vec::new();
+    }
+    let mut codes = Vec::new();
+    let mut rest = prose;
+    while let Some(start) = rest.find('`') {
+        let after = rest[start..].trim_start_matches('`');
+        let fence = &rest[start..rest.len() - after.len()];
+        let Some(end) = after.find(fence) else { break };
+        codes.push(after[..end].trim().trim_start_matches(['$', '!', ' ']));
+        rest = after[end..].trim_start_matches('`');
+    }
+    codes
 }
 
 /// `- ` and code, and nothing else.
@@ -338,6 +392,23 @@ mod tests {
                 "25 d [net/use]",
             ]
         );
+    }
+
+    #[test]
+    fn code_within_a_sentence_that_installs_is_a_block() {
+        let text = "## Requirements\n* Libraries: `pip install click ninja==1`.  We use `x`.\n\
+                    Or ``pip3 install a`` and `python -m pip install b`, `pip`\n\
+                    If it fails, `pip install c`. \nOptional: `pip install d`\n`pip install open\n";
+        assert_eq!(
+            show("README.md", text),
+            [
+                "2 pip install click ninja==1 [requirements]",
+                "3 pip3 install a [requirements]",
+                "3 python -m pip install b [requirements]",
+            ]
+        );
+        let text = "Install\n-------\n\nUse ``pip install a`` for it.\n";
+        assert_eq!(show("README.rst", text), ["4 pip install a [install]"]);
     }
 
     #[test]

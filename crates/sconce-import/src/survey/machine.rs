@@ -78,24 +78,23 @@ impl FolderSurvey<'_> {
         if let Some(allowed) = allowed {
             specifiers = format!("{allowed},{specifiers}");
         }
-        if let Ok(Some(release)) = BaseRelease::nearest_that_meets(&specifiers) {
+        if let Ok(Some(_)) = BaseRelease::newest_that_meets(&specifiers) {
             let why = format!(
                 "{}:{} imports {}, which Python {} does not have any more",
                 bound.file, bound.line, bound.path, bound.below
             );
-            self.imported.spec.python.version = Some(release.python.to_owned());
-            self.imported.spec.system.release = release.name.to_owned();
-            self.note(
-                NoteKind::Decided,
-                &format!("Python {}", release.python),
-                &why,
-            );
+            let version = format!("<{}", bound.below);
+            self.note(NoteKind::Decided, &format!("Python {version}"), &why);
+            self.imported.spec.python.version = Some(version);
         }
     }
 
     fn take_python(&mut self, version: &str, path: &str) {
         let mut draft = Draft::default();
-        draft.set_python(None, version);
+        match version.starts_with(|c: char| c.is_ascii_digit()) {
+            true => draft.set_python(None, version),
+            false => draft.requires_python(None, version),
+        }
         let given = draft.finish();
         if let Some(version) = given.spec.python.version {
             self.imported.spec.python.version = Some(version.clone());

@@ -15,7 +15,7 @@ pub(super) struct VersionWish {
 
 /// A module, or a name in one, and the versions that have it. By module. Each row was looked up in the newest version
 /// that has it and in the next.
-const REMOVED: [(&str, &str); 84] = [
+const REMOVED: [(&str, &str); 85] = [
     ("PIL.Image.ANTIALIAS", "pillow<10"),
     ("PIL.Image.CUBIC", "pillow<10"),
     ("PIL.Image.LINEAR", "pillow<10"),
@@ -94,6 +94,7 @@ const REMOVED: [(&str, &str); 84] = [
     ("sklearn.externals.joblib", "scikit-learn<0.23"),
     ("sklearn.externals.six", "scikit-learn<0.23"),
     ("torch._six", "torch<2"),
+    ("torch._utils._accumulate", "torch<2.3"),
     ("torchtext.legacy", "torchtext<0.12"),
     ("torchvision.models.utils", "torchvision<0.13"),
     (
@@ -178,6 +179,7 @@ mod tests {
             ("openai.openai_object", Some("openai<1")),
             ("torch._six.container_abcs", Some("torch<2")),
             ("torch._sixty", None),
+            ("torch._utils._accumulate", Some("torch<2.3")),
             ("openai", None),
             ("pkg_resources", Some("setuptools<81")),
             ("numpy.float", Some("numpy<1.24")),

@@ -488,18 +488,14 @@ fn a_module_that_python_has_no_more_asks_for_an_older_one() {
     };
     let needs = ("requirements.txt", "numpy\n");
     let old = |text| [needs, ("train.py", text)];
-    assert_eq!(python(&old("import imp\n")).as_deref(), Some("3.11"));
-    assert_eq!(
-        python(&old("import pipes\n")).as_deref(),
-        Some("3.11"),
-        "Debian has no 3.12"
-    );
+    assert_eq!(python(&old("import imp\n")).as_deref(), Some("<3.12"));
+    assert_eq!(python(&old("import pipes\n")).as_deref(), Some("<3.13"));
     assert_eq!(
         python(&old(
             "import collections\nx = collections.Mapping\nimport imp\n"
         ))
         .as_deref(),
-        Some("3.9")
+        Some("<3.10")
     );
     assert_eq!(python(&old("from collections import OrderedDict\n")), None);
     assert_eq!(

@@ -273,6 +273,16 @@ impl UvCompile<'_> {
     /// Whether some version that a requirement allows has wheels for some Python. Where that cannot be
     /// known, there are none.
     pub(crate) fn has_wheels(&self, requirement: &str) -> bool {
+        let mut pythons = (LOWEST_MINOR..=HIGHEST_MINOR).rev();
+        pythons.any(|minor| self.has_wheels_for(requirement, &format!("3.{minor}")))
+    }
+
+    /// The same of the Python that is resolved for.
+    pub(crate) fn has_wheels_here(&self, requirement: &str) -> bool {
+        self.has_wheels_for(requirement, self.python)
+    }
+
+    fn has_wheels_for(&self, requirement: &str, python: &str) -> bool {
         let copies = RequirementCopies {
             requirements: Requirements {
                 packages: vec![requirement.to_owned()],
@@ -286,16 +296,14 @@ impl UvCompile<'_> {
         };
         // uv takes no other file's name.
         let lock = scratch.path().join("pylock.toml");
-        (LOWEST_MINOR..=HIGHEST_MINOR).rev().any(|minor| {
-            let compile = UvCompile {
-                python: &format!("3.{minor}"),
-                sources: &[],
-                keep: &[],
-                ..*self
-            };
-            let called = compile.call(&copies, None, OutputFormat::Pylock, &lock, &["--no-deps"]);
-            called.is_ok_and(|output| output.status.success())
-        })
+        let compile = UvCompile {
+            python,
+            sources: &[],
+            keep: &[],
+            ..*self
+        };
+        let called = compile.call(&copies, None, OutputFormat::Pylock, &lock, &["--no-deps"]);
+        called.is_ok_and(|output| output.status.success())
     }
 
     fn call(

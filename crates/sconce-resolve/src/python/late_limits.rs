@@ -21,7 +21,7 @@ pub(crate) enum LimitKind {
     /// A package (PEP 508).
     Package(String),
     /// Python (PEP 440).
-    Python(&'static str),
+    Python(String),
 }
 
 /// A package in some versions, and another one that breaks it in some.
@@ -40,7 +40,7 @@ struct Conflict {
 const NO_PKG_RESOURCES: &str = "it imports pkg_resources, which setuptools had until 81";
 
 /// By package.
-const CONFLICTS: [Conflict; 15] = [
+const CONFLICTS: [Conflict; 16] = [
     Conflict {
         package: "torch",
         versions: "<2.3",
@@ -128,6 +128,14 @@ const CONFLICTS: [Conflict; 15] = [
         breaks: ">=0.1.12",
         asks: "apache-tvm-ffi<0.1.12",
         why: "it fails on import with newer ones (\"attribute '__dict__' of 'type' objects is not writable\")",
+    },
+    Conflict {
+        package: "torchtext",
+        versions: ">=0.18",
+        other: "torch",
+        breaks: ">=2.4",
+        asks: "torch<2.4",
+        why: "its library uses parseSchemaOrName as torch had it until 2.3 (\"undefined symbol\")",
     },
     Conflict {
         package: "transformers",
@@ -252,7 +260,7 @@ pub(crate) fn find_limits(packages: &LockedPackages, minor: u32) -> Vec<LateLimi
             && is_within(&version, conflict.versions)
         {
             let why = format!("{} {version}: {}", conflict.package, conflict.why);
-            let asks = LimitKind::Python(conflict.asks);
+            let asks = LimitKind::Python(conflict.asks.to_owned());
             limits.push(LateLimit { asks, why });
         }
     }
@@ -329,6 +337,8 @@ mod tests {
             limits(&[("wandb", "0.13.5")], 11),
             [package("setuptools<81")]
         );
+        let text = limits(&[("torchtext", "0.18.0"), ("torch", "2.15.0")], 12);
+        assert_eq!(text, [package("torch<2.4")]);
         let mae = limits(&[("timm", "0.3.2"), ("torch", "2.15.0")], 13);
         assert_eq!(mae, [package("torch<1.9")]);
     }
@@ -358,13 +368,13 @@ mod tests {
     fn a_torch_that_cannot_compile_on_a_python_gets_an_older_one() {
         assert_eq!(
             limits(&[("torch", "2.5.1")], 13),
-            [LimitKind::Python("<3.13")]
+            [LimitKind::Python("<3.13".to_owned())]
         );
         assert_eq!(limits(&[("torch", "2.5.1")], 12), []);
         let two = limits(&[("torch", "2.2.0")], 13);
         assert_eq!(
             two,
-            [LimitKind::Python("<3.13"), LimitKind::Python("<3.12")]
+            ["<3.13", "<3.12"].map(|text| LimitKind::Python(text.to_owned()))
         );
     }
 }

@@ -7,6 +7,7 @@ pub mod download_table;
 pub mod downloads;
 mod index_settings;
 pub(crate) mod late_limits;
+mod lenient_metadata;
 pub mod local_sources;
 pub(crate) mod obstacle;
 pub mod prebuilt;

@@ -48,11 +48,14 @@ impl PythonObstacle {
                 false => Self::TooOld { pin },
             });
         }
-        if !matches!(kind, NoSolution::OtherPythons | NoSolution::SourcesOnly) {
+        // Wheels of one Python are there for another machine alone; an older one may have them for this.
+        let is_of_machine = kind == NoSolution::OtherPlatforms && !names_windows_alone(text);
+        if !is_of_machine && !matches!(kind, NoSolution::OtherPythons | NoSolution::SourcesOnly) {
             return None;
         }
         let pin = pin_before(text, "has no usable wheels")
             .or_else(|| pin_before(text, "has no wheels with a matching Python"))
+            .or_else(|| pin_before(text, "has no wheels with a matching platform"))
             .or_else(|| quoted_after(text, "only found wheels for `"))
             .or_else(|| quoted_after(text, "Wheels are required for `"));
         let pin = pin.unwrap_or_else(|| "a package".to_owned());
@@ -110,6 +113,18 @@ fn minors_of_tags(text: &str) -> Vec<u32> {
     minors
 }
 
+/// Whether the platforms that wheels are there for are all of Windows, whatever the Python:
+/// `… on the following platforms: `win32`, `win_amd64``. Where none is named, it is not known.
+fn names_windows_alone(text: &str) -> bool {
+    let lists = text.split("on the following platform").skip(1);
+    let platforms = lists.flat_map(|list| {
+        let line = list.lines().next().unwrap_or_default();
+        line.split('`').skip(1).step_by(2)
+    });
+    let mut platforms = platforms.peekable();
+    platforms.peek().is_some() && platforms.all(|platform| platform.starts_with("win"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,6 +158,21 @@ mod tests {
                 NoSolution::SourcesOnly,
                 "  cause: Because all of:\n             numpy<=1.9.3\n          have no usable wheels and only\n\nhint: Wheels are required for `numpy` because building",
                 wheels("numpy", &[]),
+            ),
+            (
+                NoSolution::OtherPlatforms,
+                "  cause: Because torch>=1.5.0,<=1.10.1 has no wheels with a matching Python ABI tag (e.g., `cp310`) and only the following versions of torch are available:\n             torch<=1.10.1\n             torch==1.10.2\n         And because torch==1.10.2 has no wheels with a matching platform tag (e.g., `manylinux_2_40_x86_64`) and dpr depends on torch>=1.5.0, we can conclude that your requirements are unsatisfiable.\n\nhint: Wheels are available for `torch` (v1.10.2) on the following platform: `manylinux2014_aarch64`\n\nhint: You require CPython 3.10 (`cp310`), but we only found wheels for `torch` (v1.10.1) with the following Python ABI tags: `cp36m`, `cp39`",
+                wheels("torch>=1.5.0,<=1.10.1", &[]),
+            ),
+            (
+                NoSolution::OtherPlatforms,
+                "  cause: Because torch==1.10.2 has no wheels with a matching platform tag (e.g., `manylinux_2_40_x86_64`) and you require torch==1.10.2, we can\n\nhint: Wheels are available for `torch` (v1.10.2) on the following platform: `manylinux2014_aarch64`",
+                wheels("torch==1.10.2", &[]),
+            ),
+            (
+                NoSolution::OtherPlatforms,
+                "  cause: Because triton-windows>=3.2.0.post11 has no wheels with a matching platform tag (e.g., `manylinux_2_40_x86_64`) and you require triton-windows, we can\n\nhint: Wheels are available for `triton-windows` (v3.2.0.post11) on the following platform: `win_amd64`",
+                None,
             ),
             (
                 NoSolution::Conflict,

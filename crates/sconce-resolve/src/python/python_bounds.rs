@@ -33,6 +33,11 @@ impl PythonBound {
         })
     }
 
+    /// What `[python] version` says.
+    pub(crate) fn of_spec(text: &str) -> Option<Self> {
+        Self::new(Path::new("`[python] version`"), text)
+    }
+
     /// `pyproject.toml asks for >=3.8,<3.11`, or the reason.
     pub(crate) fn describe(&self) -> String {
         match &self.text {

@@ -1,6 +1,7 @@
 //! Packages that come as sources: where those are, and what is known of them before and after they are
 //! built.
 
+use super::lenient_metadata::{read_requirement, read_specifiers};
 use sconce_formats::normalize_project_name;
 use sconce_schema::Sha256;
 
@@ -118,10 +119,12 @@ pub struct SourceMetadata {
     pub requires_python: Option<String>,
     /// Its extras.
     pub provides_extra: Vec<String>,
+    /// What of it cannot be read, and so does not count, as it is written.
+    pub unread: Vec<String>,
 }
 
 impl SourceMetadata {
-    /// The core metadata of a wheel.
+    /// The core metadata of a wheel, with the usual slips mended: uv would read none of it with one that is wrong.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut metadata = Self::default();
@@ -133,8 +136,20 @@ impl SourceMetadata {
                     metadata.name = normalize_project_name(&value).unwrap_or_default();
                 }
                 "Version" => metadata.version = Some(value),
-                "Requires-Dist" => metadata.requires_dist.push(value),
-                "Requires-Python" => metadata.requires_python = Some(value),
+                "Requires-Dist" => {
+                    let read = read_requirement(&value);
+                    if read.as_ref().is_none_or(|read| read.is_shortened) {
+                        metadata.unread.push(value);
+                    }
+                    metadata.requires_dist.extend(read.map(|read| read.text));
+                }
+                "Requires-Python" => {
+                    metadata.requires_python =
+                        read_specifiers(&value).filter(|read| !read.is_empty());
+                    if metadata.requires_python.is_none() {
+                        metadata.unread.push(value);
+                    }
+                }
                 "Provides-Extra" => metadata.provides_extra.push(value),
                 _ => {}
             }
@@ -182,6 +197,23 @@ mod tests {
             assert!(table.contains(said), "{table}");
         }
         assert_eq!(SourceMetadata::parse(""), SourceMetadata::default());
+    }
+
+    #[test]
+    fn metadata_that_uv_cannot_read_is_mended() {
+        let text = "Name: gym\nRequires-Python: >=3.6.*\nRequires-Dist: numpy (>=1.18.0)\n\
+            Requires-Dist: opencv-python (>=3.) ; extra == 'other'\nRequires-Dist: box2d (>=new)\n";
+        let metadata = SourceMetadata::parse(text);
+        assert_eq!(
+            metadata.requires_dist,
+            [
+                "numpy>=1.18.0",
+                "opencv-python>=3 ; extra == 'other'",
+                "box2d"
+            ]
+        );
+        assert_eq!(metadata.requires_python.as_deref(), Some(">=3.6"));
+        assert_eq!(metadata.unread, ["box2d (>=new)"]);
     }
 
     #[test]

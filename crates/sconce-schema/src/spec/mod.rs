@@ -73,8 +73,8 @@ pub struct Spec {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Python {
-    /// `3.13`; where it is absent the release's own, or the next lower one that all packages have
-    /// wheels for.
+    /// `3.13`, or which ones are allowed, as specifiers of PEP 440: `<3.11`, `>=3.9,<3.12`. Where it is absent
+    /// or several are allowed, the release's own, or the next lower one that all packages have wheels for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Requirements as in PEP 508, beside those of `requirements` or `pyproject`.

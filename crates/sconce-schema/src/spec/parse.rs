@@ -151,8 +151,8 @@ impl Spec {
         validate_value(
             "python.version",
             python.version.as_deref(),
-            is_minor,
-            "a version such as \"3.13\"",
+            |version| is_minor(version) || is_python_bound(version),
+            "a version such as \"3.13\", or a bound such as \"<3.11\" or \">=3.9,<3.12\"",
         )?;
         validate_value(
             "system.release",
@@ -187,6 +187,20 @@ impl Spec {
         let table: Option<toml::Table> = text.parse().ok();
         let system = table.as_ref().and_then(|table| table.get("system"));
         system.is_some_and(|system| system.get("release").is_some())
+    }
+
+    /// The one Python that `[python] version` names, `3.13`.
+    #[must_use]
+    pub fn exact_python(&self) -> Option<&str> {
+        let version = self.python.version.as_deref();
+        version.filter(|version| is_minor(version))
+    }
+
+    /// The Pythons that `[python] version` allows where it names no single one, `<3.11`.
+    #[must_use]
+    pub fn python_bound(&self) -> Option<&str> {
+        let version = self.python.version.as_deref();
+        version.filter(|version| !is_minor(version))
     }
 
     /// What decides the lock, in a fixed form: the `[python]` and `[system]` tables, without the
@@ -248,6 +262,32 @@ fn is_minor(text: &str) -> bool {
         |part: &str| (1..=3).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit());
     text.split_once('.')
         .is_some_and(|(major, minor)| major == "3" && digits(minor))
+}
+
+/// Specifiers of PEP 440 with plain numbers, as far as they are about Python 3: `<3.11`, `>=3.9,!=3.10.*`.
+fn is_python_bound(text: &str) -> bool {
+    let is_clause = |clause: &str| {
+        let clause = clause.trim();
+        let end = clause.find(|c: char| !"<>=!~".contains(c));
+        let (operator, version) = clause.split_at(end.unwrap_or(clause.len()));
+        let version = version.trim_start();
+        let (numbers, is_prefix) = match version.strip_suffix(".*") {
+            Some(numbers) => (numbers, true),
+            None => (version, false),
+        };
+        let digits =
+            |part: &str| (1..=3).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit());
+        let count = numbers.split('.').count();
+        numbers.split('.').all(digits)
+            && count <= 3
+            && match operator {
+                "==" | "!=" => true,
+                "~=" => !is_prefix && count > 1,
+                "<" | "<=" | ">" | ">=" => !is_prefix,
+                _ => false,
+            }
+    };
+    text.len() <= 100 && text.split(',').all(is_clause)
 }
 
 /// A relative path without `..`, with extras behind it in brackets or not.
@@ -500,7 +540,7 @@ OMP_NUM_THREADS = "2"
             (
                 "[python]\nversion = \"4\"",
                 "`python.version` cannot be `4`",
-                Some("a version such as \"3.13\""),
+                Some("a version such as \"3.13\", or a bound such as \"<3.11\" or \">=3.9,<3.12\""),
             ),
             (
                 "[python]\nlock = \"uv.lock\"\nrequirements = \"r.txt\"",
@@ -563,6 +603,28 @@ OMP_NUM_THREADS = "2"
             error.hint().as_deref(),
             Some("known keys: release, packages, compiler, mirror, security-mirror")
         );
+    }
+
+    #[test]
+    fn a_python_is_one_or_a_bound() {
+        let of = |version: &str| Spec::parse(&format!("[python]\nversion = \"{version}\""));
+        for (version, exact) in [
+            ("3.10", Some("3.10")),
+            ("<3.11", None),
+            (">=3.8, <3.11", None),
+            ("!=3.9.*,~=3.8", None),
+            ("==3.10.*", None),
+        ] {
+            let spec = of(version).unwrap();
+            assert_eq!(spec.exact_python(), exact, "{version}");
+            assert_eq!(spec.python_bound().is_none(), exact.is_some(), "{version}");
+        }
+        for version in [
+            "", "3", "3.10.2", "^3.8", "<", "<3.11,", "~=3", "<3.*", "<3.x", "===3.10", "<3.10rc1",
+        ] {
+            assert!(of(version).is_err(), "{version}");
+        }
+        assert!(of(&"<3.9,".repeat(40)).is_err());
     }
 
     #[test]
