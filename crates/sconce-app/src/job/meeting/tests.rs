@@ -2,6 +2,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
 
+use super::wire::{LeaderMessage, NodeMessage, receive, send};
 use super::*;
 
 const LIMITS: MeetingLimits = MeetingLimits {
@@ -196,4 +197,33 @@ fn a_service_of_somebody_else_is_passed_over() {
     });
     let leader = Leader::gather(listener, &node(0), &names(2), &key(), LIMITS).unwrap();
     assert_eq!(leader.go().unwrap(), other.join().unwrap().unwrap());
+}
+
+#[test]
+fn a_clock_that_is_minutes_off_is_said() {
+    let (listener, at) = listen();
+    let other = thread::spawn(move || {
+        let stream = TcpStream::connect(at).unwrap();
+        let mut reader = std::io::BufReader::new(stream.try_clone().unwrap());
+        let LeaderMessage::Challenge(challenge) = receive(&mut reader).unwrap().unwrap() else {
+            panic!("the leader speaks first");
+        };
+        let hello = NodeMessage::Hello {
+            proof: key().prove("node", &challenge),
+            nonce: "n".into(),
+            index: 1,
+            name: "n1".into(),
+            lock: "aa".into(),
+            unix_ms: crate::run_id::unix_ms() - 301_000,
+        };
+        send(&stream, &hello).unwrap();
+        (stream, reader)
+    });
+    let leader = Leader::gather(listener, &node(0), &names(2), &key(), LIMITS).unwrap();
+    let [remark] = &leader.remarks[..] else {
+        panic!("{:?}", leader.remarks);
+    };
+    assert!(remark.starts_with("the clock of node n1 is 30"), "{remark}");
+    assert!(remark.ends_with(" s behind that of n0"), "{remark}");
+    drop(other.join().unwrap());
 }
