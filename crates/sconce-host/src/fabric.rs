@@ -8,8 +8,8 @@ use sconce_schema::request::{ContainerEdits, DeviceNode};
 use crate::nvidia::CharacterDevice;
 use crate::roots::Roots;
 
-/// Folders of which every device counts.
-const FOLDERS: [&str; 2] = ["infiniband", "nvidia-caps-imex-channels"];
+/// Directories of which every device counts.
+const DIRECTORIES: [&str; 2] = ["infiniband", "nvidia-caps-imex-channels"];
 /// Devices beside them.
 const DEVICES: [&str; 1] = ["gdrdrv"];
 
@@ -26,16 +26,16 @@ impl FabricDevices {
     /// Reads which there are.
     #[must_use]
     pub fn read(roots: &Roots) -> Self {
-        let in_folders = FOLDERS.into_iter().flat_map(|folder| {
-            let entries = std::fs::read_dir(roots.dev.join(folder)).into_iter();
+        let in_directories = DIRECTORIES.into_iter().flat_map(|directory| {
+            let entries = std::fs::read_dir(roots.dev.join(directory)).into_iter();
             let names = entries.flatten().flatten().map(|entry| entry.file_name());
             let mut names: Vec<String> = names
-                .filter_map(|name| Some(format!("{folder}/{}", name.to_str()?)))
+                .filter_map(|name| Some(format!("{directory}/{}", name.to_str()?)))
                 .collect();
             names.sort();
             names
         });
-        let names = in_folders.chain(DEVICES.into_iter().map(str::to_owned));
+        let names = in_directories.chain(DEVICES.into_iter().map(str::to_owned));
         let mut devices = Self::default();
         for device in names.filter_map(|name| CharacterDevice::read(roots, &name)) {
             match device.usable {

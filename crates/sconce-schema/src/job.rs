@@ -31,7 +31,7 @@ pub struct JobRequest {
     pub run: RunSpec,
     /// Variables of whoever handed it over that say where Sconce's folders are, which a node has in no login:
     /// `HOME`, `XDG_STATE_HOME`.
-    pub folders: BTreeMap<String, String>,
+    pub directories: BTreeMap<String, String>,
     /// Digest of the lock's text.
     pub lock: Sha256,
     /// Debian's name of the processors that the lock is for, `amd64`.

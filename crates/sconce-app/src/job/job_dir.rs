@@ -302,7 +302,7 @@ mod tests {
             name: "demo".into(),
             spec: "/home/ada/demo/sconce.toml".into(),
             run: RunSpec::default(),
-            folders: BTreeMap::new(),
+            directories: BTreeMap::new(),
             lock: sconce_schema::Sha256([0; 32]),
             architecture: "amd64".into(),
             layout: JobLayout {

@@ -147,7 +147,7 @@ fn as_submitted(job: &JobRequest, context: &AppContext) -> AppContext {
         .iter()
         .map(|(name, value)| (name.to_owned(), value.to_owned()));
     let given = job
-        .folders
+        .directories
         .iter()
         .map(|(name, value)| (name.into(), value.into()));
     let mut variables: BTreeMap<OsString, OsString> = own.collect();

@@ -38,7 +38,7 @@ const MAX_DRY_RUN_AGE_MS: u64 = 7 * 86_400_000;
 /// The variable for the store.
 pub(super) const STORE: &str = "SCONCE_STORE";
 /// Variables that say where Sconce's folders are.
-const FOLDERS: [&str; 5] = [
+const DIRECTORY_VARIABLES: [&str; 5] = [
     "HOME",
     "XDG_CACHE_HOME",
     "XDG_CONFIG_HOME",
@@ -208,7 +208,7 @@ pub fn submit_job(
         name: project.name.clone(),
         spec: project.file.clone(),
         run: wishes.run,
-        folders: folders(places, context),
+        directories: own_directories(places, context),
         lock: Sha256(sha2::Sha256::digest(lock_text.as_bytes()).into()),
         architecture: debian_architecture().to_owned(),
         layout,
@@ -337,8 +337,8 @@ fn warn_of_same_job(request: &JobRequest, places: &SconceDirs, context: &AppCont
 }
 
 /// Where Sconce's folders are for whoever hands a job over.
-fn folders(places: &SconceDirs, context: &AppContext) -> BTreeMap<String, String> {
-    let named = FOLDERS.into_iter();
+fn own_directories(places: &SconceDirs, context: &AppContext) -> BTreeMap<String, String> {
+    let named = DIRECTORY_VARIABLES.into_iter();
     let named = named.filter_map(|name| Some((name.to_owned(), context.env.var(name)?.to_owned())));
     let store = places.store.to_string_lossy().into_owned();
     named.chain([(STORE.to_owned(), store)]).collect()

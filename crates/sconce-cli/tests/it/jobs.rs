@@ -23,7 +23,7 @@ fn with_job(exits: &[u8]) -> Home {
     write(
         "job.json",
         json!({
-            "format": 1, "token": "demo-1", "name": "demo", "spec": "/p/sconce.toml", "folders": {},
+            "format": 1, "token": "demo-1", "name": "demo", "spec": "/p/sconce.toml", "directories": {},
             "run": {"command": ["train"]}, "lock": "0".repeat(64), "architecture": "amd64",
             "layout": {"nodes": 2, "gpus-per-node": 4, "launch": "node"}, "engine": "slurm",
             "meet-within-ms": 1000, "unix-ms": 1_790_000_000_000_u64

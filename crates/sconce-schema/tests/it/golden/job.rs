@@ -15,7 +15,7 @@ fn full_job_is_written_as_before_and_read_back() {
         name: "digits".into(),
         spec: "/home/ada/digits/sconce.toml".into(),
         run: full_run(),
-        folders: [("HOME".to_owned(), "/home/ada".to_owned())].into(),
+        directories: [("HOME".to_owned(), "/home/ada".to_owned())].into(),
         lock: Sha256([7; 32]),
         architecture: "amd64".into(),
         layout: JobLayout {
