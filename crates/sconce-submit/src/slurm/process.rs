@@ -1,14 +1,14 @@
 //! One program of Slurm's, started, fed, read and bounded: in time, in what it may write, with all its children.
 
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use sconce_base::Env;
 
 use crate::error::SubmitError;
@@ -115,6 +115,8 @@ fn talk(child: &mut Child, call: &ProgramCall<'_>) -> io::Result<Answer> {
     set_nonblocking(stdin.as_ref())?;
     set_nonblocking(stdout.as_ref())?;
     set_nonblocking(stderr.as_ref())?;
+    // Its end wakes the wait below; before Linux 5.3 it is looked for.
+    let end = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok();
     loop {
         // Asked before its outputs are read: what it wrote before its end is in them.
         let ended = child.try_wait()?;
@@ -133,7 +135,19 @@ fn talk(child: &mut Child, call: &ProgramCall<'_>) -> io::Result<Answer> {
             let timeout = call.timeout;
             return Ok(Err(SubmitError::Timeout { program, timeout }));
         }
-        wait_ready(&stdin, &stdout, &stderr, left.min(EXIT_POLL))?;
+        let pause = match end {
+            Some(_) => left,
+            None => left.min(EXIT_POLL),
+        };
+        wait_ready(
+            &stdin,
+            [
+                stdout.as_ref().map(AsFd::as_fd),
+                stderr.as_ref().map(AsFd::as_fd),
+                end.as_ref().map(AsFd::as_fd),
+            ],
+            pause,
+        )?;
     }
 }
 
@@ -180,23 +194,18 @@ fn write_ready(stream: &mut Option<impl Write>, input: &mut &[u8]) -> io::Result
     Ok(())
 }
 
-/// Waits until one of the streams can go on, or the time is over.
+/// Waits until what is written can go on, one of `sources` has something, or the time is over.
 fn wait_ready(
     stdin: &Option<impl AsFd>,
-    stdout: &Option<impl AsFd>,
-    stderr: &Option<impl AsFd>,
+    sources: [Option<BorrowedFd<'_>>; 3],
     timeout: Duration,
 ) -> io::Result<()> {
-    let mut streams = Vec::with_capacity(3);
+    let mut streams = Vec::with_capacity(4);
     if let Some(stdin) = stdin {
         streams.push(PollFd::new(stdin, PollFlags::OUT));
     }
-    if let Some(stdout) = stdout {
-        streams.push(PollFd::new(stdout, PollFlags::IN));
-    }
-    if let Some(stderr) = stderr {
-        streams.push(PollFd::new(stderr, PollFlags::IN));
-    }
+    let sources = sources.into_iter().flatten();
+    streams.extend(sources.map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN)));
     let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
     match poll(&mut streams, Some(&timeout)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
