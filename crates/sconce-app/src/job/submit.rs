@@ -34,7 +34,7 @@ use crate::run_options::{ResolvedRunOptions, RunOverrides};
 const DEFAULT_MEETING_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long the folder of a job is kept that was not handed over: a week.
-const MAX_DRY_RUN_AGE_MS: u64 = 7 * 86_400_000;
+const MAX_DRY_RUN_AGE: Duration = Duration::from_secs(7 * 86_400);
 /// The variable for the store.
 pub(super) const STORE: &str = "SCONCE_STORE";
 /// Variables that say where Sconce's folders are.
@@ -217,10 +217,12 @@ pub fn submit_job(
         unix_ms: unix_ms(),
     };
     let after = find_jobs_before(&job.after, &job.target, places)?;
-    if !job.again && !job.dry_run {
-        warn_of_same_job(&request, places, context);
+    if !job.dry_run {
+        remove_old_dry_runs(places);
+        if !job.again {
+            warn_of_same_job(&request, places, context);
+        }
     }
-    remove_old_dry_runs(places);
     let dir = JobDir::of(places, &request.token);
     let program = keep_program(places)?;
     let scheduler = scheduler_of(target.engine, context);
@@ -279,12 +281,15 @@ fn remove_old_dry_runs(places: &SconceDirs) {
         .flatten()
         .flatten();
     for entry in entries {
+        // Nothing is written into it any more: most are passed over without a look inside.
+        let modified = entry.metadata().and_then(|metadata| metadata.modified());
+        let age = modified.ok().and_then(|at| at.elapsed().ok());
+        if age.is_none_or(|age| age < MAX_DRY_RUN_AGE) {
+            continue;
+        }
         let dir = JobDir::at(&entry.path());
-        let is_old = dir
-            .read_job()
-            .is_ok_and(|job| unix_ms().saturating_sub(job.unix_ms) > MAX_DRY_RUN_AGE_MS);
         let is_used = !dir.read_tasks().is_empty();
-        if is_old && !is_used && matches!(dir.read_submitted(), Ok(None)) {
+        if !is_used && dir.read_job().is_ok() && matches!(dir.read_submitted(), Ok(None)) {
             let _ = std::fs::remove_dir_all(dir.path());
         }
     }
