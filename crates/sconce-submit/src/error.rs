@@ -177,7 +177,7 @@ impl Hint for SubmitError {
                 "is it Slurm's own program, or a script of the site in its place?"
             }
             Self::Unanswered { .. } => {
-                "it may be in the queue: look with `squeue --me`; a second try looks for its token first"
+                "before another try look whether it is in the queue: `squeue --me -O JobID,Comment:80` shows the token"
             }
             Self::Rejected { cause, .. } => cause.hint(),
         };
