@@ -3,7 +3,7 @@
 //!
 //! [`input`] reads the files that users name, [`output`] writes them, [`direct_io`] large files past the page cache,
 //! [`secrets`] masks what must not be written down, [`text`] takes the teeth out of foreign text, [`tree`] removes and
-//! reads what somebody else may change meanwhile.
+//! reads what somebody else may change meanwhile, [`words`] splits a line as a shell does.
 #![forbid(unsafe_code)]
 
 pub mod direct_io;
@@ -14,6 +14,7 @@ pub mod secrets;
 pub mod text;
 pub mod tree;
 mod unique_names;
+pub mod words;
 
 pub use env::Env;
 pub use unique_names::random_name;

@@ -1,7 +1,7 @@
 //! A job: a run that a scheduler starts on nodes that nobody knows yet. What was wished travels to them; each node
 //! makes its own [`RunRequest`](crate::RunRequest) of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -38,12 +38,118 @@ pub struct JobRequest {
     pub architecture: String,
     /// On what it is started.
     pub layout: JobLayout,
+    /// Its elements, where it is an array.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<JobArray>,
     /// To whom it was handed.
     pub engine: SchedulerKind,
     /// How long nodes wait for each other, in milliseconds.
     pub meet_within_ms: u64,
     /// When, in milliseconds since 1970.
     pub unix_ms: u64,
+}
+
+impl JobRequest {
+    /// The job of one element of its array: a token of its own, the element's words at the end of the command or where
+    /// the command says [`PLACEHOLDER`]. `None` where the array has no such element.
+    #[must_use]
+    pub fn element(&self, index: u32) -> Option<Self> {
+        let array = self.array.as_ref()?;
+        let at = array.indices.binary_search(&index).ok()?;
+        let mut run = self.run.clone();
+        if let Some(words) = array.arguments.get(at) {
+            run.command = with_arguments(&run.command, words);
+        }
+        Some(Self {
+            token: element_token(&self.token, index),
+            run,
+            array: None,
+            ..self.clone()
+        })
+    }
+}
+
+/// The token of an element, as Slurm writes it: `TOKEN_3`.
+#[must_use]
+pub fn element_token(token: &str, index: u32) -> String {
+    format!("{token}_{index}")
+}
+
+/// The word of a command that stands for the words of an element.
+pub const PLACEHOLDER: &str = "{}";
+
+fn with_arguments(command: &[String], words: &[String]) -> Vec<String> {
+    match command.iter().position(|word| word == PLACEHOLDER) {
+        Some(at) => [&command[..at], words, &command[at + 1..]].concat(),
+        None => [command, words].concat(),
+    }
+}
+
+/// A job's elements: its command started once for each, independent of the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct JobArray {
+    /// Their indices, ascending, each once.
+    pub indices: Vec<u32>,
+    /// How many may run at once; absent where the scheduler decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_once: Option<u32>,
+    /// What each one's command has beside, in the order of the indices; empty where all run the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<Vec<String>>,
+}
+
+/// The most elements of an array: by default Slurm takes 1,000 (`MaxArraySize` of slurm.conf(5)).
+pub const MAX_ELEMENTS: usize = 10_000;
+
+impl JobArray {
+    /// Reads indices as sbatch takes them (sbatch(1), `--array`): `0-7`, `1,3,5`, `0-15:4`, and how many may run at
+    /// once behind a `%`.
+    ///
+    /// # Errors
+    /// It is none of these, or more than [`MAX_ELEMENTS`]; the text says what it should be.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        const WANTED: &str =
+            "indices such as 0-7, 1,3,5 or 0-15:4, with `%2` where 2 may run at once";
+        let (list, at_once) = match text.split_once('%') {
+            Some((list, count)) => (
+                list,
+                Some(
+                    parse_number(count)
+                        .filter(|count| *count > 0)
+                        .ok_or(WANTED)?,
+                ),
+            ),
+            None => (text, None),
+        };
+        let mut indices = BTreeSet::new();
+        for item in list.split(',') {
+            let (range, step) = item.split_once(':').unwrap_or((item, "1"));
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let [first, last, step] = [first, last, step].map(parse_number);
+            let (Some(first), Some(last), Some(step @ 1..)) = (first, last, step) else {
+                return Err(WANTED);
+            };
+            if first > last {
+                return Err(WANTED);
+            }
+            let range = (first..=last).step_by(usize::try_from(step).unwrap_or(usize::MAX));
+            indices.extend(range.take(MAX_ELEMENTS + 1));
+            if indices.len() > MAX_ELEMENTS {
+                return Err("10,000 indices at most");
+            }
+        }
+        Ok(Self {
+            indices: indices.into_iter().collect(),
+            at_once,
+            arguments: Vec::new(),
+        })
+    }
+}
+
+fn parse_number(text: &str) -> Option<u32> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number)
 }
 
 /// The nodes of a job, and who starts its ranks.
@@ -94,6 +200,59 @@ impl JobLayout {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_elements_words_are_in_its_command() {
+        let words = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
+        for (command, whole) in [
+            ("python train.py", "python train.py --lr 1"),
+            (
+                "python train.py {} --out x",
+                "python train.py --lr 1 --out x",
+            ),
+            ("echo {} {}", "echo --lr 1 {}"),
+            ("echo a{}", "echo a{} --lr 1"),
+        ] {
+            assert_eq!(
+                with_arguments(&words(command), &words("--lr 1")),
+                words(whole)
+            );
+        }
+        assert_eq!(element_token("demo-1", 12), "demo-1_12");
+    }
+
+    #[test]
+    fn indices_are_read_as_sbatch_reads_them() {
+        for (text, indices, at_once) in [
+            ("0-3", &[0, 1, 2, 3][..], None),
+            ("5,1,3-4,4", &[1, 3, 4, 5], None),
+            ("0-9:4%2", &[0, 4, 8], Some(2)),
+            ("7%1", &[7], Some(1)),
+        ] {
+            let array = JobArray::parse(text).unwrap();
+            assert_eq!(
+                (&*array.indices, array.at_once),
+                (indices, at_once),
+                "{text}"
+            );
+        }
+        for text in [
+            "",
+            "a",
+            "3-1",
+            "1-",
+            "-1",
+            "1,,2",
+            "0-3%0",
+            "0-3%",
+            "0-3:0",
+            "+1",
+            "0-4294967295",
+            "4294967296",
+        ] {
+            assert!(JobArray::parse(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn one_rank_a_card_but_where_the_command_starts_its_own() {

@@ -139,6 +139,8 @@ pub enum RejectionCause {
     Nodes,
     /// No node has such a feature.
     Constraint,
+    /// More elements of an array than the cluster takes, or an index above its highest.
+    Array,
     /// More time than the partition gives.
     Time,
     /// No such reservation, or it is others'.
@@ -177,7 +179,7 @@ impl Hint for SubmitError {
                 "is it Slurm's own program, or a script of the site in its place?"
             }
             Self::Unanswered { .. } => {
-                "before another try look whether it is in the queue: `squeue --me -O JobID,Comment:80` shows the token"
+                "submit the same again: the job is looked for by its token first, and taken up where it is there"
             }
             Self::Rejected { cause, .. } => cause.hint(),
         };
@@ -223,6 +225,9 @@ impl RejectionCause {
                 "`sinfo -o '%P %D %c %m %G %f'` lists what nodes have: ask for no more of each"
             }
             Self::Constraint => "`sinfo -o '%P %f'` lists the features of nodes",
+            Self::Array => {
+                "`scontrol show config | grep MaxArraySize` says which index is too high: ask for fewer elements"
+            }
             Self::Time => "`sinfo -o '%P %l'` lists the longest time of each partition",
             Self::Reservation => "`scontrol show reservation` lists them, and for whom they are",
             Self::Memory => "`sinfo -o '%P %m'` lists the memory of nodes in MB: ask for less",

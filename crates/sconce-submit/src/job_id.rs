@@ -20,10 +20,28 @@ impl SchedulerJobId {
             .then(|| Self(text.to_owned()))
     }
 
+    /// The id of an element of this job, an array: `4711_3` (squeue(1), `JobArrayID`).
+    #[must_use]
+    pub fn element(&self, index: u32) -> Self {
+        Self(format!("{}_{index}", self.0))
+    }
+
+    /// The id of the job that this is an element of; of any other, its own.
+    #[must_use]
+    pub fn whole_job(&self) -> &str {
+        self.0.split_once('_').map_or(&*self.0, |(job, _)| job)
+    }
+
     /// Returns it as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl From<u32> for SchedulerJobId {
+    fn from(number: u32) -> Self {
+        Self(number.to_string())
     }
 }
 
@@ -42,6 +60,12 @@ mod tests {
         for text in ["1", "4711", "sconce-abc.1", "12_3"] {
             assert_eq!(SchedulerJobId::parse(text).unwrap().as_str(), text);
         }
+        let array = SchedulerJobId::parse("12").unwrap();
+        assert_eq!(array.element(3).as_str(), "12_3");
+        assert_eq!(
+            (array.element(3).whole_job(), array.whole_job()),
+            ("12", "12")
+        );
         let long = "1".repeat(MAX_ID_CHARS + 1);
         for text in ["", "-1", "1,2", "1 2", "1\n", "_1", "é", &long] {
             assert_eq!(SchedulerJobId::parse(text), None, "{text:?}");

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use sconce_schema::job::JobLayout;
+use sconce_schema::job::{JobArray, JobLayout};
 use sconce_schema::spec::TargetSpec;
 use sconce_schema::units::Bytes;
 
@@ -72,6 +72,8 @@ pub struct JobScript<'a> {
     pub token: &'a str,
     /// Nodes, cards, and who starts the ranks.
     pub layout: JobLayout,
+    /// Its elements, where it is an array.
+    pub array: Option<&'a JobArray>,
     /// CPUs of each process that the scheduler starts, where that is known.
     pub cpus_per_task: Option<u32>,
     /// Memory of each node, where that is known.

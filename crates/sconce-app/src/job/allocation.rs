@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use sconce_base::Env;
 use sconce_schema::{Hint, exit};
-use sconce_submit::{NodeListError, expand_node_list};
+use sconce_submit::{NodeListError, SchedulerJobId, expand_node_list};
 
 use super::launch::TaskPlace;
 
@@ -23,6 +23,10 @@ pub(super) struct Allocation {
     pub(super) restarts: u32,
     /// A number that few jobs have in common.
     pub(super) job: u32,
+    /// What the scheduler calls the job; of an array's element, as [`SchedulerJobId::element`] has it.
+    pub(super) scheduler_id: SchedulerJobId,
+    /// Which element of an array this is.
+    pub(super) element: Option<u32>,
     /// Where `srun` was called, which is the first node in a script.
     pub(super) launcher: Option<IpAddr>,
     /// Variables that programs may have of the scheduler.
@@ -119,6 +123,14 @@ impl Allocation {
         let restarts = env.var("SLURM_RESTART_COUNT");
         let restarts = restarts.and_then(|count| count.parse().ok()).unwrap_or(0);
         let step = env.var("SLURM_STEP_ID").unwrap_or("0");
+        let element = env
+            .var("SLURM_ARRAY_TASK_ID")
+            .map(|_| number("SLURM_ARRAY_TASK_ID"));
+        let element = element.transpose()?;
+        let scheduler_id = match element {
+            Some(index) => SchedulerJobId::from(number("SLURM_ARRAY_JOB_ID")?).element(index),
+            None => SchedulerJobId::from(job),
+        };
         let cpus = ["SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE"];
         Ok(Self {
             place: TaskPlace {
@@ -132,6 +144,8 @@ impl Allocation {
             start: format!("{job}.{restarts}.{step}"),
             restarts,
             job,
+            scheduler_id,
+            element,
             launcher: env
                 .var("SLURM_LAUNCH_NODE_IPADDR")
                 .and_then(|address| address.parse().ok()),
@@ -176,6 +190,16 @@ mod tests {
         assert_eq!(allocation.nodes, ["n2", "n10"]);
         assert_eq!(allocation.start, "17.3.0");
         assert_eq!((allocation.tasks, allocation.place.cpus), (4, Some(16)));
+        assert_eq!(
+            (allocation.element, allocation.scheduler_id.as_str()),
+            (None, "17")
+        );
+        let element = [("SLURM_ARRAY_JOB_ID", "15"), ("SLURM_ARRAY_TASK_ID", "2")];
+        let element = Allocation::from_env(&env(&element)).unwrap();
+        assert_eq!(
+            (element.element, element.scheduler_id.as_str()),
+            (Some(2), "15_2")
+        );
         let nodes: Vec<_> = (0..4).map(|task| allocation.node_of(task)).collect();
         assert_eq!(nodes, ["n2", "n2", "n10", "n10"]);
         assert_eq!(

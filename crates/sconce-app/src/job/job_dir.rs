@@ -7,9 +7,11 @@
 //! | `key` | what nodes prove to each other |
 //! | `variables.json` | values of the caller's variables that the run is given by name; removed when its first task has ended by itself |
 //! | `submission.sh` | the script that was handed over |
-//! | `submitted.json` | what the scheduler calls it |
+//! | `submitted.json` | to whom it was handed, and what the scheduler calls it |
+//! | `claim` | the scheduler's id of the start that these files are of |
 //! | `tasks/N.json` | the run of each task |
 //! | `logs/` | what tasks print, and the scheduler |
+//! | `array/N/` | of an array, the last three of each element |
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
@@ -20,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use sconce_schema::job::{self, JobRequest};
 use sconce_schema::{Hint, exit};
+use sconce_submit::ARRAY_DIR;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -34,8 +37,9 @@ use crate::input;
 pub struct SubmittedJob {
     /// The target's name.
     pub target: String,
-    /// The scheduler's own id.
-    pub id: String,
+    /// The scheduler's own id; absent where it gave no answer: the job may be there all the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
 }
 
 /// A task's run.
@@ -54,6 +58,9 @@ pub struct TaskRun {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_unix_ms: Option<u64>,
 }
+
+/// The file that says that its owner cancelled it.
+const CANCELLED: &str = "cancelled";
 
 /// Whether an exit code is that of a command which a signal ended.
 pub(super) fn is_signal(exit: u8) -> bool {
@@ -94,10 +101,11 @@ impl Hint for JobDirError {
     }
 }
 
-/// The folder of a job.
+/// The folder of a job, or of an element of one.
 #[derive(Debug, Clone)]
 pub struct JobDir {
     path: PathBuf,
+    element: Option<u32>,
 }
 
 impl JobDir {
@@ -105,6 +113,7 @@ impl JobDir {
     pub fn of(places: &SconceDirs, token: &str) -> Self {
         Self {
             path: places.jobs.join(token),
+            element: None,
         }
     }
 
@@ -112,10 +121,32 @@ impl JobDir {
     pub fn at(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
+            element: None,
         }
     }
 
-    /// Where it is.
+    /// The folder of an element of this job, an array.
+    pub fn element(&self, index: u32) -> Self {
+        Self {
+            path: self.path.clone(),
+            element: Some(index),
+        }
+    }
+
+    /// Which element of its job it is of; `None` where it is of the whole job.
+    pub fn index(&self) -> Option<u32> {
+        self.element
+    }
+
+    /// Where what became of it lies: of an element, in a folder of its own.
+    fn outcome(&self) -> PathBuf {
+        match self.element {
+            Some(index) => self.path.join(ARRAY_DIR).join(index.to_string()),
+            None => self.path.clone(),
+        }
+    }
+
+    /// Where it is; an element has its job's.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -132,17 +163,28 @@ impl JobDir {
 
     /// The folder of the logs.
     pub fn logs(&self) -> PathBuf {
-        self.path.join("logs")
+        self.outcome().join("logs")
+    }
+
+    fn tasks(&self) -> PathBuf {
+        self.outcome().join("tasks")
     }
 
     /// Makes the folder, with what travels. Nobody but its owner sees into it.
     pub fn create(&self, job: &JobRequest, spec: &[u8], lock: &[u8]) -> Result<()> {
-        for folder in [&self.path, &self.logs(), &self.path.join("tasks")] {
+        let indices = job.array.as_ref().map(|array| array.indices.iter());
+        let dirs: Vec<Self> = match indices {
+            // The scheduler writes their logs and makes no folders for them.
+            Some(indices) => indices.map(|index| self.element(*index)).collect(),
+            None => vec![self.clone()],
+        };
+        let folders = dirs.iter().flat_map(|dir| [dir.logs(), dir.tasks()]);
+        for folder in folders {
             let mut builder = DirBuilder::new();
-            let made = builder.recursive(true).mode(0o700).create(folder);
+            let made = builder.recursive(true).mode(0o700).create(&folder);
             made.map_err(|source| AppError::File {
                 action: FileAction::Create,
-                path: folder.clone(),
+                path: folder,
                 source,
             })?;
         }
@@ -202,6 +244,17 @@ impl JobDir {
         self.write("submission.sh", script.as_bytes())
     }
 
+    /// The script.
+    pub fn read_script(&self) -> Result<String> {
+        let path = self.path.join("submission.sh");
+        input::read_text(&path).map_err(|error| AppError::unreadable(&path)(error).into())
+    }
+
+    /// Says that it was not handed over after all.
+    pub(super) fn remove_submitted(&self) {
+        let _ = std::fs::remove_file(self.path.join("submitted.json"));
+    }
+
     /// Keeps what the scheduler calls it.
     pub fn write_submitted(&self, submitted: &SubmittedJob) -> Result<()> {
         self.write_json("submitted.json", submitted)
@@ -217,12 +270,13 @@ impl JobDir {
 
     /// Keeps what is known of a task's run.
     pub fn write_task(&self, task: u32, run: &TaskRun) -> Result<()> {
-        self.write_json(&format!("tasks/{task}.json"), run)
+        write_json(&self.tasks().join(format!("{task}.json")), run)
     }
 
     /// What is known of the tasks' runs, by their numbers.
     pub fn read_tasks(&self) -> BTreeMap<u32, TaskRun> {
-        let entries = std::fs::read_dir(self.path.join("tasks")).into_iter();
+        let tasks = self.tasks();
+        let entries = std::fs::read_dir(&tasks).into_iter();
         let names = entries
             .flatten()
             .flatten()
@@ -230,67 +284,130 @@ impl JobDir {
         let numbers = names.filter_map(|name| name.strip_suffix(".json")?.parse().ok());
         numbers
             .filter_map(|task: u32| {
-                Some((task, self.read_json(&format!("tasks/{task}.json")).ok()?))
+                Some((task, read_json(&tasks.join(format!("{task}.json"))).ok()?))
             })
             .collect()
     }
 
     /// Tells the other nodes of this start of the job where the first is.
     pub(super) fn write_leader(&self, start: &str, addresses: &[SocketAddr]) -> Result<()> {
-        self.write_json(&format!("leader-{start}.json"), &addresses)
+        write_json(
+            &self.outcome().join(format!("leader-{start}.json")),
+            &addresses,
+        )
     }
 
     /// Where the first node of this start of the job is, as far as it has said so.
     pub(super) fn read_leader(&self, start: &str) -> Vec<SocketAddr> {
         // A shared file system may go on saying that a file is not there; it looks when the folder is read.
         let name = format!("leader-{start}.json");
-        let mut entries = std::fs::read_dir(&self.path)
-            .into_iter()
-            .flatten()
-            .flatten();
+        let outcome = self.outcome();
+        let mut entries = std::fs::read_dir(&outcome).into_iter().flatten().flatten();
         match entries.any(|entry| entry.file_name() == *name) {
-            true => self.read_json(&name).unwrap_or_default(),
+            true => read_json(&outcome.join(name)).unwrap_or_default(),
             false => Vec::new(),
         }
     }
 
+    /// Takes the files of this job for the start that its scheduler calls `id`, unless another start has them, whose id is
+    /// given then. A second start by the same id, after a node's failure, has them already.
+    pub(super) fn claim(&self, id: &str) -> Result<Option<String>> {
+        let path = self.claim_file();
+        let mut options = File::options();
+        let made = options.write(true).create_new(true).mode(0o600).open(&path);
+        let written = made.and_then(|mut file| file.write_all(id.as_bytes()));
+        match written {
+            Ok(()) => return Ok(None),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(source) => {
+                return Err(AppError::File {
+                    action: FileAction::Create,
+                    path,
+                    source,
+                }
+                .into());
+            }
+        }
+        let owner = input::read_text(&path).map_err(AppError::unreadable(&path))?;
+        // One that is not written yet is of this very moment, and so of this start: others do not come that near.
+        Ok(Some(owner).filter(|owner| !owner.is_empty() && owner != id))
+    }
+
+    /// The file that says which start of the job the others are of.
+    pub(super) fn claim_file(&self) -> PathBuf {
+        self.outcome().join("claim")
+    }
+
+    /// Takes the files over from a start that has ended, with what became of it.
+    pub(super) fn take_over(&self, id: &str) -> Result<()> {
+        for task in self.read_tasks().into_keys() {
+            let _ = std::fs::remove_file(self.tasks().join(format!("{task}.json")));
+        }
+        write(&self.claim_file(), id.as_bytes())
+    }
+
+    /// Keeps that whoever handed it over cancelled it: a scheduler without accounting forgets what never ran.
+    pub(super) fn mark_cancelled(&self) -> Result<()> {
+        write(&self.outcome().join(CANCELLED), b"")
+    }
+
+    /// Whether whoever handed it over cancelled it.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.outcome().join(CANCELLED).exists()
+    }
+
     fn write_json(&self, name: &str, value: &impl Serialize) -> Result<()> {
-        let mut text = serde_json::to_vec_pretty(value).expect("plain data is JSON");
-        text.push(b'\n');
-        self.write(name, &text)
+        write_json(&self.path.join(name), value)
     }
 
     fn read_json<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
-        let path = self.path.join(name);
-        let text = input::read_text(&path).map_err(AppError::unreadable(&path))?;
-        Ok(serde_json::from_str(&text).map_err(|source| JobDirError::Damaged { path, source })?)
+        read_json(&self.path.join(name))
     }
 
-    /// Another node sees the file before or the file after, and no part of one.
     fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        let path = self.path.join(name);
-        let beside = path.with_added_extension(sconce_base::random_name());
-        let write = || {
-            let mut options = File::options();
-            let mut file = (options.write(true).create_new(true).mode(0o600)).open(&beside)?;
-            file.write_all(bytes)?;
-            std::fs::rename(&beside, &path)
-        };
-        write().map_err(|source| {
-            let _ = std::fs::remove_file(&beside);
-            AppError::File {
-                action: FileAction::Write,
-                path: path.clone(),
-                source,
-            }
-            .into()
-        })
+        write(&self.path.join(name), bytes)
     }
+}
+
+fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
+    let mut text = serde_json::to_vec_pretty(value).expect("plain data is JSON");
+    text.push(b'\n');
+    write(path, &text)
+}
+
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let text = input::read_text(path).map_err(AppError::unreadable(path))?;
+    Ok(
+        serde_json::from_str(&text).map_err(|source| JobDirError::Damaged {
+            path: path.to_owned(),
+            source,
+        })?,
+    )
+}
+
+/// Another node sees the file before or the file after, and no part of one.
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let beside = path.with_added_extension(sconce_base::random_name());
+    let write = || {
+        let mut options = File::options();
+        let mut file = (options.write(true).create_new(true).mode(0o600)).open(&beside)?;
+        file.write_all(bytes)?;
+        std::fs::rename(&beside, path)
+    };
+    write().map_err(|source| {
+        let _ = std::fs::remove_file(&beside);
+        AppError::File {
+            action: FileAction::Write,
+            path: path.to_owned(),
+            source,
+        }
+        .into()
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use sconce_schema::job::{FORMAT, JobLayout};
+    use sconce_schema::job::{FORMAT, JobArray, JobLayout};
     use sconce_schema::spec::{LaunchMode, RunSpec, SchedulerKind};
 
     use super::*;
@@ -311,6 +428,7 @@ mod tests {
                 ranks_per_node: None,
                 launch: LaunchMode::Node,
             },
+            array: None,
             engine: SchedulerKind::Slurm,
             meet_within_ms: 1,
             unix_ms: 2,
@@ -344,6 +462,50 @@ mod tests {
     }
 
     #[test]
+    fn elements_share_what_was_handed_over_and_not_what_became_of_it() {
+        let above = tempfile::tempdir().unwrap();
+        let dir = JobDir::at(above.path());
+        let array = JobArray::parse("1,3").unwrap();
+        let job = JobRequest {
+            array: Some(array),
+            ..job()
+        };
+        dir.create(&job, b"[run]\n", b"lock").ok().unwrap();
+        let (one, three) = (dir.element(1), dir.element(3));
+        assert_eq!(one.spec(), dir.spec());
+        assert!(one.logs().is_dir() && !dir.logs().exists());
+        let task = TaskRun {
+            node: "n2".into(),
+            run: None,
+            exit: Some(0),
+            ended_unix_ms: None,
+        };
+        one.write_task(0, &task).ok().unwrap();
+        assert_eq!(one.read_tasks()[&0], task);
+        assert!(three.read_tasks().is_empty() && dir.read_tasks().is_empty());
+    }
+
+    #[test]
+    fn one_start_of_a_job_has_its_files() {
+        let above = tempfile::tempdir().unwrap();
+        let dir = JobDir::at(above.path());
+        dir.create(&job(), b"", b"").ok().unwrap();
+        let claim = |id| dir.claim(id).ok().unwrap();
+        assert_eq!([claim("7"), claim("7")], [None, None]);
+        assert_eq!(claim("8"), Some("7".to_owned()));
+        let task = TaskRun {
+            node: "n2".into(),
+            run: None,
+            exit: Some(0),
+            ended_unix_ms: None,
+        };
+        dir.write_task(0, &task).ok().unwrap();
+        dir.take_over("8").ok().unwrap();
+        assert_eq!([claim("8"), claim("7")], [None, Some("8".to_owned())]);
+        assert!(dir.read_tasks().is_empty());
+    }
+
+    #[test]
     fn a_newer_and_a_damaged_folder_are_told() {
         let above = tempfile::tempdir().unwrap();
         let dir = JobDir::at(above.path());
@@ -369,7 +531,7 @@ mod tests {
         };
         let submitted = SubmittedJob {
             target: "lab".into(),
-            id: "4711".into(),
+            id: Some("4711".into()),
         };
         let files = [
             serde_json::to_value(submitted).unwrap(),

@@ -29,14 +29,17 @@ use crate::run_id::unix_ms;
 /// What a scheduler last said.
 const ANSWERS: &str = "answers.json";
 
-/// A job that was handed over.
+/// The state of a job of which its scheduler says nothing.
+const UNANSWERED: &str = "not known";
+
+/// A job that was handed over, or an element of one that is an array.
 #[derive(Debug, Clone)]
 pub struct KnownJob {
     /// Its folder.
     pub dir: JobDir,
-    /// What was handed over.
+    /// What was handed over; of an element, with its own token and command.
     pub request: JobRequest,
-    /// What the scheduler calls it.
+    /// To whom, and what that calls it.
     pub submitted: SubmittedJob,
 }
 
@@ -118,6 +121,13 @@ pub fn find_job(places: &SconceDirs, which: &str) -> Result<Option<KnownJob>> {
     if let Some(job) = open_job(JobDir::of(places, which)) {
         return Ok(Some(job));
     }
+    // `TOKEN_3`, or `beginning_3`.
+    if let Some((job, index)) = which.rsplit_once('_')
+        && let Ok(index) = index.parse()
+        && let Some(element) = find_job(places, job)?.and_then(|job| job.element(index))
+    {
+        return Ok(Some(element));
+    }
     let mut jobs = list_jobs(places);
     jobs.retain(|job| job.request.token.starts_with(which));
     match jobs.len() {
@@ -130,6 +140,50 @@ pub fn find_job(places: &SconceDirs, which: &str) -> Result<Option<KnownJob>> {
 }
 
 impl KnownJob {
+    /// An element of it, where it is an array that has this one.
+    #[must_use]
+    pub fn element(&self, index: u32) -> Option<Self> {
+        let id = self.scheduler_id().map(|id| id.element(index).to_string());
+        Some(Self {
+            dir: self.dir.element(index),
+            request: self.request.element(index)?,
+            submitted: SubmittedJob {
+                id,
+                ..self.submitted.clone()
+            },
+        })
+    }
+
+    /// Its elements, by their indices; of a job that is no array, itself alone.
+    #[must_use]
+    pub fn elements(&self) -> Vec<Self> {
+        match &self.request.array {
+            Some(array) => array
+                .indices
+                .iter()
+                .filter_map(|index| self.element(*index))
+                .collect(),
+            None => vec![self.clone()],
+        }
+    }
+
+    /// What its scheduler calls it, once that is known.
+    fn scheduler_id(&self) -> Option<SchedulerJobId> {
+        SchedulerJobId::parse(self.submitted.id.as_deref()?)
+    }
+
+    /// As it is once its scheduler has been asked for a job to which it gave no answer.
+    fn with_id(mut self, context: &AppContext) -> Result<Self> {
+        if self.submitted.id.is_none()
+            && let Some(id) =
+                scheduler_of(self.request.engine, context).find(&self.request.token)?
+        {
+            self.submitted.id = Some(id.to_string());
+            self.dir.write_submitted(&self.submitted)?;
+        }
+        Ok(self)
+    }
+
     /// How it ended, by its own files: every task has said so.
     fn own_report(&self) -> Option<JobReport> {
         let layout = &self.request.layout;
@@ -167,9 +221,12 @@ impl KnownJob {
 
     /// Takes it from its scheduler.
     pub fn cancel(&self, context: &AppContext) -> Result<()> {
-        let scheduler = scheduler_of(self.request.engine, context);
-        if let Some(id) = SchedulerJobId::parse(&self.submitted.id) {
-            scheduler.cancel(&id)?;
+        let job = self.clone().with_id(context)?;
+        if let Some(id) = job.scheduler_id() {
+            scheduler_of(self.request.engine, context).cancel(&id)?;
+            for element in job.elements() {
+                element.dir.mark_cancelled()?;
+            }
         }
         Ok(())
     }
@@ -188,11 +245,32 @@ struct Answers {
     jobs: std::collections::BTreeMap<String, JobReport>,
 }
 
-/// How jobs are, in their order: by their own files where these say it, else by their scheduler.
+/// How jobs are, in their order: by their own files where these say it, else by their scheduler. Of an array, what its
+/// elements come to.
 ///
 /// # Errors
 /// The scheduler cannot be asked.
 pub fn query_jobs(
+    jobs: &[KnownJob],
+    places: &SconceDirs,
+    context: &AppContext,
+) -> Result<Vec<JobReport>> {
+    let elements: Vec<Vec<KnownJob>> = jobs.iter().map(KnownJob::elements).collect();
+    let mut reports = query_elements(&elements.concat(), places, context)?.into_iter();
+    let whole = jobs.iter().zip(&elements).map(|(job, elements)| {
+        let reports: Vec<JobReport> = reports.by_ref().take(elements.len()).collect();
+        match &job.request.array {
+            Some(array) => sum_up(&array.indices, &reports),
+            None => reports
+                .into_iter()
+                .next()
+                .unwrap_or_else(JobReport::waiting),
+        }
+    });
+    Ok(whole.collect())
+}
+
+fn query_elements(
     jobs: &[KnownJob],
     places: &SconceDirs,
     context: &AppContext,
@@ -208,15 +286,80 @@ pub fn query_jobs(
     };
     let reports = jobs.iter().zip(own).map(|(job, own)| {
         own.or_else(|| answers.jobs.get(&job.request.token).cloned())
-            .unwrap_or_else(|| JobReport {
-                state: JobState::Waiting.name().to_owned(),
-                reason: None,
-                nodes: None,
-                is_final: false,
-                exit: None,
-            })
+            .unwrap_or_else(JobReport::waiting)
     });
     Ok(reports.collect())
+}
+
+impl JobReport {
+    fn waiting() -> Self {
+        Self {
+            state: JobState::Waiting.name().to_owned(),
+            reason: None,
+            nodes: None,
+            is_final: false,
+            exit: None,
+        }
+    }
+
+    /// Of a job to which its scheduler gave no answer, and which it does not know.
+    fn unanswered() -> Self {
+        Self {
+            state: "not known".to_owned(),
+            reason: Some(
+                "its scheduler gave no answer when it was handed over, and does not know it"
+                    .to_owned(),
+            ),
+            // Nobody waits for it; it is asked for again all the same.
+            is_final: true,
+            ..Self::waiting()
+        }
+    }
+}
+
+/// What the elements of an array come to: it runs as long as one of them does, and it failed where one did.
+fn sum_up(indices: &[u32], reports: &[JobReport]) -> JobReport {
+    let is_good = |report: &&JobReport| report.exit == Some(exit::OK);
+    let ended = reports.iter().filter(|report| report.is_final).count();
+    let good = reports.iter().filter(is_good).count();
+    let running = JobState::Running.name();
+    let open = reports.iter().filter(|report| !report.is_final);
+    let leading = (reports.iter().find(|report| report.state == running))
+        .or_else(|| open.clone().next())
+        .or_else(|| reports.iter().find(|report| !is_good(report)))
+        .or_else(|| reports.first());
+    let bad = indices
+        .iter()
+        .zip(reports)
+        .filter(|(_, report)| report.is_final && !is_good(report));
+    let bad: Vec<String> = bad
+        .map(|(index, report)| format!("{index} {}", report.state))
+        .collect();
+    let mut parts = vec![format!("{good} of {} ended well", reports.len())];
+    match bad.len() {
+        0 => {}
+        count @ 1..=8 => parts.push(format!("{count} did not: {}", bad.join(", "))),
+        count => parts.push(format!("{count} did not: {} …", bad[..8].join(", "))),
+    }
+    let running = reports
+        .iter()
+        .filter(|report| report.state == running)
+        .count();
+    if running > 0 {
+        parts.push(format!("{running} run"));
+    }
+    let mut waiting = open.filter_map(|report| report.reason.as_deref());
+    parts.extend(waiting.next().map(str::to_owned));
+    JobReport {
+        state: leading.map_or_else(String::new, |report| report.state.clone()),
+        reason: Some(parts.join("; ")),
+        nodes: None,
+        is_final: ended == reports.len(),
+        exit: match ended == reports.len() {
+            true => leading.and_then(|report| report.exit),
+            false => None,
+        },
+    }
 }
 
 /// The scheduler's answers, no older than the interval.
@@ -228,9 +371,12 @@ fn ask(open: &[&KnownJob], places: &SconceDirs, context: &AppContext) -> Result<
     let _ = file.read_to_string(&mut text);
     let kept: Answers = serde_json::from_str(&text).unwrap_or_default();
     let age = unix_ms().saturating_sub(kept.unix_ms);
-    let knows_all = open
-        .iter()
-        .all(|job| kept.jobs.contains_key(&job.request.token));
+    let find_kept = |job: &KnownJob| {
+        let report = kept.jobs.get(&job.request.token)?;
+        // It has been found since.
+        (job.submitted.id.is_none() || report.state != UNANSWERED).then_some(report)
+    };
+    let knows_all = open.iter().all(|job| find_kept(job).is_some());
     if knows_all && Duration::from_millis(age) < interval {
         return Ok(kept);
     }
@@ -243,15 +389,28 @@ fn ask(open: &[&KnownJob], places: &SconceDirs, context: &AppContext) -> Result<
             .into_iter()
             .filter(|job| job.request.engine == kind);
         let (mut asked, mut ids) = (Vec::new(), Vec::new());
-        for job in of_kind {
-            let known = kept.jobs.get(&job.request.token);
-            if let Some(known) = known.filter(|known| known.is_final) {
-                answers.jobs.insert(job.request.token, known.clone());
-            } else if job.own_report().is_none()
-                && let Some(id) = SchedulerJobId::parse(&job.submitted.id)
+        let of_kind = of_kind.map(|job| job.with_id(context));
+        for job in of_kind
+            .collect::<Result<Vec<_>>>()?
+            .iter()
+            .flat_map(KnownJob::elements)
+        {
+            let known = find_kept(&job);
+            if let Some(known) = known.filter(|known| known.is_final)
+                && job.submitted.id.is_some()
             {
-                asked.push(job);
-                ids.push(id);
+                answers.jobs.insert(job.request.token, known.clone());
+            } else if job.own_report().is_none() {
+                match job.scheduler_id() {
+                    Some(id) => {
+                        asked.push(job);
+                        ids.push(id);
+                    }
+                    None => {
+                        let report = JobReport::unanswered();
+                        answers.jobs.insert(job.request.token, report);
+                    }
+                }
             }
         }
         if ids.is_empty() {
@@ -295,6 +454,10 @@ fn open_answers(path: &Path) -> Result<File> {
 }
 
 fn report_of(status: &JobStatus, job: &KnownJob) -> JobReport {
+    let mut status = status.clone();
+    if status.state == JobState::Forgotten && job.dir.is_cancelled() && job.task_exit().is_none() {
+        status.state = JobState::Cancelled;
+    }
     // A task that failed says with what; the scheduler, how the others were ended because of it.
     let of_task = job.task_exit().filter(|exit| *exit != exit::OK);
     let exit = match (&status.state, status.exit) {
@@ -311,9 +474,9 @@ fn report_of(status: &JobStatus, job: &KnownJob) -> JobReport {
     };
     JobReport {
         state: status.state.name().to_owned(),
-        reason: status.reason.as_ref().map(|reason| reason.text.clone()),
-        nodes: status.nodes.clone(),
         is_final: status.state.is_final(),
+        reason: status.reason.map(|reason| reason.text),
+        nodes: status.nodes,
         exit,
     }
 }
@@ -329,14 +492,19 @@ pub fn query_jobs_despite_silence(
         Err(failure) if failure.exit_code() == exit::FETCH => failure,
         Err(failure) => return Err(failure),
     };
-    let reports = jobs.iter().map(|job| {
+    let own = |job: &KnownJob| {
         job.own_report().unwrap_or_else(|| JobReport {
-            state: "not known".to_owned(),
+            state: UNANSWERED.to_owned(),
             reason: Some("its scheduler does not answer".to_owned()),
-            nodes: None,
-            is_final: false,
-            exit: None,
+            ..JobReport::waiting()
         })
+    };
+    let reports = jobs.iter().map(|job| match &job.request.array {
+        Some(array) => {
+            let reports: Vec<JobReport> = job.elements().iter().map(own).collect();
+            sum_up(&array.indices, &reports)
+        }
+        None => own(job),
     });
     Ok((reports.collect(), Some(silent)))
 }
@@ -376,6 +544,57 @@ pub fn until_job_ended(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_array_is_what_its_elements_come_to() {
+        let report = |state: &JobState, exit| JobReport {
+            state: state.name().to_owned(),
+            is_final: state.is_final(),
+            exit,
+            ..JobReport::waiting()
+        };
+        let good = report(&JobState::Succeeded, Some(0));
+        let bad = report(&JobState::Failed, Some(3));
+        let (waiting, running) = (JobReport::waiting(), report(&JobState::Running, None));
+        for (reports, state, is_final, exit, reason) in [
+            (
+                &[&good, &good][..],
+                "succeeded",
+                true,
+                Some(0),
+                "2 of 2 ended well",
+            ),
+            (
+                &[&good, &bad],
+                "failed",
+                true,
+                Some(3),
+                "1 of 2 ended well; 1 did not: 4 failed",
+            ),
+            (
+                &[&bad, &running, &waiting],
+                "running",
+                false,
+                None,
+                "0 of 3 ended well; 1 did not: 2 failed; 1 run",
+            ),
+            (
+                &[&good, &waiting],
+                "waiting",
+                false,
+                None,
+                "1 of 2 ended well",
+            ),
+        ] {
+            let reports: Vec<JobReport> = reports.iter().map(|one| (*one).clone()).collect();
+            let whole = sum_up(&[2, 4, 6], &reports);
+            assert_eq!(
+                (&*whole.state, whole.is_final, whole.exit),
+                (state, is_final, exit)
+            );
+            assert_eq!(whole.reason.as_deref(), Some(reason));
+        }
+    }
 
     #[test]
     fn answers_are_written_as_before() {

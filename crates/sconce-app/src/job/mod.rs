@@ -5,7 +5,9 @@
 //! of it ([`launch`]).
 
 mod allocation;
+mod claim;
 mod gpus;
+mod hand_over;
 pub mod job_dir;
 mod launch;
 pub mod lookup;
@@ -14,4 +16,5 @@ pub mod node;
 mod program;
 mod schedulers;
 pub mod submit;
+pub mod sweep;
 mod wishes;

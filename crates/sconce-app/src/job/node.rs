@@ -21,6 +21,7 @@ use sconce_schema::{Bytes, Hint, exit};
 use sha2::Digest as _;
 
 use super::allocation::{Allocation, AllocationError};
+use super::claim::claim_job;
 use super::gpus::choose_gpus;
 use super::job_dir::{JobDir, TaskRun, is_signal};
 use super::launch::{rank_variables, wrap_command};
@@ -50,6 +51,9 @@ const PORTS: u32 = 8_000;
 /// How many a job tries.
 const PORTS_OF_A_JOB: u32 = 8;
 
+/// The variable that tells a command which element of an array it is.
+const ELEMENT: &str = "SCONCE_ARRAY_INDEX";
+
 /// Why a node cannot run its part of a job.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
@@ -59,6 +63,9 @@ pub enum NodeError {
         /// The file.
         path: std::path::PathBuf,
     },
+    /// An element that the job does not have, or none of an array.
+    #[error("the scheduler started {}, and the job's elements are others", .0.map_or("no element of an array".to_owned(), |index| format!("element {index} of an array")))]
+    Element(Option<u32>),
     /// The processors are others than the lock is for.
     #[error("the lock is for {lock}, and node {node} is {here}")]
     Architecture {
@@ -83,6 +90,7 @@ impl Hint for NodeError {
     fn hint(&self) -> Option<String> {
         Some(match self {
             Self::OtherLock { .. } => "submit it again".to_owned(),
+            Self::Element(_) => "start it by the job's script, which has `--array`".to_owned(),
             Self::Architecture { .. } => {
                 "lock it on a machine of that kind, or name nodes of the lock's by `constraint` or `partition`".to_owned()
             }
@@ -95,6 +103,7 @@ impl Hint for NodeError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::OtherLock { .. } => exit::VERIFY,
+            Self::Element(_) => exit::BAD_INPUT,
             Self::Architecture { .. } | Self::Unfit { .. } => exit::NODE,
         }
     }
@@ -109,7 +118,9 @@ pub fn run_node(folder: &Path, context: &AppContext) -> Result<u8> {
     let job = dir.read_job()?;
     let context = &as_submitted(&job, context);
     let allocation = Allocation::from_env(&context.env)?;
+    let (dir, job) = own_element(dir, job, &allocation)?;
     check_size(&job, &allocation)?;
+    claim_job(&dir, &job, &allocation.scheduler_id, context)?;
     let node = allocation.node_of(allocation.place.task).to_owned();
     let id = run_id(&job, &allocation);
     let mut task = TaskRun {
@@ -133,11 +144,27 @@ pub fn run_node(folder: &Path, context: &AppContext) -> Result<u8> {
     };
     (task.exit, task.ended_unix_ms) = (Some(exit), Some(unix_ms()));
     dir.write_task(allocation.place.task, &task)?;
-    // What a signal ended may be started again.
-    if allocation.place.task == 0 && !is_signal(exit) {
+    // What a signal ended may be started again; other elements of an array need them too.
+    if allocation.place.task == 0 && allocation.element.is_none() && !is_signal(exit) {
         dir.remove_variables();
     }
     done
+}
+
+/// What of the job this start is: of an array, one element.
+fn own_element(
+    dir: JobDir,
+    job: JobRequest,
+    allocation: &Allocation,
+) -> Result<(JobDir, JobRequest), NodeError> {
+    match (&job.array, allocation.element) {
+        (None, None) => Ok((dir, job)),
+        (Some(_), Some(index)) => {
+            let element = job.element(index).ok_or(NodeError::Element(Some(index)))?;
+            Ok((dir.element(index), element))
+        }
+        (_, element) => Err(NodeError::Element(element)),
+    }
 }
 
 /// The folders are those of whoever handed it over: a scheduler that starts no login leaves `HOME` out.
@@ -239,6 +266,9 @@ impl NodePart<'_> {
         options
             .env
             .insert("SCONCE_JOB".to_owned(), job.token.clone());
+        if let Some(index) = self.allocation.element {
+            options.env.insert(ELEMENT.to_owned(), index.to_string());
+        }
         let fabric = self.read_fabric();
         let (command, given) = (options.command.clone(), options.env.clone());
         let join = || {

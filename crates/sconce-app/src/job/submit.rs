@@ -12,10 +12,12 @@ use sconce_schema::{Hint, Runtime, Sha256, duration, exit};
 use sconce_submit::{JobScript, SchedulerJobId};
 use sha2::Digest as _;
 
-use super::job_dir::{JobDir, SubmittedJob};
-use super::lookup::{KnownJob, find_job, list_jobs, query_jobs};
+use super::hand_over::{hand_over, list_same, take_up_unanswered, warn_of_same};
+use super::job_dir::JobDir;
+use super::lookup::find_job;
 use super::program::keep_program;
 use super::schedulers::scheduler_of;
+use super::sweep::ArrayOptions;
 use super::wishes::JobWishes;
 use crate::background::Background;
 use crate::command_context::CommandContext;
@@ -26,7 +28,6 @@ use crate::failure::{AppError, Result};
 use crate::input;
 use crate::project::Project;
 use crate::protected_dirs;
-use crate::reporter::AppEvent;
 use crate::run_id::{new_id, unix_ms};
 use crate::run_options::{ResolvedRunOptions, RunOverrides};
 
@@ -61,6 +62,8 @@ pub struct JobOptions {
     pub time: Option<Duration>,
     /// Who starts the ranks.
     pub launch: Option<LaunchMode>,
+    /// The elements, where it is an array.
+    pub array: ArrayOptions,
     /// Jobs that have to end well before.
     pub after: Vec<String>,
     /// The same may be handed over while it waits or runs.
@@ -212,6 +215,7 @@ pub fn submit_job(
         lock: Sha256(sha2::Sha256::digest(lock_text.as_bytes()).into()),
         architecture: debian_architecture().to_owned(),
         layout,
+        array: job.array.read()?,
         engine: target.engine,
         meet_within_ms: meeting_timeout(&target),
         unix_ms: unix_ms(),
@@ -220,7 +224,12 @@ pub fn submit_job(
     if !job.dry_run {
         remove_old_dry_runs(places);
         if !job.again {
-            warn_of_same_job(&request, places, context);
+            let same = list_same(&request, places);
+            let variables = &wishes.variables;
+            if let Some(taken) = take_up_unanswered(&same, &job.target, variables, context)? {
+                return Ok(taken);
+            }
+            warn_of_same(&same, places, context);
         }
     }
     let dir = JobDir::of(places, &request.token);
@@ -232,6 +241,7 @@ pub fn submit_job(
         name: &request.name,
         token: &request.token,
         layout,
+        array: request.array.as_ref(),
         cpus_per_task: cpus.map(|cpus| (cpus / layout.tasks_per_node()).max(1)),
         memory_per_node: request.run.memory,
         time_limit: job.time.or_else(|| time_limit(&target)),
@@ -254,12 +264,8 @@ pub fn submit_job(
         is_complete: lock.is_some(),
     };
     if !job.dry_run {
-        let id = scheduler.submit(&submission.script, &submission.token)?;
-        dir.write_submitted(&SubmittedJob {
-            target: job.target.clone(),
-            id: id.to_string(),
-        })?;
-        submission.id = Some(id.to_string());
+        let (token, script) = (&submission.token, &submission.script);
+        submission.id = Some(hand_over(&dir, &job.target, token, script, &*scheduler)?);
     }
     Ok(submission)
 }
@@ -311,34 +317,10 @@ fn find_jobs_before(
             }
             .into());
         }
-        Ok(SchedulerJobId::parse(&job.submitted.id).ok_or_else(none)?)
+        let id = job.submitted.id.as_deref().and_then(SchedulerJobId::parse);
+        Ok(id.ok_or_else(none)?)
     };
     names.iter().map(find).collect()
-}
-
-/// Says that the same lock, command and environment were handed over already and have not ended.
-fn warn_of_same_job(request: &JobRequest, places: &SconceDirs, context: &AppContext) {
-    let is_same = |job: &KnownJob| {
-        let other = &job.request;
-        (&other.lock, &other.run, &other.layout, &other.spec)
-            == (&request.lock, &request.run, &request.layout, &request.spec)
-    };
-    let same: Vec<KnownJob> = list_jobs(places).into_iter().filter(is_same).collect();
-    // A scheduler that does not answer is said by the hand-over itself.
-    let Ok(reports) = query_jobs(&same, places, context) else {
-        return;
-    };
-    let open = same
-        .iter()
-        .zip(&reports)
-        .find(|(_, report)| !report.is_final);
-    if let Some((job, report)) = open {
-        let (token, state) = (&job.request.token, &report.state);
-        let remark = format!(
-            "the same was handed over as {token} ({state}); `--again` says that it is meant"
-        );
-        context.report(&AppEvent::JobRemark(&remark));
-    }
 }
 
 /// Where Sconce's folders are for whoever hands a job over.

@@ -19,7 +19,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The most that is read of a file at a time, bytes.
 const MAX_READ_BYTES: u64 = 1 << 20;
 
-/// Prints the logs of a job, with the task's name before each line where several are shown; with `follow`, until the
+/// Prints the logs of a job, with the task's name before each line where several are shown, of an array the element's
+/// index too; with `follow`, until the
 /// job has ended.
 pub(crate) fn print_job_logs(
     job: &KnownJob,
@@ -28,6 +29,7 @@ pub(crate) fn print_job_logs(
     places: &SconceDirs,
     context: &AppContext,
 ) -> Result<u8> {
+    let elements = job.elements();
     let mut files: BTreeMap<PathBuf, LogFile> = BTreeMap::new();
     let mut is_silent = true;
     loop {
@@ -37,8 +39,12 @@ pub(crate) fn print_job_logs(
             let (reports, _) = query_jobs_despite_silence(job, places, context)?;
             reports.iter().any(|report| !report.is_final)
         };
-        for (path, name) in list_logs(&job.dir.logs(), task) {
-            files.entry(path).or_insert_with(|| LogFile::new(name));
+        for element in &elements {
+            let index = job.request.array.as_ref().and_then(|_| element.dir.index());
+            for (path, name) in list_logs(&element.dir.logs(), task) {
+                let name = index.map_or(name.clone(), |index| format!("{index} {name}"));
+                files.entry(path).or_insert_with(|| LogFile::new(name));
+            }
         }
         let are_several = files.len() > 1;
         for (path, file) in &mut files {

@@ -41,7 +41,7 @@ pub(crate) fn ps(args: &PsArgs, context: &AppContext) -> Result<u8> {
         let mut tokens = jobs.iter().map(|row| &row.job.request.token);
         tokens.any(|token| {
             let rest = run.started.id.strip_prefix(token.as_str());
-            rest.is_some_and(|rest| rest.starts_with('-'))
+            rest.is_some_and(|rest| rest.starts_with(['-', '_']))
         })
     };
     let boot_id = run_lookup::boot_id();
@@ -104,6 +104,8 @@ pub(crate) fn ps(args: &PsArgs, context: &AppContext) -> Result<u8> {
 struct JobRow {
     job: KnownJob,
     report: JobReport,
+    /// Of an array, each of its elements.
+    elements: Vec<JobRow>,
 }
 
 impl JobRow {
@@ -115,8 +117,34 @@ impl JobRow {
             output::print_message(&failure.message());
         }
         let rows = jobs.into_iter().zip(reports);
-        let rows = rows.map(|(job, report)| Self { job, report });
-        Ok(rows.filter(|row| all || !row.report.is_final).collect())
+        rows.filter(|(_, report)| all || !report.is_final)
+            .map(|(job, report)| Self::new(job, report, places, context))
+            .collect()
+    }
+
+    fn new(
+        job: KnownJob,
+        report: JobReport,
+        places: &SconceDirs,
+        context: &AppContext,
+    ) -> Result<Self> {
+        let elements = match job.request.array {
+            Some(_) => job.elements(),
+            None => Vec::new(),
+        };
+        let (reports, _) = query_jobs_despite_silence(&elements, places, context)?;
+        let elements = elements.into_iter().zip(reports);
+        Ok(Self {
+            job,
+            report,
+            elements: elements
+                .map(|(job, report)| Self {
+                    job,
+                    report,
+                    elements: Vec::new(),
+                })
+                .collect(),
+        })
     }
 
     fn cells(&self) -> [String; 6] {
@@ -125,7 +153,8 @@ impl JobRow {
         let cards = layout
             .gpus_per_node
             .map(|gpus| (gpus * layout.nodes).to_string());
-        let (engine, id) = (request.engine.name(), &self.job.submitted.id);
+        let engine = request.engine.name();
+        let id = self.job.submitted.id.as_deref().unwrap_or("–");
         [
             request.token.clone(),
             format!("{engine} {id}: {}", report.state),
@@ -158,6 +187,7 @@ impl JobRow {
             "nodes": report.nodes,
             "exit_code": report.exit,
             "command": request.run.command,
+            "elements": self.elements.iter().map(Self::value).collect::<Vec<_>>(),
         })
     }
 }

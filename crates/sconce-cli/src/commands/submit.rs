@@ -8,9 +8,11 @@ use sconce_app::accounting::AccountingOverrides;
 use sconce_app::context::AppContext;
 use sconce_app::failure::Result;
 use sconce_app::job::submit::{JobOptions, submit_job};
+use sconce_app::job::sweep::ArrayOptions;
 use sconce_app::project::Project;
 use sconce_app::run_options::RunOverrides;
 use sconce_app::script::is_script;
+use sconce_schema::job::JobArray;
 use sconce_schema::request::RunLimits;
 use sconce_schema::spec::LaunchMode;
 use sconce_schema::spec::MountSpec;
@@ -45,6 +47,16 @@ pub(crate) struct SubmitArgs {
     /// `node`, the command itself, started once a node.
     #[arg(long, value_name = "MODE", value_parser = launch)]
     pub(crate) launch: Option<LaunchMode>,
+    /// Start the command once for each index, as elements of one array: 0-7, 1,3,5 or 0-15:4. `SCONCE_ARRAY_INDEX`
+    /// tells each its own. With a sweep, only these of its lines.
+    #[arg(long, value_name = "INDICES", value_parser = JobArray::parse)]
+    pub(crate) array: Option<JobArray>,
+    /// Start the command once for each line of a file, with the line's words at its end, or in place of its word `{}`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) sweep: Option<PathBuf>,
+    /// Of an array, how many may run at once.
+    #[arg(long, value_name = "N", value_parser = whole_number_parser::<u32>(1, 10_000))]
+    pub(crate) at_once: Option<u32>,
     /// Start when this job, of the same target, has ended well.
     #[arg(long, value_name = "JOB")]
     pub(crate) after: Vec<String>,
@@ -124,6 +136,11 @@ pub(crate) fn submit(args: &SubmitArgs, context: &AppContext) -> Result<u8> {
         ranks_per_node: args.ranks_per_node,
         time: args.time,
         launch: args.launch,
+        array: ArrayOptions {
+            array: args.array.clone(),
+            sweep: args.sweep.clone(),
+            at_once: args.at_once,
+        },
         after: args.after.clone(),
         again: args.again,
         dry_run: args.dry_run,

@@ -1,5 +1,6 @@
 //! Slurm's programs, each once for what is asked: handing over, looking, cancelling.
 
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -59,6 +60,7 @@ impl SlurmScheduler {
         let env = &self.settings.env;
         let path = env
             .find_program(program)
+            .or_else(|| find_without_path(env, program))
             .ok_or(SubmitError::NoProgram { program })?;
         tracing::debug!(program, ?args, "asking Slurm");
         run_program(ProgramCall {
@@ -216,6 +218,15 @@ impl Scheduler for SlurmScheduler {
     }
 }
 
+/// Finds a program where nobody says where programs are, as in a job without the caller's variables (execvp(3)).
+fn find_without_path(env: &Env, program: &str) -> Option<PathBuf> {
+    let is_unset = env.iter().all(|(name, _)| name != "PATH");
+    let mut files = ["/usr/bin", "/bin"]
+        .into_iter()
+        .map(|dir| Path::new(dir).join(program));
+    files.find(|file| is_unset && file.is_file())
+}
+
 /// Finds the job with a comment. Slurm keeps a job for what it refused, too, which never had nodes: that is none. Of
 /// several the one that goes on counts, and of those the newest.
 fn find_by_comment(rows: Vec<JobRow>, comment: &str) -> Option<SchedulerJobId> {
@@ -224,10 +235,10 @@ fn find_by_comment(rows: Vec<JobRow>, comment: &str) -> Option<SchedulerJobId> {
         row.comment == comment && !was_refused
     });
     let newest = rows.max_by_key(|row| {
-        let number: u64 = row.status.id.as_str().parse().unwrap_or(0);
+        let number: u64 = row.status.id.whole_job().parse().unwrap_or(0);
         (!row.status.state.is_final(), number)
     });
-    newest.map(|row| row.status.id)
+    SchedulerJobId::parse(newest?.status.id.whole_job())
 }
 
 /// Parses what `sbatch --parsable` wrote: `4711`, or `4711;cluster`. Scripts of sites around it may say more before.
@@ -244,6 +255,13 @@ fn parse_sbatch(stdout: &str) -> Option<SchedulerJobId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_that_is_set_is_the_only_one() {
+        assert!(find_without_path(&Env::default(), "env").is_some());
+        let env = Env::from_variables([("PATH", "/nowhere")]);
+        assert_eq!(find_without_path(&env, "env"), None);
+    }
 
     #[test]
     fn an_id_is_read_from_the_last_line() {

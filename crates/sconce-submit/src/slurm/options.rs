@@ -6,10 +6,14 @@
 //! own names counts as that name here: the programs would take it so, or refuse it.
 
 use sconce_base::text::to_printable;
+use sconce_base::words::split_words;
 
 use super::owned_options::{OwnedOption, ProgramOptions};
 use super::unsupported_options::{UNSUPPORTED, UnsupportedOption};
 use crate::error::SubmitError;
+
+/// What an item has to be.
+const WHOLE_LINE: &str = "one line whose quotes are closed";
 
 /// One option as it was found among words.
 struct FoundOption<'a> {
@@ -44,7 +48,7 @@ pub(super) fn check_options(
             option: to_printable(item, 120),
             wanted,
         };
-        let words = split_words(item).map_err(malformed)?;
+        let words = split_words(item).map_err(|_| malformed(WHOLE_LINE))?;
         if let Some(why) = heterogeneous(&words) {
             return Err(unsupported(key, item, why));
         }
@@ -159,44 +163,6 @@ fn names_cards(list: &str) -> bool {
         let item = item.trim_start_matches("gres/").trim_start_matches("gres:");
         item.split([':', '=']).next() == Some("gpu")
     })
-}
-
-/// Splits an item into words as a shell does: blanks separate, quotes and `\` hold together (POSIX, Shell Command
-/// Language, 2.2). Nothing is expanded: `$` stands for itself.
-fn split_words(item: &str) -> Result<Vec<String>, &'static str> {
-    const OPEN: &str = "one line whose quotes are closed";
-    let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut quote = None;
-    let mut chars = item.chars();
-    while let Some(c) = chars.next() {
-        if c.is_control() && c != '\t' {
-            return Err(OPEN);
-        }
-        match (quote, c) {
-            (Some(open), c) if c == open => quote = None,
-            (Some('"'), '\\') => {
-                let next = chars.next().ok_or(OPEN)?;
-                let word = word.get_or_insert_default();
-                if !matches!(next, '$' | '`' | '"' | '\\') {
-                    word.push('\\');
-                }
-                word.push(next);
-            }
-            (None, '\\') => word.get_or_insert_default().push(chars.next().ok_or(OPEN)?),
-            (None, '\'' | '"') => {
-                quote = Some(c);
-                word.get_or_insert_default();
-            }
-            (None, ' ' | '\t') => words.extend(word.take()),
-            (_, c) => word.get_or_insert_default().push(c),
-        }
-    }
-    if quote.is_some() {
-        return Err(OPEN);
-    }
-    words.extend(word);
-    Ok(words)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ fn check(
     let mut target = TargetSpec::new(SchedulerKind::Slurm);
     target.partition = partition.map(str::to_owned);
     let job = JobScript {
+        array: None,
         name: "a",
         token: "t",
         layout: JobLayout {
@@ -64,6 +65,9 @@ fn every_spelling_of_sconces_own_options_is_refused_by_both_names() {
         ("--cpus-per-task=4", "--cpus-per-task"),
         ("-c4", "--cpus-per-task"),
         ("--export=ALL", "--export"),
+        ("--array=1-3", "--array"),
+        ("--ar=1-3", "--array"),
+        ("-a 1-3", "--array"),
         ("--comment=mine", "--comment"),
         ("-o log", "--output"),
         ("-elog", "--output"),
@@ -103,9 +107,6 @@ fn every_spelling_of_sconces_own_options_is_refused_by_both_names() {
 #[test]
 fn what_no_job_can_have_is_refused_by_name() {
     for (key, item) in [
-        ("sbatch", "--array=1-3"),
-        ("sbatch", "--ar=1-3"),
-        ("sbatch", "-a 1-3"),
         ("sbatch", "--wrap=true"),
         ("sbatch", "hetjob"),
         ("sbatch", "--hold : --mem=1G"),

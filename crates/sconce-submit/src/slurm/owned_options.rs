@@ -137,6 +137,12 @@ pub(super) fn owned_of_sbatch(job: &JobScript<'_>) -> Vec<OwnedOption> {
             "the name is the environment's",
         ),
         own(
+            &["array"],
+            "a",
+            "--array",
+            "say it with the job: `--array`, or `--sweep`",
+        ),
+        own(
             &["comment"],
             "",
             "--comment",

@@ -50,6 +50,7 @@ const REJECTIONS: &[(&str, RejectionCause)] = &[
     ("Invalid Trackable RESource", RejectionCause::Nodes),
     ("Invalid GRES", RejectionCause::Nodes),
     ("Invalid feature", RejectionCause::Constraint),
+    ("Invalid job array specification", RejectionCause::Array),
     ("Requested time limit is invalid", RejectionCause::Time),
     ("Invalid --time", RejectionCause::Time),
     ("requested reservation", RejectionCause::Reservation),

@@ -10,16 +10,20 @@ use std::path::Path;
 use std::time::Duration;
 
 use sconce_base::text::{is_unprintable, to_printable};
+use sconce_schema::job::JobArray;
 
 use super::options::check_options;
 use super::owned_options::{SBATCH, SRUN, owned_of_sbatch, owned_of_srun};
 use crate::error::SubmitError;
 use crate::scheduler::JobScript;
 
-/// The log in a job's directory of what the script and srun say.
+/// The log of what the script and srun say: in a job's directory, or in that of an array's element.
 pub const LOG_NAME: &str = "logs/scheduler.log";
 
-/// The logs in a job's directory of what each task prints; `%t` is its number (srun(1), "IO REDIRECTION").
+/// The directory in a job's, with one for each element of an array, which its index names.
+pub const ARRAY_DIR: &str = "array";
+
+/// The logs of what each task prints, beside [`LOG_NAME`]; `%t` is its number (srun(1), "IO REDIRECTION").
 const TASK_LOG_PATTERN: &str = "logs/task-%t.log";
 
 /// What stands before the token in a job's comment.
@@ -89,7 +93,7 @@ fn sbatch_options(job: &JobScript<'_>) -> Result<Vec<(&'static str, String)>, Su
         let wanted = "a path without `\\`, which Slurm's own log could lie in";
         return Err(wrong_value("the job's directory", &job_dir, wanted));
     }
-    let log = format!("{}/{LOG_NAME}", escape_pattern(&job_dir));
+    let log = format!("{}/{LOG_NAME}", log_root(&job_dir, job.array));
     let work_dir = absolute("the working directory", job.work_dir)?;
     let gpus = layout.gpus_per_node.filter(|gpus| *gpus > 0);
     let mut options = vec![
@@ -99,6 +103,7 @@ fn sbatch_options(job: &JobScript<'_>) -> Result<Vec<(&'static str, String)>, Su
         ("ntasks-per-node", layout.tasks_per_node().to_string()),
     ];
     let mut add = |name, value: Option<String>| options.extend(value.map(|value| (name, value)));
+    add("array", job.array.map(format_array));
     add(
         "cpus-per-task",
         job.cpus_per_task.map(|cpus| cpus.to_string()),
@@ -152,7 +157,7 @@ fn srun_words(job: &JobScript<'_>, target: Vec<Vec<String>>) -> Result<Vec<Strin
     let job_dir = absolute("the job's directory", job.job_dir)?;
     words.push(format!(
         "--output={}/{TASK_LOG_PATTERN}",
-        escape_pattern(&job_dir)
+        log_root(&job_dir, job.array)
     ));
     words.extend(target.into_iter().flatten());
     words.extend([
@@ -174,6 +179,35 @@ fn cpus_of_task(job: &JobScript<'_>) -> String {
             let cpus = "SLURM_CPUS_ON_NODE";
             format!("--cpus-per-task=$(({cpus} > {tasks} ? {cpus} / {tasks} : 1))")
         }
+    }
+}
+
+/// The directory in which logs lie, as a pattern: of each element of an array its own (`%a`).
+fn log_root(job_dir: &str, array: Option<&JobArray>) -> String {
+    let job_dir = escape_pattern(job_dir);
+    match array {
+        Some(_) => format!("{job_dir}/{ARRAY_DIR}/%a"),
+        None => job_dir,
+    }
+}
+
+/// The elements of an array as sbatch takes them (`--array`): `0-3,7%2`.
+fn format_array(array: &JobArray) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for index in &array.indices {
+        match ranges.last_mut() {
+            Some((_, last)) if *index == *last + 1 => *last = *index,
+            _ => ranges.push((*index, *index)),
+        }
+    }
+    let ranges = ranges.iter().map(|(first, last)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    });
+    let list = ranges.collect::<Vec<_>>().join(",");
+    match array.at_once {
+        Some(at_once) => format!("{list}%{at_once}"),
+        None => list,
     }
 }
 

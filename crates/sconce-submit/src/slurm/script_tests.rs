@@ -1,7 +1,7 @@
 use std::process::Command;
 
 use proptest::prelude::*;
-use sconce_schema::job::JobLayout;
+use sconce_schema::job::{JobArray, JobLayout};
 use sconce_schema::spec::{LaunchMode, SchedulerKind, TargetSpec};
 use sconce_schema::units::Bytes;
 
@@ -18,6 +18,7 @@ fn job(target: &TargetSpec) -> JobScript<'_> {
             ranks_per_node: None,
             launch: LaunchMode::Torchrun,
         },
+        array: None,
         cpus_per_task: Some(32),
         memory_per_node: Some(Bytes(100_000_000_001)),
         time_limit: Some(Duration::from_secs(26 * 3600 + 90)),
@@ -31,6 +32,31 @@ fn job(target: &TargetSpec) -> JobScript<'_> {
 
 fn target() -> TargetSpec {
     TargetSpec::new(SchedulerKind::Slurm)
+}
+
+#[test]
+fn elements_of_an_array_have_logs_of_their_own() {
+    let array = JobArray {
+        indices: vec![0, 1, 2, 5, 7, 8],
+        at_once: Some(2),
+        arguments: Vec::new(),
+    };
+    let target = target();
+    let script = render_script(&JobScript {
+        array: Some(&array),
+        ..job(&target)
+    });
+    let script = script.unwrap();
+    let has = |line: &str| assert!(script.contains(line), "{line} {script}");
+    has("\n#SBATCH --array=0-2,5,7-8%2\n");
+    has("jobs/0123456789abcdef/array/%a/logs/scheduler.log\n");
+    has("jobs/0123456789abcdef/array/%a/logs/task-%t.log");
+    let one = JobArray {
+        indices: vec![3],
+        at_once: None,
+        arguments: Vec::new(),
+    };
+    assert_eq!(format_array(&one), "3");
 }
 
 /// Scripts that earlier versions rendered are kept by people; what one holds is read here as a whole.

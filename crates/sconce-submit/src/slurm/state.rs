@@ -5,6 +5,7 @@
 
 use crate::error::SubmitError;
 use crate::job_id::SchedulerJobId;
+use crate::slurm::node_list::expand_node_list;
 use crate::slurm::reason::explain_reason;
 use crate::status::{JobExit, JobState, JobStatus, StateReason};
 use sconce_base::text::to_printable;
@@ -17,7 +18,8 @@ const ROW_END: char = '\u{1e}';
 
 /// squeue's names of the fields, in the order of [`parse_squeue`] (squeue(1), `--Format`).
 const SQUEUE_FIELDS: [&str; 9] = [
-    "JobID",
+    // `4711`, and `4711_3` of an element of an array.
+    "JobArrayID",
     "State",
     "Reason",
     "NodeList",
@@ -29,7 +31,7 @@ const SQUEUE_FIELDS: [&str; 9] = [
 ];
 
 /// sacct's names of the fields, in the order of [`parse_sacct`] (sacct(1), "Job Accounting Fields").
-const SACCT_FIELDS: &str = "JobIDRaw,State,NodeList,ExitCode,Start,End,Comment";
+const SACCT_FIELDS: &str = "JobID,State,NodeList,ExitCode,Start,End,Comment";
 
 /// The longest text of a field that is kept, characters.
 const MAX_FIELD_CHARS: usize = 4096;
@@ -55,6 +57,8 @@ pub(super) fn squeue_args(user_id: u32) -> Vec<String> {
     let format: Vec<String> = fields.collect();
     vec![
         "--noheader".to_owned(),
+        // Elements that wait are one row each.
+        "--array".to_owned(),
         "--states=all".to_owned(),
         format!("--user={user_id}"),
         format!("--Format={}", format.join(",")),
@@ -118,10 +122,12 @@ pub fn parse_sacct(text: &str) -> Result<Vec<JobRow>, SubmitError> {
     let field_count = SACCT_FIELDS.split(',').count();
     for line in text.lines() {
         let fields: Vec<&str> = line.splitn(field_count, FIELD_END).map(str::trim).collect();
-        let id = fields.first().and_then(|id| SchedulerJobId::parse(id));
-        if let (Some(id), &[_, state, nodes, exit, start, end, comment]) = (id, &fields[..]) {
+        let ids = fields.first().map_or_else(Vec::new, |id| parse_ids(id));
+        if let (Some(first), &[_, state, nodes, exit, start, end, comment]) =
+            (ids.first(), &fields[..])
+        {
             let status = JobStatus {
-                id,
+                id: first.clone(),
                 state: parse_state(state),
                 // The last reason for which it waited (sacct(1)), and none for how it ended.
                 reason: None,
@@ -131,10 +137,14 @@ pub fn parse_sacct(text: &str) -> Result<Vec<JobRow>, SubmitError> {
                 end_s: end.parse().ok(),
                 restarts: None,
             };
-            rows.push(JobRow {
-                status: without_stale_parts(status),
+            let status = without_stale_parts(status);
+            rows.extend(ids.into_iter().map(|id| JobRow {
+                status: JobStatus {
+                    id,
+                    ..status.clone()
+                },
                 comment: to_printable(comment, MAX_FIELD_CHARS),
-            });
+            }));
         } else if let Some(row) = rows.last_mut() {
             row.comment = to_printable(&format!("{} {line}", row.comment), MAX_FIELD_CHARS);
         } else if !line.trim().is_empty() {
@@ -142,6 +152,17 @@ pub fn parse_sacct(text: &str) -> Result<Vec<JobRow>, SubmitError> {
         }
     }
     Ok(rows)
+}
+
+/// Reads sacct's id, which is that of several elements of an array where they are alike: `4711_[3-7,9%2]`.
+fn parse_ids(text: &str) -> Vec<SchedulerJobId> {
+    let Some((elements, _)) = text.split_once('%').or(text.split_once(']')) else {
+        return SchedulerJobId::parse(text).into_iter().collect();
+    };
+    let ids = expand_node_list(&format!("{elements}]")).unwrap_or_default();
+    ids.iter()
+        .filter_map(|id| SchedulerJobId::parse(id))
+        .collect()
 }
 
 /// Reads a state, long or compact: squeue(1) and sacct(1), "JOB STATE CODES", and `job_state_string` of Slurm's

@@ -72,6 +72,23 @@ fn rows_of_sacct_are_read() {
 }
 
 #[test]
+fn elements_of_an_array_are_rows() {
+    let squeue =
+        "4711_3\u{1f}RUNNING\u{1f}None\u{1f}n1\u{1f}0\u{1f}1\u{1f}2\u{1f}0\u{1f}sconce:x\u{1e}\n";
+    let rows = parse_squeue(squeue).unwrap();
+    assert_eq!(rows[0].status.id.as_str(), "4711_3");
+    let ids = |id: &str| -> Vec<String> {
+        let row = format!("{id}\u{1f}CANCELLED by 7\u{1f}\u{1f}0:0\u{1f}1\u{1f}2\u{1f}sconce:x\n");
+        let rows = parse_sacct(&row).unwrap_or_default();
+        rows.iter().map(|row| row.status.id.to_string()).collect()
+    };
+    assert_eq!(ids("4711_3"), ["4711_3"]);
+    assert_eq!(ids("4711_[2-3,9%2]"), ["4711_2", "4711_3", "4711_9"]);
+    assert_eq!(ids("4711_[5]"), ["4711_5"]);
+    assert!(ids("4711_[0-4000000000]").is_empty());
+}
+
+#[test]
 fn every_state_of_the_manual_has_its_word_long_and_compact() {
     for (words, state) in [
         (

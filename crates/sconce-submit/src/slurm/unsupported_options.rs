@@ -32,13 +32,6 @@ pub(super) const UNSUPPORTED: &[UnsupportedOption] = &[
     },
     UnsupportedOption {
         keys: &["sbatch"],
-        names: &["array"],
-        letters: "a",
-        harmless: &[],
-        why: "an array is many jobs, and Sconce follows one: hand each over by itself",
-    },
-    UnsupportedOption {
-        keys: &["sbatch"],
         names: &["wrap"],
         letters: "",
         harmless: &[],

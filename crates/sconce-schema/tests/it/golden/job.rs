@@ -1,7 +1,7 @@
 //! A job's request, with all that it may say.
 
 use sconce_schema::Sha256;
-use sconce_schema::job::{FORMAT, JobLayout, JobRequest};
+use sconce_schema::job::{FORMAT, JobArray, JobLayout, JobRequest};
 use sconce_schema::spec::{LaunchMode, SchedulerKind};
 
 use super::spec::full_run;
@@ -24,6 +24,11 @@ fn full_job_is_written_as_before_and_read_back() {
             ranks_per_node: Some(16),
             launch: LaunchMode::TaskPerGpu,
         },
+        array: Some(JobArray {
+            indices: vec![0, 2],
+            at_once: Some(1),
+            arguments: vec![vec!["--lr".into(), "1".into()], vec![]],
+        }),
         engine: SchedulerKind::Slurm,
         meet_within_ms: 120_000,
         unix_ms: 1_790_000_000_000,

@@ -98,6 +98,7 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("finding::Finding", FINDINGS),
     ("finding::Fix", FINDINGS),
     ("finding::Severity", VALUES),
+    ("job::JobArray", JOB),
     ("job::JobLayout", JOB),
     ("job::JobRequest", JOB),
     ("lock::BuildRequest", LOCK_WITH_REQUESTS),
