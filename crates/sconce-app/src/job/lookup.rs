@@ -68,6 +68,12 @@ pub enum JobLookupError {
     /// The beginning of several tokens.
     #[error("several jobs are meant: {}", .0.join(", "))]
     Several(Vec<String>),
+    /// One run is wanted, and it is an array of them.
+    #[error("job {0} is an array: it has a run for each of its elements")]
+    Array(String),
+    /// None of its tasks has a run that was recorded here.
+    #[error("there is no record of a run of {}", .0.join(", "))]
+    NoRecord(Vec<String>),
     /// The scheduler has forgotten how it ended, and its nodes did not say.
     #[error(
         "how job {0} ended is not known: its scheduler has forgotten it, and its nodes did not say"
@@ -79,6 +85,15 @@ impl Hint for JobLookupError {
     fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Several(_) => "name one of them, or enough of the beginning".to_owned(),
+            Self::Array(token) => {
+                format!("`{token}_0` is one of them; `sconce compare {token}` shows all")
+            }
+            Self::NoRecord(tokens) => {
+                let job = tokens.first().map_or("JOB", String::as_str);
+                format!(
+                    "`sconce ps` says whether it has begun, `sconce logs {job}` what was printed"
+                )
+            }
             Self::Forgotten(token) => format!("`sconce logs {token}` has what was printed"),
         })
     }
@@ -231,7 +246,7 @@ impl KnownJob {
         Ok(())
     }
 
-    /// The id of its first task's run, once that has begun.
+    /// The id of its first task's run, once that has begun; an array has none.
     pub fn first_run(&self) -> Option<String> {
         self.dir.read_tasks().remove(&0)?.run
     }

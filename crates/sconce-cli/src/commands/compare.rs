@@ -3,7 +3,7 @@
 use clap::Args;
 use sconce_image::package_diff::diff_packages;
 use sconce_image::sbom::SbomPackage;
-use sconce_report::compare::{Comparison, SettingChange};
+use sconce_report::compare::{Comparison, RunTable, SettingChange};
 use sconce_report::{RunReport, json, terminal};
 use sconce_schema::exit;
 
@@ -13,15 +13,15 @@ use crate::style::OutputStyle;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
 use sconce_app::failure::Result;
+use sconce_app::job::lookup::{JobLookupError, find_job};
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
-    /// The run to compare with: its id, the beginning of one, or `last`.
-    #[arg(value_name = "BEFORE")]
-    before: String,
-    /// The run to look at.
-    #[arg(value_name = "AFTER", default_value = "last")]
-    after: String,
+    /// Runs and jobs, in their order: ids, beginnings of them, or `last`. One is compared with the last; of two the
+    /// second is looked at beside the first; more are a table. A job is its first task's run, an array each of its
+    /// elements.
+    #[arg(value_name = "RUN", required = true)]
+    runs: Vec<String>,
     /// Print as JSON.
     #[arg(long)]
     json: bool,
@@ -29,19 +29,63 @@ pub(crate) struct CompareArgs {
 
 pub(crate) fn compare(args: &CompareArgs, context: &AppContext) -> Result<u8> {
     let places = SconceDirs::find(context)?;
-    let read = |run: &str| -> Result<RunReport> {
+    let mut ids = Vec::new();
+    for name in &args.runs {
+        ids.extend(expand(name, &places, context)?);
+    }
+    if ids.len() == 1 {
+        ids.push("last".to_owned());
+    }
+    let read = |run: &String| -> Result<RunReport> {
         let path = sconce_record::resolve_run(&places.runs, run)?;
         Ok(RunReport::from_record(sconce_record::open_record(&path)?))
     };
-    let (before, after) = (read(&args.before)?, read(&args.after)?);
-    let mut comparison = Comparison::from_reports(&before, &after);
-    comparison.packages = packages(&before, &after, context);
-    output::write_data(&if args.json {
-        json::render_comparison(&comparison)
-    } else {
-        terminal::render_comparison(&comparison, OutputStyle::for_stdout().for_reports())
-    })?;
+    let reports = ids.iter().map(read).collect::<Result<Vec<_>>>()?;
+    let style = OutputStyle::for_stdout().for_reports();
+    let text = match reports.as_slice() {
+        [before, after] => {
+            let mut comparison = Comparison::from_reports(before, after);
+            comparison.packages = packages(before, after, context);
+            match args.json {
+                true => json::render_comparison(&comparison),
+                false => terminal::render_comparison(&comparison, style),
+            }
+        }
+        reports => {
+            let table = RunTable::from_reports(reports);
+            match args.json {
+                true => json::render_run_table(&table),
+                false => terminal::render_run_table(&table, style),
+            }
+        }
+    };
+    output::write_data(&text)?;
     Ok(exit::OK)
+}
+
+/// The runs that a name means: of a job that of its first task, of an array those of its elements.
+fn expand(name: &str, places: &SconceDirs, context: &AppContext) -> Result<Vec<String>> {
+    let Some(job) = find_job(places, name)? else {
+        return Ok(vec![name.to_owned()]);
+    };
+    let mut runs = Vec::new();
+    let mut without = Vec::new();
+    for element in job.elements() {
+        let run = element.first_run();
+        let is_recorded = |run: &String| sconce_record::resolve_run(&places.runs, run).is_ok();
+        match run.filter(is_recorded) {
+            Some(run) => runs.push(run),
+            None => without.push(element.request.token),
+        }
+    }
+    if runs.is_empty() {
+        return Err(JobLookupError::NoRecord(without).into());
+    }
+    if !without.is_empty() && !context.quiet {
+        let without = without.join(", ");
+        output::print_message(&format!("no record of a run is here yet of {without}"));
+    }
+    Ok(runs)
 }
 
 /// What the locks have otherwise. A lock may have been written anew since the run: it counts only where

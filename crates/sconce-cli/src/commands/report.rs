@@ -10,7 +10,7 @@ use crate::style::OutputStyle;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
 use sconce_app::failure::Result;
-use sconce_app::job::lookup::find_job;
+use sconce_app::job::lookup::{JobLookupError, find_job};
 use sconce_app::outputs::{self, OutputForm, VerbFiles, inputs};
 use sconce_web::view;
 
@@ -18,7 +18,11 @@ pub(crate) fn report(args: &ReportArgs, context: &AppContext) -> Result<u8> {
     let page = outputs::find_some(args.html.as_deref(), OutputForm::Text)?;
     let places = SconceDirs::find(context)?;
     // Of a job, the run of its first task: rank 0's.
-    let of_job = find_job(&places, &args.run)?.and_then(|job| job.first_run());
+    let job = find_job(&places, &args.run)?;
+    if let Some(job) = job.as_ref().filter(|job| job.request.array.is_some()) {
+        return Err(JobLookupError::Array(job.request.token.clone()).into());
+    }
+    let of_job = job.and_then(|job| job.first_run());
     let path = sconce_record::resolve_run(&places.runs, of_job.as_ref().unwrap_or(&args.run))?;
     VerbFiles {
         outputs: &[page.as_ref()],

@@ -1,6 +1,9 @@
-//! Two runs side by side: what was changed, and what came of it.
+//! Runs side by side: what was changed, and what came of it.
 
 mod settings;
+mod table;
+
+pub use table::{RunTable, RunTableRow, SettingRow};
 
 use sconce_schema::Bytes;
 
@@ -159,24 +162,43 @@ fn phases(before: Option<&RankReport>, after: Option<&RankReport>) -> Vec<Pair<f
 fn throughput(before: &RunReport, after: &RunReport) -> Vec<Pair<f64>> {
     // Ranks step together; their samples add up.
     let steps = |report: &RunReport| report.training.first().and_then(RankReport::steps_per_s);
-    let sum = |report: &RunReport, of: fn(&RankReport) -> Option<f64>| {
-        report.training.iter().filter_map(of).reduce(|a, b| a + b)
-    };
-    let samples: fn(&RankReport) -> Option<f64> = RankReport::samples_per_s;
-    let tokens: fn(&RankReport) -> Option<f64> = RankReport::tokens_per_s;
+    let (samples, tokens) = (samples_per_s, tokens_per_s);
     known([
         ("steps/s", steps(before), steps(after)),
-        ("samples/s", sum(before, samples), sum(after, samples)),
-        ("tokens/s", sum(before, tokens), sum(after, tokens)),
+        ("samples/s", samples(before), samples(after)),
+        ("tokens/s", tokens(before), tokens(after)),
     ])
 }
 
+fn samples_per_s(report: &RunReport) -> Option<f64> {
+    let ranks = report.training.iter();
+    ranks
+        .filter_map(RankReport::samples_per_s)
+        .reduce(|a, b| a + b)
+}
+
+fn tokens_per_s(report: &RunReport) -> Option<f64> {
+    let ranks = report.training.iter();
+    ranks
+        .filter_map(RankReport::tokens_per_s)
+        .reduce(|a, b| a + b)
+}
+
+/// The most that tensors took on a card.
+fn card_allocated(report: &RunReport) -> Option<Bytes> {
+    let ranks = report.training.iter();
+    ranks
+        .filter_map(|rank| Some(rank.card_memory?.allocated_peak))
+        .max()
+}
+
 fn memory(before: &RunReport, after: &RunReport) -> Vec<Pair<Bytes>> {
-    let card = |report: &RunReport, of: fn(&RankReport) -> Option<Bytes>| {
-        report.training.iter().filter_map(of).max()
+    let reserved = |report: &RunReport| {
+        let ranks = report.training.iter();
+        ranks
+            .filter_map(|rank| Some(rank.card_memory?.reserved_peak))
+            .max()
     };
-    let allocated: fn(&RankReport) -> Option<Bytes> = |rank| Some(rank.card_memory?.allocated_peak);
-    let reserved: fn(&RankReport) -> Option<Bytes> = |rank| Some(rank.card_memory?.reserved_peak);
     let held = |report: &RunReport| {
         let peaks = report.cards.iter().filter_map(|card| card.memory_peak_run);
         peaks.map(|peak| peak.value).max()
@@ -194,14 +216,10 @@ fn memory(before: &RunReport, after: &RunReport) -> Vec<Pair<Bytes>> {
         ("swap", swap(before), swap(after)),
         (
             "allocated on a card",
-            card(before, allocated),
-            card(after, allocated),
+            card_allocated(before),
+            card_allocated(after),
         ),
-        (
-            "reserved on a card",
-            card(before, reserved),
-            card(after, reserved),
-        ),
+        ("reserved on a card", reserved(before), reserved(after)),
         ("held on a card", held(before), held(after)),
     ])
 }

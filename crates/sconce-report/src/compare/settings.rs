@@ -27,7 +27,7 @@ pub(super) fn diff_settings(
 const NONE: &str = "none";
 
 /// The same names in the same order for every run.
-fn settings(report: &RunReport) -> Vec<(&'static str, Option<String>)> {
+pub(super) fn settings(report: &RunReport) -> Vec<(&'static str, Option<String>)> {
     let mut all = given(report);
     all.extend(environment(report));
     all.extend(training(report));

@@ -9,11 +9,13 @@
 mod compare;
 mod load;
 mod report;
+mod run_table;
 mod runs;
 mod training;
 
 pub use compare::render_comparison;
 pub use report::render_report;
+pub use run_table::render_run_table;
 pub use runs::render_run_list;
 
 use serde::Serialize;

@@ -5,6 +5,7 @@ mod gpus;
 mod layout;
 mod load;
 mod report;
+mod run_table;
 mod runs;
 mod services;
 mod spark;
@@ -13,6 +14,7 @@ mod verdicts;
 
 pub use compare::render_comparison;
 pub use report::render_report;
+pub use run_table::render_run_table;
 pub use runs::render_run_list;
 pub(crate) use services::describe_failed_services as failed_services;
 pub(crate) use verdicts::render_verdicts as verdicts;

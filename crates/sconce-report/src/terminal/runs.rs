@@ -69,14 +69,7 @@ pub fn render_run_list(listing: &RunListing, style: TerminalStyle) -> String {
 
 fn row(run: &RunRow) -> ([String; 6], Tone) {
     let dash = || "–".to_owned();
-    let (ended, tone) = match run.end {
-        _ if run.out_of_memory == Some(true) => ("out of memory".to_owned(), Tone::Bad),
-        RunEnd::Exited(0) => ("exit 0".to_owned(), Tone::Good),
-        RunEnd::Exited(code) => (format!("exit {code}"), Tone::Bad),
-        RunEnd::Signalled(number) => (describe_signal(number).0, Tone::Bad),
-        RunEnd::Interrupted => ("interrupted".to_owned(), Tone::Bad),
-        RunEnd::Running => ("running".to_owned(), Tone::Strong),
-    };
+    let (ended, tone) = describe_end(run.end, run.out_of_memory == Some(true));
     let cells = [
         printable_text(&run.id),
         format_date_time(run.unix_ms),
@@ -86,6 +79,18 @@ fn row(run: &RunRow) -> ([String; 6], Tone) {
         printable_text(&format_workload(&run.command)),
     ];
     (cells, tone)
+}
+
+/// How a run ended, in a column's few characters.
+pub(super) fn describe_end(end: RunEnd, is_out_of_memory: bool) -> (String, Tone) {
+    match end {
+        _ if is_out_of_memory => ("out of memory".to_owned(), Tone::Bad),
+        RunEnd::Exited(0) => ("exit 0".to_owned(), Tone::Good),
+        RunEnd::Exited(code) => (format!("exit {code}"), Tone::Bad),
+        RunEnd::Signalled(number) => (describe_signal(number).0, Tone::Bad),
+        RunEnd::Interrupted => ("interrupted".to_owned(), Tone::Bad),
+        RunEnd::Running => ("running".to_owned(), Tone::Strong),
+    }
 }
 
 fn line(
@@ -111,7 +116,7 @@ fn line(
 }
 
 /// At most `width` characters, with an ellipsis for what is left out.
-fn shortened(text: &str, width: usize) -> String {
+pub(super) fn shortened(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }

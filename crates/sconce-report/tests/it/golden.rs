@@ -21,12 +21,16 @@ const COMPARISON: HeldBy =
     HeldBy::File("tests/it/snapshots/it__verdicts__what_cannot_be_judged_is_not_gone-2.snap");
 const STEP_TIMES: HeldBy =
     HeldBy::File("tests/it/snapshots/it__verdicts__starved_and_mended-2.snap");
+const RUN_TABLE: HeldBy =
+    HeldBy::File("tests/it/snapshots/it__verdicts__many_runs_are_a_table-2.snap");
 const RUNS: HeldBy = HeldBy::File("tests/it/snapshots/it__reports__a_list_of_runs-2.snap");
 const METRICS: HeldBy = HeldBy::Golden("otlp.json");
 const PAGE_RUN: HeldBy = HeldBy::Golden("page-run.json");
 const PAGE_SERIES: HeldBy = HeldBy::Golden("page-series.json");
 
 const TYPES: &[(&str, HeldBy)] = &[
+    ("json/run_table::Shape", RUN_TABLE),
+    ("json/run_table::RowShape", RUN_TABLE),
     ("json/compare::Shape", COMPARISON),
     ("json/compare::NotJudgedShape", COMPARISON),
     ("json/compare::RunShape", COMPARISON),

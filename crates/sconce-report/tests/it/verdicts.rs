@@ -2,7 +2,7 @@
 
 use crate::made::{Made, Rank, WIDE, rules};
 use insta::assert_snapshot;
-use sconce_report::compare::{Comparison, StepTimeComparison};
+use sconce_report::compare::{Comparison, RunTable, StepTimeComparison};
 use sconce_report::terminal;
 use sconce_report::{RunReport, VerdictSeverity, json};
 use sconce_schema::Bytes;
@@ -481,6 +481,27 @@ fn starved_and_mended() {
     let same = Comparison::from_reports(&before, &before);
     assert!(same.changed.is_empty() && same.gone.is_empty() && same.new.is_empty());
     assert!(!terminal::render_comparison(&same, WIDE).contains("the difference is real"));
+}
+
+#[test]
+fn many_runs_are_a_table() {
+    let run = |workers: u32, host: &str| {
+        let mut made = Made::of(vec![Rank::healthy()]);
+        made.ranks[0].setup.loader.as_mut().unwrap().workers = workers;
+        made.command = match workers {
+            2 => "python train.py --workers 2 --out x",
+            4 => "python train.py --workers 4 --out x",
+            _ => "python train.py --workers 8 --out x",
+        };
+        let mut report = made.report();
+        report.started.id = format!("demo_{workers}-0");
+        host.clone_into(&mut report.started.host.hostname);
+        report
+    };
+    let reports = [run(2, "n2"), run(4, "n10"), run(8, "n10")];
+    let table = RunTable::from_reports(&reports);
+    assert_snapshot!(terminal::render_run_table(&table, WIDE));
+    assert_snapshot!(json::render_run_table(&table));
 }
 
 #[test]
