@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::{LaunchMode, RunSpec, SchedulerKind};
+use crate::spec::{JobContainment, LaunchMode, RunSpec, SchedulerKind};
 use crate::units::Sha256;
 
 /// The format that this program writes and reads.
@@ -38,6 +38,9 @@ pub struct JobRequest {
     pub architecture: String,
     /// On what it is started.
     pub layout: JobLayout,
+    /// What holds its processes on nodes.
+    #[serde(default, skip_serializing_if = "JobContainment::is_own")]
+    pub containment: JobContainment,
     /// To whom it was handed.
     pub engine: SchedulerKind,
     /// How long nodes wait for each other, in milliseconds.

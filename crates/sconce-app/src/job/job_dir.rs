@@ -291,7 +291,7 @@ impl JobDir {
 #[cfg(test)]
 mod tests {
     use sconce_schema::job::{FORMAT, JobLayout};
-    use sconce_schema::spec::{LaunchMode, RunSpec, SchedulerKind};
+    use sconce_schema::spec::{JobContainment, LaunchMode, RunSpec, SchedulerKind};
 
     use super::*;
 
@@ -311,6 +311,7 @@ mod tests {
                 ranks_per_node: None,
                 launch: LaunchMode::Node,
             },
+            containment: JobContainment::Sconce,
             engine: SchedulerKind::Slurm,
             meet_within_ms: 1,
             unix_ms: 2,

@@ -2,7 +2,7 @@
 
 use sconce_schema::Sha256;
 use sconce_schema::job::{FORMAT, JobLayout, JobRequest};
-use sconce_schema::spec::{LaunchMode, SchedulerKind};
+use sconce_schema::spec::{JobContainment, LaunchMode, SchedulerKind};
 
 use super::spec::full_run;
 use super::{goldens, json};
@@ -24,6 +24,7 @@ fn full_job_is_written_as_before_and_read_back() {
             ranks_per_node: Some(16),
             launch: LaunchMode::TaskPerGpu,
         },
+        containment: JobContainment::Pyxis,
         engine: SchedulerKind::Slurm,
         meet_within_ms: 120_000,
         unix_ms: 1_790_000_000_000,
