@@ -5,6 +5,7 @@
 //! of it ([`launch`]).
 
 mod allocation;
+mod containment;
 mod gpus;
 pub mod job_dir;
 mod launch;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use sconce_image::flat_tree::ensure_flat_tree;
 use sconce_schema::job::{self, JobLayout, JobRequest};
 use sconce_schema::lock::Lock;
 use sconce_schema::spec::LaunchMode;
@@ -12,12 +13,14 @@ use sconce_schema::{Hint, Runtime, Sha256, duration, exit};
 use sconce_submit::{JobScript, SchedulerJobId};
 use sha2::Digest as _;
 
+use super::containment::{ContainedJob, choose_containment};
 use super::job_dir::{JobDir, SubmittedJob};
 use super::lookup::{KnownJob, find_job, list_jobs, query_jobs};
 use super::program::keep_program;
 use super::schedulers::scheduler_of;
 use super::wishes::JobWishes;
 use crate::background::Background;
+use crate::build;
 use crate::command_context::CommandContext;
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
@@ -27,6 +30,7 @@ use crate::input;
 use crate::project::Project;
 use crate::protected_dirs;
 use crate::reporter::AppEvent;
+use crate::run::site_containment::flat_tree_part;
 use crate::run_id::{new_id, unix_ms};
 use crate::run_options::{ResolvedRunOptions, RunOverrides};
 
@@ -65,6 +69,8 @@ pub struct JobOptions {
     pub after: Vec<String>,
     /// The same may be handed over while it waits or runs.
     pub again: bool,
+    /// Nothing is to hold its processes.
+    pub is_uncontained: bool,
     /// Nothing is handed over.
     pub dry_run: bool,
 }
@@ -180,6 +186,12 @@ pub fn submit_job(
         return Err(SubmissionError::OtherRuntime(options.runtime).into());
     }
     protected_dirs::validate_mounts(&options.mounts, Some(&project.folder), places)?;
+    let containment = choose_containment(job, &target)?;
+    let contained = ContainedJob {
+        containment,
+        project,
+        options: &options,
+    };
     let wishes = JobWishes::new(
         run,
         overrides,
@@ -192,8 +204,12 @@ pub fn submit_job(
         true => project
             .load_lock()?
             .filter(|lock| lock.inputs == project.inputs),
-        false => Some(bring(&opened, overrides, context)?),
+        false => Some(bring(&opened, overrides, &contained, context)?),
     };
+    contained.validate(lock.as_ref())?;
+    if let Some(gaps) = contained.describe_gaps() {
+        context.report(&AppEvent::JobRemark(&gaps));
+    }
     let layout = layout(job, &target, lock.as_ref())?;
     let lock_text = match &lock {
         Some(_) => {
@@ -212,6 +228,7 @@ pub fn submit_job(
         lock: Sha256(sha2::Sha256::digest(lock_text.as_bytes()).into()),
         architecture: debian_architecture().to_owned(),
         layout,
+        containment,
         engine: target.engine,
         meet_within_ms: meeting_timeout(&target),
         unix_ms: unix_ms(),
@@ -265,11 +282,24 @@ pub fn submit_job(
 }
 
 /// Locks the project and brings all that its environment needs: nodes may have no network.
-fn bring(opened: &CommandContext, overrides: &RunOverrides, context: &AppContext) -> Result<Lock> {
+fn bring(
+    opened: &CommandContext,
+    overrides: &RunOverrides,
+    contained: &ContainedJob<'_>,
+    context: &AppContext,
+) -> Result<Lock> {
     let builder = opened.environment_builder(overrides.sources.clone(), context);
     let locked = builder.ensure_lock()?;
+    contained.validate(Some(&locked))?;
     let lock = builder.with_editable_projects(&locked)?;
-    let (_, _guards) = builder.assemble_with_guards(&lock, &mut Background::default())?;
+    let mut background = Background::default();
+    let (environment, _guards) = builder.assemble_with_guards(&lock, &mut background)?;
+    if let Some(part) = flat_tree_part(contained.containment) {
+        // Nobody could write bytecode into that tree later.
+        let environment = build::with_bytecode(&builder, &lock, &environment)?;
+        let progress = &*opened.progress;
+        ensure_flat_tree(&environment, part, &opened.store, progress)?;
+    }
     opened.progress.finish();
     Ok(locked)
 }
