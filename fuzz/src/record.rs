@@ -14,6 +14,7 @@ use sconce_schema::event::{
     RecordEvent, RecordLine, RunEnded, RunStarted, Sample, UnenforcedLimit, WriteLoss,
 };
 use sconce_schema::runtime::{Runtime, RuntimeSummary};
+use sconce_schema::spec::JobContainment;
 use sconce_schema::training::{PhaseTimes, TrainingSample, TrainingStep};
 
 use crate::bytes::{fixtures, flag, noise, pick};
@@ -212,6 +213,7 @@ fn started(from: &mut Unstructured<'_>) -> RunStarted {
         near: None,
         network: None,
         way_out: flag(from).then(|| word(from)),
+        containment: flag(from).then(|| pick(from, &JobContainment::ALL)),
         runtime: flag(from).then(|| RuntimeSummary {
             name: pick(from, &Runtime::ALL),
             version: word(from),

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accounting;
+mod apptainer;
 pub mod background;
 pub mod background_work;
 pub mod build;

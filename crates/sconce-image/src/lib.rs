@@ -12,6 +12,7 @@ pub mod editable_wheel;
 pub mod embedded_documents;
 mod environment;
 pub mod execution;
+pub mod flat_tree;
 #[cfg(test)]
 mod golden;
 pub mod layer;

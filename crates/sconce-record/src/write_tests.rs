@@ -24,6 +24,7 @@ fn started() -> RunStarted {
         network: None,
         way_out: None,
         runtime: None,
+        containment: None,
         host: HostSummary::default(),
         gpus: Vec::new(),
     }

@@ -30,6 +30,7 @@ fn started(id: &str, unix_ms: u64) -> RunStarted {
         network: None,
         way_out: None,
         runtime: None,
+        containment: None,
         versions: None,
         plan: None,
         host: HostSummary::default(),

@@ -242,6 +242,7 @@ fn started() -> RunStarted {
         network: None,
         way_out: None,
         runtime: None,
+        containment: None,
         host: HostSummary::default(),
         gpus: (0..CARDS).map(card).collect(),
     }

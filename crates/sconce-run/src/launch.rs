@@ -16,6 +16,7 @@ use std::path::Path;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::FdFlags;
 use rustix::mount::{OpenTreeFlags, open_tree};
+use rustix::process::{WaitId, WaitIdOptions, waitid};
 
 use crate::capabilities;
 use crate::sys::{clone, exec, mount, socket};
@@ -69,17 +70,7 @@ pub(crate) fn spawn_init(
         control,
         inherited,
     };
-    let flags = namespaces.map_or(0, |n| {
-        let always =
-            libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
-        let user = if n.user.is_some() {
-            libc::CLONE_NEWUSER
-        } else {
-            0
-        };
-        let network = if n.network { libc::CLONE_NEWNET } else { 0 };
-        always | user | network
-    });
+    let flags = namespaces.map_or(0, |n| namespace_flags(n.user.is_some(), n.network));
     // SAFETY: the child only runs `Child::become_init`, which makes plain system calls on memory
     // that exists already and then executes or exits.
     #[expect(unsafe_code, reason = "clone in a program that may have threads")]
@@ -158,13 +149,7 @@ impl Child<'_> {
             capabilities::keep_across_exec().map_err(|e| ("keep capabilities", e))?;
         }
         let program = if self.sealed {
-            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-            let tree = open_tree(CWD, self.program, flags)
-                .map_err(|e| ("clone the mount of sconce", e))?;
-            let closed = mount::RDONLY | mount::NOSUID | mount::NODEV;
-            mount::set_attributes(&tree, c"", false, closed, None)
-                .map_err(|e| ("seal the mount of sconce", number(&e)))?;
-            tree
+            seal(self.program)?
         } else {
             rustix::fs::open(self.program, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
                 .map_err(|e| ("open sconce", e))?
@@ -183,6 +168,55 @@ impl Child<'_> {
         let error = unsafe { exec::execveat(program.as_fd(), self.argv, &[std::ptr::null()]) };
         Err(("execute sconce as init", number(&error)))
     }
+}
+
+/// A read-only mount of the program, of its own. Plain system calls alone.
+fn seal(program: &CStr) -> Result<OwnedFd, (&'static str, rustix::io::Errno)> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree = open_tree(CWD, program, flags).map_err(|e| ("clone the mount of sconce", e))?;
+    let closed = mount::RDONLY | mount::NOSUID | mount::NODEV;
+    mount::set_attributes(&tree, c"", false, closed, None)
+        .map_err(|e| ("seal the mount of sconce", number(&e)))?;
+    Ok(tree)
+}
+
+/// Makes the namespaces of a container for a process that ends at once, and seals `program` in them. A filter of
+/// system calls and AppArmor's rules are met here alone.
+///
+/// # Errors
+/// The kernel's refusal.
+pub(crate) fn try_namespaces(program: &Path, user: Option<(u32, u32)>) -> io::Result<()> {
+    let program = CString::new(program.as_os_str().as_bytes())?;
+    let maps = user.map(Maps::new);
+    let try_all = || {
+        if let Some(maps) = &maps {
+            maps.write()?;
+        }
+        seal(&program).map_err(|(_, error)| error)
+    };
+    // SAFETY: the child makes plain system calls on memory that exists already, and exits.
+    #[expect(unsafe_code, reason = "clone in a program that may have threads")]
+    let child = match unsafe { clone::fork(namespace_flags(user.is_some(), false), None) }? {
+        clone::CloneResult::Child => clone::exit_now(match try_all() {
+            Ok(_) => 0,
+            Err(error) => u8::try_from(error.raw_os_error()).unwrap_or(u8::MAX),
+        }),
+        clone::CloneResult::Parent { pidfd, .. } => pidfd,
+    };
+    let ended = waitid(WaitId::PidFd(child.as_fd()), WaitIdOptions::EXITED)?;
+    match ended.and_then(|status| status.exit_status()) {
+        Some(0) => Ok(()),
+        Some(errno) => Err(io::Error::from_raw_os_error(errno)),
+        // A filter that kills.
+        None => Err(io::ErrorKind::PermissionDenied.into()),
+    }
+}
+
+fn namespace_flags(user: bool, network: bool) -> libc::c_int {
+    let always = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+    let user = if user { libc::CLONE_NEWUSER } else { 0 };
+    let network = if network { libc::CLONE_NEWNET } else { 0 };
+    always | user | network
 }
 
 /// The step that AppArmor's restriction of user namespaces lets fail.

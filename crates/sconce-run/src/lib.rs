@@ -17,6 +17,7 @@
 
 mod capabilities;
 mod cgroup;
+mod container_support;
 pub mod control;
 mod control_server;
 mod descriptor;
@@ -57,6 +58,7 @@ use sconce_schema::event::{ExitStatus, OomKill, ServiceEvent, UnenforcedLimit};
 use sconce_schema::units::Bytes;
 use serde::{Deserialize, Serialize};
 
+pub use container_support::{ContainerObstacle, check_container_support};
 pub use control::ControlOptions;
 pub use descriptor::duplicate_inherited_fd;
 pub use docker::{DockerClient, DockerContainer};

@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::lock::LockedVersions;
 use crate::request::{NetworkMode, NumaPlacement, RunLimits};
 use crate::runtime::RuntimeSummary;
+use crate::spec::JobContainment;
 use crate::training::{GpuOutOfMemory, TrainingSample, TrainingSetup};
 use crate::units::Bytes;
 
@@ -213,6 +214,9 @@ pub struct RunStarted {
     /// The program that set the container up; absent where that was Sconce itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<RuntimeSummary>,
+    /// What held it on a job's node in Sconce's place; absent where that was Sconce.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub containment: Option<JobContainment>,
     /// Versions of the lock; absent with `--host`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versions: Option<LockedVersions>,

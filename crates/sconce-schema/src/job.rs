@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::{LaunchMode, RunSpec, SchedulerKind};
+use crate::spec::{JobContainment, LaunchMode, RunSpec, SchedulerKind};
 use crate::units::Sha256;
 
 /// The format that this program writes and reads.
@@ -41,6 +41,9 @@ pub struct JobRequest {
     /// Its elements, where it is an array.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array: Option<JobArray>,
+    /// What holds its processes on nodes.
+    #[serde(default, skip_serializing_if = "JobContainment::is_own")]
+    pub containment: JobContainment,
     /// To whom it was handed.
     pub engine: SchedulerKind,
     /// How long nodes wait for each other, in milliseconds.

@@ -128,6 +128,14 @@ impl Store {
         found
     }
 
+    /// Where a tree lies once it is in the store, whether it is there or not: for a tree that says where it lies.
+    ///
+    /// # Errors
+    /// [`StoreError::Name`].
+    pub fn tree_path(&self, kind: &str, key: &str) -> Result<PathBuf, StoreError> {
+        Ok(self.item_paths(kind, key)?.content_path())
+    }
+
     /// What an item that is there and can be trusted holds, if `accept` takes it; it counts as used now.
     pub(crate) fn find_trusted_item(
         &self,

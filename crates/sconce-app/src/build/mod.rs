@@ -29,8 +29,7 @@ pub fn of_environment(
     environment: &EnvironmentLayers,
 ) -> Result<LocalImage> {
     // In the image nobody could write it down later.
-    compile(workshop, lock, environment)?;
-    let environment = sconce_image::load_environment(lock, &opened.store)?;
+    let environment = with_bytecode(workshop, lock, environment)?;
     let options = LayerPlanOptions {
         most_layers: DEFAULT_LAYERS,
         bytecode: true,
@@ -55,6 +54,19 @@ pub fn of_environment(
         store,
         progress,
     )?)
+}
+
+/// The environment with its bytecode, of which what is missing is made now.
+///
+/// # Errors
+/// A tree cannot be compiled, or has left the store.
+pub(crate) fn with_bytecode(
+    workshop: &EnvironmentBuilder<'_>,
+    lock: &Lock,
+    environment: &EnvironmentLayers,
+) -> Result<EnvironmentLayers> {
+    compile(workshop, lock, environment)?;
+    Ok(sconce_image::load_environment(lock, workshop.store)?)
 }
 
 /// Makes the bytecode that is missing, on every core: the image waits for it.

@@ -408,7 +408,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use sconce_schema::job::{FORMAT, JobArray, JobLayout};
-    use sconce_schema::spec::{LaunchMode, RunSpec, SchedulerKind};
+    use sconce_schema::spec::{JobContainment, LaunchMode, RunSpec, SchedulerKind};
 
     use super::*;
 
@@ -429,6 +429,7 @@ mod tests {
                 launch: LaunchMode::Node,
             },
             array: None,
+            containment: JobContainment::Sconce,
             engine: SchedulerKind::Slurm,
             meet_within_ms: 1,
             unix_ms: 2,

@@ -6,6 +6,7 @@
 
 mod allocation;
 mod claim;
+mod containment;
 mod gpus;
 mod hand_over;
 pub mod job_dir;

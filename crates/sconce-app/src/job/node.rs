@@ -13,6 +13,7 @@ use sconce_base::Env;
 use sconce_host::addresses::{is_reachable, list_addresses};
 use sconce_host::fabric::FabricDevices;
 use sconce_host::{HostProfile, Roots, facts};
+use sconce_run::{ContainerObstacle, check_container_support};
 use sconce_schema::job::JobRequest;
 use sconce_schema::lock::Lock;
 use sconce_schema::spec::LaunchMode;
@@ -39,6 +40,7 @@ use crate::run::node_part::NodeWorld;
 use crate::run_id::unix_ms;
 use crate::run_options::{ResolvedRunOptions, RunOverrides};
 use crate::sources::{LockUse, PackageSources};
+use crate::worker::current_exe;
 
 /// What queue pairs and buffers of a few ranks take at least.
 const LEAST_LOCKED_BYTES: u64 = 1 << 30;
@@ -76,6 +78,14 @@ pub enum NodeError {
         /// Debian's name of the node's.
         here: String,
     },
+    /// Sconce cannot make a container here.
+    #[error("node {node} cannot hold a container")]
+    NoContainer {
+        /// The node.
+        node: String,
+        /// Why.
+        source: ContainerObstacle,
+    },
     /// The environment cannot work on this node's cards.
     #[error("the environment does not work on node {node}: {why}")]
     Unfit {
@@ -94,6 +104,11 @@ impl Hint for NodeError {
             Self::Architecture { .. } => {
                 "lock it on a machine of that kind, or name nodes of the lock's by `constraint` or `partition`".to_owned()
             }
+            Self::NoContainer { .. } => {
+                "`containment` of the target names what holds jobs there instead: `apptainer`, `slurm`, `pyxis` or `none` \
+                 (docs/jobs.md, \"Nodes that cannot contain\"); other nodes are asked for by `constraint`"
+                    .to_owned()
+            }
             Self::Unfit { .. } => {
                 "`sconce check` says more; other nodes are asked for by `constraint`".to_owned()
             }
@@ -104,7 +119,7 @@ impl Hint for NodeError {
         match self {
             Self::OtherLock { .. } => exit::VERIFY,
             Self::Element(_) => exit::BAD_INPUT,
-            Self::Architecture { .. } | Self::Unfit { .. } => exit::NODE,
+            Self::Architecture { .. } | Self::NoContainer { .. } | Self::Unfit { .. } => exit::NODE,
         }
     }
 }
@@ -294,6 +309,7 @@ impl NodePart<'_> {
             trial: None,
             join: Some(Box::new(join)),
             id: Some(id),
+            containment: job.containment,
         };
         run.run(&overrides, None, context)
     }
@@ -335,6 +351,13 @@ impl NodePart<'_> {
             .into());
         }
         let host = HostProfile::read(&Roots::default());
+        if self.job.containment.is_own() {
+            let can_contain = check_container_support(&host, &current_exe()?);
+            can_contain.map_err(|source| NodeError::NoContainer {
+                node: self.node.to_owned(),
+                source,
+            })?;
+        }
         let cards = host.nvidia.as_ref().map_or(&[][..], |nvidia| &nvidia.cards);
         let gpus = choose_gpus(cards, self.job.layout.gpus_per_node, &self.context.env)?;
         if gpus != GpuRequest::Count(0) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use sconce_image::flat_tree::ensure_flat_tree;
 use sconce_schema::job::{self, JobLayout, JobRequest};
 use sconce_schema::lock::Lock;
 use sconce_schema::spec::LaunchMode;
@@ -12,6 +13,7 @@ use sconce_schema::{Hint, Runtime, Sha256, duration, exit};
 use sconce_submit::{JobScript, SchedulerJobId};
 use sha2::Digest as _;
 
+use super::containment::{ContainedJob, choose_containment};
 use super::hand_over::{hand_over, list_same, take_up_unanswered, warn_of_same};
 use super::job_dir::JobDir;
 use super::lookup::find_job;
@@ -20,6 +22,7 @@ use super::schedulers::scheduler_of;
 use super::sweep::ArrayOptions;
 use super::wishes::JobWishes;
 use crate::background::Background;
+use crate::build;
 use crate::command_context::CommandContext;
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
@@ -28,6 +31,8 @@ use crate::failure::{AppError, Result};
 use crate::input;
 use crate::project::Project;
 use crate::protected_dirs;
+use crate::reporter::AppEvent;
+use crate::run::site_containment::flat_tree_part;
 use crate::run_id::{new_id, unix_ms};
 use crate::run_options::{ResolvedRunOptions, RunOverrides};
 
@@ -68,6 +73,8 @@ pub struct JobOptions {
     pub after: Vec<String>,
     /// The same may be handed over while it waits or runs.
     pub again: bool,
+    /// Nothing is to hold its processes.
+    pub is_uncontained: bool,
     /// Nothing is handed over.
     pub dry_run: bool,
 }
@@ -183,6 +190,12 @@ pub fn submit_job(
         return Err(SubmissionError::OtherRuntime(options.runtime).into());
     }
     protected_dirs::validate_mounts(&options.mounts, Some(&project.folder), places)?;
+    let containment = choose_containment(job, &target)?;
+    let contained = ContainedJob {
+        containment,
+        project,
+        options: &options,
+    };
     let wishes = JobWishes::new(
         run,
         overrides,
@@ -195,8 +208,12 @@ pub fn submit_job(
         true => project
             .load_lock()?
             .filter(|lock| lock.inputs == project.inputs),
-        false => Some(bring(&opened, overrides, context)?),
+        false => Some(bring(&opened, overrides, &contained, context)?),
     };
+    contained.validate(lock.as_ref())?;
+    if let Some(gaps) = contained.describe_gaps() {
+        context.report(&AppEvent::JobRemark(&gaps));
+    }
     let layout = layout(job, &target, lock.as_ref())?;
     let lock_text = match &lock {
         Some(_) => {
@@ -216,6 +233,7 @@ pub fn submit_job(
         architecture: debian_architecture().to_owned(),
         layout,
         array: job.array.read()?,
+        containment,
         engine: target.engine,
         meet_within_ms: meeting_timeout(&target),
         unix_ms: unix_ms(),
@@ -271,11 +289,24 @@ pub fn submit_job(
 }
 
 /// Locks the project and brings all that its environment needs: nodes may have no network.
-fn bring(opened: &CommandContext, overrides: &RunOverrides, context: &AppContext) -> Result<Lock> {
+fn bring(
+    opened: &CommandContext,
+    overrides: &RunOverrides,
+    contained: &ContainedJob<'_>,
+    context: &AppContext,
+) -> Result<Lock> {
     let builder = opened.environment_builder(overrides.sources.clone(), context);
     let locked = builder.ensure_lock()?;
+    contained.validate(Some(&locked))?;
     let lock = builder.with_editable_projects(&locked)?;
-    let (_, _guards) = builder.assemble_with_guards(&lock, &mut Background::default())?;
+    let mut background = Background::default();
+    let (environment, _guards) = builder.assemble_with_guards(&lock, &mut background)?;
+    if let Some(part) = flat_tree_part(contained.containment) {
+        // Nobody could write bytecode into that tree later.
+        let environment = build::with_bytecode(&builder, &lock, &environment)?;
+        let progress = &*opened.progress;
+        ensure_flat_tree(&environment, part, &opened.store, progress)?;
+    }
     opened.progress.finish();
     Ok(locked)
 }

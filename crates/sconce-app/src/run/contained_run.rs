@@ -20,6 +20,7 @@ use super::nvml::NvmlLoad;
 use super::plan::{RunAdditions, RunPlan};
 use super::project_source::ProjectSource;
 use super::run_session::RunSession;
+use super::site_containment::SiteContainment;
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
@@ -58,6 +59,8 @@ pub(super) struct ContainedRun {
     pub(super) beside: Option<(ServicesSpec, Lock)>,
     /// What holds it.
     pub(super) executor: Box<dyn Executor>,
+    /// What it has instead of a container of Sconce's.
+    pub(super) site: Option<SiteContainment>,
     /// Of a node's part of a job.
     pub(super) node: Option<NodeWorld>,
 }
@@ -99,7 +102,9 @@ impl ContainedRun {
             called.context,
         )?;
         let mut env = self.image.env.clone();
-        env.insert("HOME".to_owned(), self.home);
+        if self.site.as_ref().is_none_or(SiteContainment::has_own_home) {
+            env.insert("HOME".to_owned(), self.home);
+        }
         // The terminal is the caller's.
         for name in ["TERM", "NO_COLOR"] {
             let value = called.context.env.var(name);
@@ -139,7 +144,9 @@ impl ContainedRun {
         };
         let private = services::private_folder(called.places, &request.id);
         let tell_wait = |path: &std::path::Path| called.context.report(&AppEvent::FifoWait(path));
+        let site = self.site.as_ref();
         let additions = RunAdditions {
+            site,
             virtual_gpus: self.virtual_gpus.as_ref(),
             probe: self.probe.as_mut(),
             kernels: self.kernels.as_ref(),
@@ -154,12 +161,13 @@ impl ContainedRun {
                 tell_wait: &tell_wait,
             }),
             inherited: None,
-            shares_memory: self.executor.shares_memory(),
+            shares_memory: self.executor.shares_memory() && site.is_none(),
         };
         let start = |common| RunStarted {
             name: Some(self.name.clone()),
             folder: self.folder.clone(),
-            mode: Containment::Container,
+            mode: site.map_or(Containment::Container, SiteContainment::mode),
+            containment: site.map(SiteContainment::kind),
             versions: self.versions,
             runtime: self.executor.summary(),
             ..common
@@ -177,6 +185,7 @@ impl ContainedRun {
             executor: self.executor.as_ref(),
             sample_hz: self.options.sample_hz,
             in_job,
+            environment: None,
             json: called.json,
             context: called.context,
         };

@@ -144,6 +144,7 @@ pub fn run_image(
         kernels,
         beside: None,
         executor,
+        site: None,
         node: None,
     };
     let called = CommandInvocation {

@@ -14,6 +14,7 @@ mod run_failure;
 
 mod run_session;
 pub mod run_source;
+pub(crate) mod site_containment;
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +23,7 @@ use sconce_host::{HostProfile, Roots, facts};
 use sconce_image::bytecode;
 use sconce_image::system::PLAIN_HOME;
 use sconce_schema::request::ContainerUser;
-use sconce_schema::spec::{GpuRequest, ServicesSpec};
+use sconce_schema::spec::{GpuRequest, JobContainment, ServicesSpec};
 
 pub use self::run_failure::explain_ended_run;
 
@@ -33,6 +34,7 @@ use self::node_part::JoinNodes;
 use self::nvml::NvmlLoad;
 use self::project_source::ProjectSource;
 pub(crate) use self::request::current_folder;
+use self::site_containment::SiteContainment;
 use crate::background::Background;
 use crate::build;
 use crate::command_context::CommandContext;
@@ -149,6 +151,7 @@ pub fn contained_as(
         trial,
         join: None,
         id: None,
+        containment: JobContainment::Sconce,
     };
     called.run(overrides, json, context)
 }
@@ -164,6 +167,8 @@ pub(crate) struct ProjectRun<'a> {
     pub(crate) join: Option<JoinNodes<'a>>,
     /// The run's id, where it has one already.
     pub(crate) id: Option<String>,
+    /// What holds it.
+    pub(crate) containment: JobContainment,
 }
 
 impl ProjectRun<'_> {
@@ -181,6 +186,7 @@ impl ProjectRun<'_> {
             trial,
             join,
             id,
+            containment,
         } = self;
         protected_dirs::validate_mounts(
             &options.mounts,
@@ -210,6 +216,13 @@ impl ProjectRun<'_> {
         let lock = workshop.with_editable_projects(&locked)?;
         let mut background = Background::default();
         let (manifest, stays) = workshop.assemble_with_guards(&lock, &mut background)?;
+        let site = SiteContainment::prepare(
+            containment,
+            &manifest,
+            &opened.store,
+            &*opened.progress,
+            &context.env,
+        )?;
         let executor =
             executor.with_image(&project.name, &opened.store, &*opened.progress, || {
                 build::of_environment(&opened, &workshop, &lock, &manifest)
@@ -224,8 +237,10 @@ impl ProjectRun<'_> {
                 background.start(project, places);
             }
         };
-        let keeps =
-            !is_trial && executor.maps_owners() && project.spec.run.kernel_cache.unwrap_or(true);
+        let keeps = !is_trial
+            && site.is_none()
+            && executor.maps_owners()
+            && project.spec.run.kernel_cache.unwrap_or(true);
         let owner = || KernelCacheOwner {
             environment: kernel_cache::digest_text(&locked.to_text()),
             folders: vec![&project.folder],
@@ -257,6 +272,7 @@ impl ProjectRun<'_> {
             kernels,
             beside: (!services.is_empty()).then(|| (services, lock.clone())),
             executor,
+            site,
             node: join.map(|join| join()).transpose()?,
         };
         let called = CommandInvocation {

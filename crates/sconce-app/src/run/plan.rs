@@ -6,6 +6,7 @@ use sconce_schema::event::{GpuSummary, RunStarted};
 use sconce_schema::request::RunRequest;
 
 use super::request::common_start_event;
+use super::site_containment::SiteContainment;
 use crate::accounting::ProbeDirectory;
 use crate::failure::Result;
 use crate::kernel_cache::KernelCacheGuard;
@@ -17,6 +18,8 @@ use crate::virtual_gpu::VirtualGpus;
 /// those before it.
 #[derive(Default)]
 pub(super) struct RunAdditions<'a> {
+    /// It says how the run sees files, and starts the command in the end.
+    pub(super) site: Option<&'a SiteContainment>,
     /// Its library is loaded ahead of others.
     pub(super) virtual_gpus: Option<&'a VirtualGpus>,
     /// It is imported ahead of others, and told where to write.
@@ -58,6 +61,9 @@ impl RunPlan {
         mut gpus: Vec<GpuSummary>,
         started: impl FnOnce(RunStarted) -> RunStarted,
     ) -> Result<Self> {
+        if let Some(site) = additions.site {
+            site.apply_to(&mut request);
+        }
         let variable = |name: &str| Some(additions.inherited?.var(name)?.to_owned());
         if let Some(virtual_gpus) = additions.virtual_gpus {
             virtual_gpus.apply_to(&mut request, variable);
@@ -81,6 +87,10 @@ impl RunPlan {
             gpus,
             ..common_start_event(&request, host)
         });
+        // The record has the command that was asked for.
+        if let Some(site) = additions.site {
+            site.wrap_command(&mut request);
+        }
         Ok(Self {
             request,
             started,

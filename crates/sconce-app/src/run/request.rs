@@ -27,6 +27,7 @@ pub(super) fn common_start_event(request: &RunRequest, host: &HostProfile) -> Ru
         // Told when it is there.
         way_out: None,
         runtime: None,
+        containment: None,
         versions: None,
         plan: None,
         host: HostSummary {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sconce_base::Env;
 use sconce_base::output::OutputDestination;
 use sconce_compat::explain::LogEnvironment;
 use sconce_host::{GpuMonitor, HostProfile, facts};
@@ -37,6 +38,8 @@ pub(super) struct RunSession<'a> {
     pub(super) sample_hz: u32,
     /// Whether it is a node's part of a scheduler's job.
     pub(super) in_job: bool,
+    /// The variables that a run without a container has beside its own.
+    pub(super) environment: Option<&'a Env>,
     /// Where the report goes.
     pub(super) json: Option<OutputDestination>,
     pub(super) context: &'a AppContext,
@@ -63,7 +66,7 @@ impl RunSession<'_> {
             strict: self.strict,
             host: self.host,
             ways_out: crate::limits::ways_out(request.network, &self.context.env),
-            environment: Some(&self.context.env),
+            environment: self.environment,
             control: Some(ControlOptions {
                 folder: self.places.runs.join(&request.id),
                 log_command: self.context.holds_run(),

@@ -63,6 +63,9 @@ pub(crate) struct SubmitArgs {
     /// Say nothing where the same waits or runs already.
     #[arg(long)]
     pub(crate) again: bool,
+    /// Run without a container, where the target allows it: the lock's own Python and packages, beside the node's files.
+    #[arg(long)]
+    pub(crate) uncontained: bool,
     /// Print the script that would be handed over, and hand nothing over.
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -143,6 +146,7 @@ pub(crate) fn submit(args: &SubmitArgs, context: &AppContext) -> Result<u8> {
         },
         after: args.after.clone(),
         again: args.again,
+        is_uncontained: args.uncontained,
         dry_run: args.dry_run,
     };
     let command = match is_script(&args.spec) {

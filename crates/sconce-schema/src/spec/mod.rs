@@ -3,6 +3,7 @@
 //! [`Spec::parse`] is the only way in; it names the line of whatever is wrong.
 
 mod build;
+mod containment;
 mod parse;
 mod services;
 mod target;
@@ -19,6 +20,7 @@ use crate::runtime::Runtime;
 use crate::units::{Bytes, LockedMemory, Millicores};
 
 pub use build::{BuildSpec, CopySpec, IMAGE, Removal, StageRequirements, StageSpec, Variant};
+pub use containment::JobContainment;
 pub use parse::{SpecError, is_date};
 pub use services::{
     BuiltinService, CustomServiceSpec, HealthCheckSpec, Jupyter, ServicesSpec, Ssh, TensorBoard,

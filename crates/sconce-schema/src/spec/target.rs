@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::containment::JobContainment;
 use super::parse::{SpecError, is_name, validate_value};
 use crate::duration;
 
@@ -47,6 +48,12 @@ pub struct TargetSpec {
     /// Who starts the ranks, where the caller says nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<LaunchMode>,
+    /// What holds a job's processes on its nodes.
+    #[serde(default, skip_serializing_if = "JobContainment::is_own")]
+    pub containment: JobContainment,
+    /// Whether a job's caller may say that nothing is to hold it (`--uncontained`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_uncontained: bool,
     /// Options of sbatch, one each, as they are: `--mail-type=END`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sbatch: Vec<String>,
@@ -60,9 +67,11 @@ pub struct TargetSpec {
 
 impl TargetSpec {
     /// Every key, for files in which others are passed over.
-    pub const KEYS: [&str; 16] = [
+    pub const KEYS: [&str; 18] = [
         "account",
+        "allow-uncontained",
         "constraint",
+        "containment",
         "cpus-per-node",
         "engine",
         "gpu-type",
@@ -96,6 +105,8 @@ impl TargetSpec {
             time: None,
             meet_within: None,
             launch: None,
+            containment: JobContainment::Sconce,
+            allow_uncontained: false,
             sbatch: Vec::new(),
             srun: Vec::new(),
             setup: Vec::new(),
@@ -225,10 +236,11 @@ mod tests {
     #[test]
     fn a_target_is_read_and_written() {
         let text = "[target.lab]\nengine = \"slurm\"\npartition = \"gpu\"\nnodes = 2\ntime = \"4h\"\n\
-                    launch = \"task-per-gpu\"\nsbatch = [\"--mail-type=END\"]\nsetup = [\"module load slurm\"]\n";
+                    launch = \"task-per-gpu\"\ncontainment = \"none\"\nallow-uncontained = true\nsbatch = [\"--mail-type=END\"]\nsetup = [\"module load slurm\"]\n";
         let spec = Spec::parse(text).unwrap();
         let target = &spec.targets["lab"];
         assert_eq!(target.launch, Some(LaunchMode::TaskPerGpu));
+        assert_eq!(target.containment, JobContainment::None);
         assert_eq!(spec.to_text(), text);
     }
 
@@ -251,6 +263,8 @@ mod tests {
             ("setup", "[\"a\\u0000\"]"),
             ("engine", "\"lsf\""),
             ("launch", "\"mpi\""),
+            ("containment", "\"docker\""),
+            ("allow-uncontained", "\"yes\""),
             ("partitions", "\"gpu\""),
         ] {
             let text = format!("[target.lab]\n{key} = {value}\nengine = \"slurm\"\n");

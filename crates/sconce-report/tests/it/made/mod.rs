@@ -259,6 +259,7 @@ impl Made {
             network: None,
             way_out: None,
             runtime: None,
+            containment: None,
             host: HostSummary {
                 hostname: "sun".into(),
                 kernel: "6.12".into(),

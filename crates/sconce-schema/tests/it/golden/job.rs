@@ -2,7 +2,7 @@
 
 use sconce_schema::Sha256;
 use sconce_schema::job::{FORMAT, JobArray, JobLayout, JobRequest};
-use sconce_schema::spec::{LaunchMode, SchedulerKind};
+use sconce_schema::spec::{JobContainment, LaunchMode, SchedulerKind};
 
 use super::spec::full_run;
 use super::{goldens, json};
@@ -29,6 +29,7 @@ fn full_job_is_written_as_before_and_read_back() {
             at_once: Some(1),
             arguments: vec![vec!["--lr".into(), "1".into()], vec![]],
         }),
+        containment: JobContainment::Pyxis,
         engine: SchedulerKind::Slurm,
         meet_within_ms: 120_000,
         unix_ms: 1_790_000_000_000,

@@ -144,6 +144,7 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("spec/services::CustomServiceSpec", SPEC),
     ("spec/services::Ssh", SPEC),
     ("spec/services::TensorBoard", SPEC),
+    ("spec/containment::JobContainment", VALUES),
     ("spec/target::LaunchMode", VALUES),
     ("spec/target::SchedulerKind", VALUES),
     ("spec/target::TargetSpec", SPEC),

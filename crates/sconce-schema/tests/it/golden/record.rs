@@ -10,6 +10,7 @@ use sconce_schema::event::{
 use sconce_schema::lock::LockedVersions;
 use sconce_schema::request::{NetworkMode, NumaPlacement, RunLimits};
 use sconce_schema::runtime::{Runtime, RuntimeSummary};
+use sconce_schema::spec::JobContainment;
 use sconce_schema::training::{
     CollectiveTimes, DataLoaderCounters, DataLoaderSetup, EvaluationCounters, GpuAllocatorCounters,
     GpuOutOfMemory, LeakCandidate, MemoryHolder, Operations, PhaseTimes, RatedThroughput,
@@ -51,6 +52,7 @@ fn started() -> RunStarted {
         }),
         network: Some(NetworkMode::Own),
         way_out: some("pasta"),
+        containment: Some(JobContainment::Slurm),
         runtime: Some(RuntimeSummary {
             name: Runtime::Crun,
             version: "1.21".into(),

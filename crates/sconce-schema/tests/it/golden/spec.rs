@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use sconce_schema::request::{ContainerUser, NetworkMode};
 use sconce_schema::service::{RestartPolicy, StopSignal};
 use sconce_schema::spec::{
-    BuildSpec, CustomServiceSpec, GpuId, GpuRequest, HealthCheckSpec, Jupyter, LaunchMode,
-    NumaPolicy, Python, Removal, RunSpec, SchedulerKind, ServicesSpec, Ssh, StageSpec, System,
-    TargetSpec, TensorBoard, Variant,
+    BuildSpec, CustomServiceSpec, GpuId, GpuRequest, HealthCheckSpec, JobContainment, Jupyter,
+    LaunchMode, NumaPolicy, Python, Removal, RunSpec, SchedulerKind, ServicesSpec, Ssh, StageSpec,
+    System, TargetSpec, TensorBoard, Variant,
 };
 use sconce_schema::{Bytes, LockedMemory, Millicores, Runtime, Spec};
 
@@ -95,6 +95,8 @@ fn full_target() -> TargetSpec {
         time: Some("4h".into()),
         meet_within: Some("2m".into()),
         launch: Some(LaunchMode::Torchrun),
+        containment: JobContainment::Apptainer,
+        allow_uncontained: true,
         sbatch: strings(&["--mail-type=END"]),
         srun: strings(&["--cpu-bind=none"]),
         setup: strings(&["module load slurm"]),

@@ -10,7 +10,8 @@ use sconce_schema::finding::{Certainty, FixAction, Severity};
 use sconce_schema::request::{ContainerUser, NetworkMode, RunRoot};
 use sconce_schema::service::{HealthTest, RestartPolicy, StopSignal};
 use sconce_schema::spec::{
-    BuiltinService, GpuId, GpuRequest, LaunchMode, NumaPolicy, Removal, SchedulerKind, Variant,
+    BuiltinService, GpuId, GpuRequest, JobContainment, LaunchMode, NumaPolicy, Removal,
+    SchedulerKind, Variant,
 };
 use sconce_schema::{Bytes, EnvironmentLayers, LockedMemory, Millicores, Runtime, exit};
 use serde::Serialize;
@@ -84,6 +85,8 @@ fn add_run_values(text: &mut Vec<String>) {
     let runtimes = every_variant!(Runtime: Sconce, Runc, Crun, Podman, Docker);
     add(text, "runtime", runtimes);
     add(text, "scheduler", every_variant!(SchedulerKind: Slurm));
+    let containments = every_variant!(JobContainment: Sconce, Apptainer, Slurm, Pyxis, None);
+    add(text, "containment", containments);
     let modes = every_variant!(LaunchMode: Torchrun, TaskPerGpu, Node);
     add(text, "launch", modes);
     add(

@@ -1,0 +1,201 @@
+//! What holds a job's processes on its nodes: chosen and validated before anything is handed over, and what it does
+//! not hold is said.
+
+use sconce_schema::lock::Lock;
+use sconce_schema::request::{ContainerUser, NetworkMode};
+use sconce_schema::spec::{JobContainment, TargetSpec, WORKSPACE};
+use sconce_schema::{Hint, exit};
+
+use super::submit::JobOptions;
+use crate::project::Project;
+use crate::run_options::ResolvedRunOptions;
+
+/// So many Debian packages are named; of more there is the number.
+const MAX_NAMED_PACKAGES: usize = 8;
+
+/// Why a job cannot be held as it is wished.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ContainmentError {
+    /// The target does not let its callers say it.
+    #[error("target `{target}` does not let jobs run without a container")]
+    NotAllowed {
+        /// Its name.
+        target: String,
+    },
+    /// Debian's Python finds its C library and its modules where Debian has them.
+    #[error("the lock's Python {version} is Debian's, which runs in its own container alone")]
+    DebianPython {
+        /// Its version.
+        version: String,
+    },
+    /// Files cannot be somewhere else than they are.
+    #[error("{mounted} cannot be at {target} without a container")]
+    Mount {
+        /// Where it is.
+        mounted: String,
+        /// Where it was to be.
+        target: String,
+    },
+}
+
+impl Hint for ContainmentError {
+    fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::NotAllowed { target } => {
+                format!("`allow-uncontained = true` in `[target.{target}]` lets them, where the cluster's rules do")
+            }
+            Self::DebianPython { version } => {
+                // One that no release of Debian's has.
+                let other = match version.starts_with("3.12") {
+                    true => "3.10",
+                    false => "3.12",
+                };
+                format!(
+                    "lock a standalone one, as of every version that the Debian release does not have: \
+                     `[python] version = \"{other}\"`"
+                )
+            }
+            Self::Mount { .. } => {
+                "name it by its own path, inside as outside: `/data` instead of `/scratch/data:/data`".to_owned()
+            }
+        })
+    }
+
+    fn exit_code(&self) -> u8 {
+        exit::BAD_INPUT
+    }
+}
+
+/// What holds the processes of a job: what its caller says, or else its target.
+///
+/// # Errors
+/// The target does not let the caller say it.
+pub(super) fn choose_containment(
+    job: &JobOptions,
+    target: &TargetSpec,
+) -> Result<JobContainment, ContainmentError> {
+    match job.is_uncontained && target.containment != JobContainment::None {
+        true if target.allow_uncontained => Ok(JobContainment::None),
+        true => Err(ContainmentError::NotAllowed {
+            target: job.target.clone(),
+        }),
+        false => Ok(target.containment),
+    }
+}
+
+/// A job that is not held by Sconce's own container.
+pub(super) struct ContainedJob<'a> {
+    pub(super) containment: JobContainment,
+    pub(super) project: &'a Project,
+    pub(super) options: &'a ResolvedRunOptions,
+}
+
+impl ContainedJob<'_> {
+    /// Refuses what would not be as it was locked. Before there is a lock, that is not known.
+    ///
+    /// # Errors
+    /// [`ContainmentError`].
+    pub(super) fn validate(&self, lock: Option<&Lock>) -> Result<(), ContainmentError> {
+        if self.containment != JobContainment::None {
+            return Ok(());
+        }
+        if let Some(lock) = lock.filter(|lock| lock.interpreter.is_none()) {
+            let version = lock.versions.python.clone();
+            return Err(ContainmentError::DebianPython { version });
+        }
+        let is_elsewhere = |mount: &&sconce_schema::request::Mount| {
+            mount.source != mount.target && !mount.target.starts_with(WORKSPACE)
+        };
+        match self.options.mounts.iter().find(is_elsewhere) {
+            Some(mount) => Err(ContainmentError::Mount {
+                mounted: mount.source.display().to_string(),
+                target: mount.target.display().to_string(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// What does not hold, in one sentence; `None` where everything does.
+    pub(super) fn describe_gaps(&self) -> Option<String> {
+        let options = self.options;
+        let by = match self.containment {
+            JobContainment::Sconce => return None,
+            JobContainment::None => {
+                return Some(format!(
+                    "without a container: the lock's Python and wheels are first on PATH, and beside them are the \
+                     node's own files and programs, the home, and all that the user may open; there are no \
+                     /workspace (the command starts in the project's own directory), no limits of [run] but the \
+                     job's, no network of its own, no filter of system calls and no writable layer that goes \
+                     away{}",
+                    self.describe_packages()
+                ));
+            }
+            JobContainment::Apptainer => "apptainer's container on each node",
+            JobContainment::Slurm => "the container that Slurm makes by its oci.conf",
+            JobContainment::Pyxis => "enroot's container, by pyxis",
+        };
+        let mut gaps = vec![
+            "limits of [run] but the job's",
+            "Sconce's filter of system calls",
+            "names of hosts that lead to the job's network",
+        ];
+        if options.network != NetworkMode::Host {
+            gaps.push("a network of its own");
+        }
+        if options.user == ContainerUser::Root {
+            gaps.push("root inside");
+        }
+        Some(format!("by {by}: it has no {}", gaps.join(", no ")))
+    }
+
+    /// The Debian packages that were asked for, which are in the container alone.
+    fn describe_packages(&self) -> String {
+        let packages = &self.project.spec.system.packages;
+        let named: Vec<&str> = (packages.iter().take(MAX_NAMED_PACKAGES))
+            .map(String::as_str)
+            .collect();
+        let more = packages.len().saturating_sub(named.len());
+        match (named.is_empty(), more) {
+            (true, _) => "; none of the lock's Debian packages are there".to_owned(),
+            (false, 0) => format!(
+                "; of the lock's Debian packages none are there: {}",
+                named.join(", ")
+            ),
+            (false, more) => {
+                let named = named.join(", ");
+                format!("; of the lock's Debian packages none are there: {named} and {more} more")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sconce_schema::spec::SchedulerKind;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_uncontained_that_the_target_does_not_allow() {
+        let choose = |is_uncontained, containment, allow_uncontained| {
+            let job = JobOptions {
+                is_uncontained,
+                ..JobOptions::default()
+            };
+            let target = TargetSpec {
+                containment,
+                allow_uncontained,
+                ..TargetSpec::new(SchedulerKind::Slurm)
+            };
+            choose_containment(&job, &target).ok()
+        };
+        let (own, none) = (JobContainment::Sconce, JobContainment::None);
+        assert_eq!(choose(false, own, true), Some(own));
+        assert_eq!(choose(true, own, true), Some(none));
+        assert_eq!(choose(true, own, false), None);
+        assert_eq!(choose(false, none, false), Some(none));
+        assert_eq!(choose(true, none, false), Some(none));
+        let apptainer = JobContainment::Apptainer;
+        assert_eq!(choose(false, apptainer, true), Some(apptainer));
+    }
+}
