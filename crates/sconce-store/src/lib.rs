@@ -20,6 +20,7 @@ mod prune;
 pub mod scoped_root;
 pub mod standalone_python;
 mod store;
+mod store_view;
 mod tar_stream;
 pub mod wheel;
 
@@ -28,3 +29,5 @@ pub use lock::ItemGuard;
 pub use partial_work::{OnBusy, PartialWork};
 pub use prune::{PruneSummary, acquire_item_guards};
 pub use store::{Store, StoreUsage, SyncSummary, TreeBuildOptions};
+#[doc(hidden)]
+pub use store_view::Machine;

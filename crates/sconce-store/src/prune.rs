@@ -15,7 +15,7 @@ use sconce_schema::Bytes;
 
 use crate::item::ItemPaths;
 use crate::item_access::RetryBackoff;
-use crate::lock::{ItemGuard, LockAttempt};
+use crate::lock::{ItemGuard, LockAttempt, ShareAttempt};
 use crate::store::disk_space;
 use crate::{Store, StoreError};
 
@@ -40,7 +40,9 @@ impl PruneSummary {
     }
 }
 
-/// Has trees of a store stay as long as what this gives is held. Other folders are passed over.
+/// Has trees of a store stay as long as what this gives is held. Other folders are passed over, and so are trees
+/// that this process cannot lock: in a store that is another user's or is mounted for reading, or whose locks do not
+/// work. There the store's owner sees to it that `prune` removes nothing that is in use.
 ///
 /// # Errors
 /// [`StoreError::Gone`] where another process removed one of them just before, or makes it anew: they
@@ -54,14 +56,20 @@ pub fn acquire_item_guards<'a>(
             let mut pauses = RetryBackoff::new();
             let one = loop {
                 match place.lock.try_lock_shared()? {
-                    None if pauses.pause_count() < MAX_RETRIES => pauses.sleep_before_retry(),
+                    ShareAttempt::Taken if pauses.pause_count() < MAX_RETRIES => {
+                        pauses.sleep_before_retry();
+                    }
                     one => break one,
                 }
             };
-            let gone = || StoreError::Gone {
-                path: tree.to_owned(),
-            };
-            held.push(one.filter(|_| tree.exists()).ok_or_else(gone)?);
+            if matches!(one, ShareAttempt::Taken) || !tree.exists() {
+                return Err(StoreError::Gone {
+                    path: tree.to_owned(),
+                });
+            }
+            if let ShareAttempt::Shared(guard) = one {
+                held.push(guard);
+            }
         }
     }
     Ok(held)
@@ -92,13 +100,17 @@ impl Store {
     /// and key and those that runs hold. With `dry`, nothing is removed.
     ///
     /// # Errors
-    /// [`StoreError::Disk`]; what was removed until then is gone.
+    /// [`StoreError::LocalLocks`], [`StoreError::NoLocks`], [`StoreError::OwnDisk`]: nothing tells what others use; [`StoreError::Disk`];
+    /// what was removed until then is gone.
     pub fn prune(
         &self,
         unused: Duration,
         keep: &dyn Fn(&str, &str) -> bool,
         dry: bool,
     ) -> Result<PruneSummary, StoreError> {
+        if self.is_writable() && !self.has_locks() {
+            return Err(self.view.lock_obstacle(self.root()));
+        }
         let mut items = Vec::new();
         self.each_item(|kind, folder| {
             let key = folder.file_name().and_then(OsStr::to_str);

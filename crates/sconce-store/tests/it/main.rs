@@ -6,6 +6,7 @@ mod debs;
 mod fetching;
 mod interrupted;
 mod server;
+mod shared_store;
 mod sharing;
 mod store;
 mod wheels;
