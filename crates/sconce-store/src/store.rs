@@ -14,6 +14,7 @@ use tracing::{debug, trace};
 
 use crate::item::{ItemPaths, OWN_WORK_PREFIX, sync_disk};
 use crate::item_access::{ItemAccess, MakeJob, RetryBackoff, Waiting};
+use crate::item_pack;
 use crate::lock::{ItemGuard, LockAttempt, ShareAttempt};
 use crate::store_view::{Machine, StoreView};
 use crate::{StoreError, TreeBuildError};
@@ -452,6 +453,13 @@ impl Store {
             bytes.0 += size;
             Ok(())
         })?;
+        let packs = disk_space(&self.root.join(item_pack::DIRECTORY));
+        let packs = packs.map_err(StoreError::from_io("read", &self.root))?;
+        let files = item_pack::list_packs(self)?.len();
+        if files > 0 {
+            let kind = item_pack::DIRECTORY.to_owned();
+            usage.kinds.insert(kind, (files, Bytes(packs)));
+        }
         for name in ["tmp", "partial"] {
             let folder = self.root.join(name);
             usage.unfinished.0 +=
@@ -488,6 +496,12 @@ impl Store {
                     remove_tree(&path).map_err(StoreError::from_io("remove", &path))?;
                 }
                 _ => {}
+            }
+        }
+        for name in names(&self.root.join(item_pack::DIRECTORY))? {
+            let path = self.root.join(item_pack::DIRECTORY).join(&name);
+            if name.starts_with(OWN_WORK_PREFIX) {
+                remove_if_older(&path, DOWNLOAD_RETENTION_PERIOD)?;
             }
         }
         for name in names(&self.root.join("tmp"))? {
@@ -529,7 +543,7 @@ pub(crate) fn remove_if_older(path: &Path, age: Duration) -> Result<(), StoreErr
 }
 
 /// Whether a file was last written more than `age` ago.
-fn older(meta: &fs::Metadata, age: Duration) -> bool {
+pub(crate) fn older(meta: &fs::Metadata, age: Duration) -> bool {
     meta.modified()
         .ok()
         .and_then(|time| time.elapsed().ok())
@@ -537,7 +551,7 @@ fn older(meta: &fs::Metadata, age: Duration) -> bool {
 }
 
 /// The UTF-8 names in a folder, sorted.
-fn names(folder: &Path) -> Result<Vec<String>, StoreError> {
+pub(crate) fn names(folder: &Path) -> Result<Vec<String>, StoreError> {
     let read = || -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         let entries = match fs::read_dir(folder) {

@@ -47,6 +47,10 @@ pub struct TargetSpec {
     /// Who starts the ranks, where the caller says nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<LaunchMode>,
+    /// A directory on each node's own disk, `/scratch/$USER` with variables of the node, that the environment is
+    /// unpacked to; `off` has nodes read the store itself. Where it is absent, nodes decide.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_store: Option<String>,
     /// Options of sbatch, one each, as they are: `--mail-type=END`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sbatch: Vec<String>,
@@ -60,7 +64,7 @@ pub struct TargetSpec {
 
 impl TargetSpec {
     /// Every key, for files in which others are passed over.
-    pub const KEYS: [&str; 16] = [
+    pub const KEYS: [&str; 17] = [
         "account",
         "constraint",
         "cpus-per-node",
@@ -68,6 +72,7 @@ impl TargetSpec {
         "gpu-type",
         "gpus-per-node",
         "launch",
+        "local-store",
         "meet-within",
         "nodes",
         "partition",
@@ -96,6 +101,7 @@ impl TargetSpec {
             time: None,
             meet_within: None,
             launch: None,
+            local_store: None,
             sbatch: Vec::new(),
             srun: Vec::new(),
             setup: Vec::new(),
@@ -121,6 +127,12 @@ impl TargetSpec {
                 "one line of a script, which is not empty",
             )?;
         }
+        validate_value(
+            "target.local-store",
+            self.local_store.as_deref(),
+            |text| text == "off" || text.starts_with(['/', '$']),
+            "`off` or a directory of each node, from `/` on or with a variable of the node's at its beginning",
+        )?;
         for (key, time) in [
             ("target.time", &self.time),
             ("target.meet-within", &self.meet_within),
@@ -144,6 +156,7 @@ impl TargetSpec {
             ("target.qos", &self.qos),
             ("target.constraint", &self.constraint),
             ("target.reservation", &self.reservation),
+            ("target.local-store", &self.local_store),
         ];
         let lists = [
             ("target.sbatch", &self.sbatch),
@@ -252,6 +265,8 @@ mod tests {
             ("engine", "\"lsf\""),
             ("launch", "\"mpi\""),
             ("partitions", "\"gpu\""),
+            ("local-store", "\"scratch\""),
+            ("local-store", "\"/a\\nb\""),
         ] {
             let text = format!("[target.lab]\n{key} = {value}\nengine = \"slurm\"\n");
             assert!(Spec::parse(&text).is_err(), "{text}");

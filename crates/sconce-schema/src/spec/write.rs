@@ -8,7 +8,7 @@ use super::Spec;
 use crate::units::Bytes;
 
 /// The keys in the order of the documentation; a key that is not here comes after these.
-const ORDER: [&str; 53] = [
+const ORDER: [&str; 54] = [
     "version",
     "name",
     "release",
@@ -61,6 +61,7 @@ const ORDER: [&str; 53] = [
     "time",
     "meet-within",
     "launch",
+    "local-store",
     "sbatch",
 ];
 

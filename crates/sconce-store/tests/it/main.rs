@@ -5,6 +5,7 @@ mod archive;
 mod debs;
 mod fetching;
 mod interrupted;
+mod item_packs;
 mod server;
 mod shared_store;
 mod sharing;

@@ -95,6 +95,7 @@ fn full_target() -> TargetSpec {
         time: Some("4h".into()),
         meet_within: Some("2m".into()),
         launch: Some(LaunchMode::Torchrun),
+        local_store: Some("/scratch/$USER".into()),
         sbatch: strings(&["--mail-type=END"]),
         srun: strings(&["--cpu-bind=none"]),
         setup: strings(&["module load slurm"]),
