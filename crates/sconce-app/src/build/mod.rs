@@ -29,7 +29,7 @@ pub fn of_environment(
     environment: &EnvironmentLayers,
 ) -> Result<LocalImage> {
     // In the image nobody could write it down later.
-    compile(workshop, lock, environment)?;
+    compile_missing_bytecode(workshop, lock, environment)?;
     let environment = sconce_image::load_environment(lock, &opened.store)?;
     let options = LayerPlanOptions {
         most_layers: DEFAULT_LAYERS,
@@ -58,7 +58,7 @@ pub fn of_environment(
 }
 
 /// Makes the bytecode that is missing, on every core: the image waits for it.
-fn compile(
+pub(crate) fn compile_missing_bytecode(
     workshop: &EnvironmentBuilder<'_>,
     lock: &Lock,
     environment: &EnvironmentLayers,

@@ -313,6 +313,7 @@ mod tests {
             },
             engine: SchedulerKind::Slurm,
             meet_within_ms: 1,
+            local_store: None,
             unix_ms: 2,
         }
     }

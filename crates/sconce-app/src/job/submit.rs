@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use sconce_schema::job::{self, JobLayout, JobRequest};
+use sconce_schema::job::{self, JobLayout, JobRequest, LocalStoreRequest};
 use sconce_schema::lock::Lock;
 use sconce_schema::spec::LaunchMode;
 use sconce_schema::spec::TargetSpec;
@@ -13,6 +13,7 @@ use sconce_submit::{JobScript, SchedulerJobId};
 use sha2::Digest as _;
 
 use super::job_dir::{JobDir, SubmittedJob};
+use super::local_store::pack_environment;
 use super::lookup::{KnownJob, find_job, list_jobs, query_jobs};
 use super::program::keep_program;
 use super::schedulers::scheduler_of;
@@ -24,6 +25,7 @@ use crate::dirs::SconceDirs;
 use crate::environment_builder::debian_architecture;
 use crate::failure::{AppError, Result};
 use crate::input;
+use crate::probe;
 use crate::project::Project;
 use crate::protected_dirs;
 use crate::reporter::AppEvent;
@@ -188,11 +190,16 @@ pub fn submit_job(
         command,
         &context.env,
     )?;
-    let lock = match job.dry_run {
-        true => project
-            .load_lock()?
-            .filter(|lock| lock.inputs == project.inputs),
-        false => Some(bring(&opened, overrides, context)?),
+    let (lock, local_store) = match job.dry_run {
+        true => {
+            let lock = project.load_lock()?;
+            (lock.filter(|lock| lock.inputs == project.inputs), None)
+        }
+        false => {
+            let probe = options.probe.is_some();
+            let (lock, local_store) = bring(&opened, overrides, &target, probe, context)?;
+            (Some(lock), local_store)
+        }
     };
     let layout = layout(job, &target, lock.as_ref())?;
     let lock_text = match &lock {
@@ -214,6 +221,7 @@ pub fn submit_job(
         layout,
         engine: target.engine,
         meet_within_ms: meeting_timeout(&target),
+        local_store,
         unix_ms: unix_ms(),
     };
     let after = find_jobs_before(&job.after, &job.target, places)?;
@@ -264,14 +272,25 @@ pub fn submit_job(
     Ok(submission)
 }
 
-/// Locks the project and brings all that its environment needs: nodes may have no network.
-fn bring(opened: &CommandContext, overrides: &RunOverrides, context: &AppContext) -> Result<Lock> {
+/// Locks the project and brings all that its environment needs: nodes may have no network, and may not write to the
+/// store.
+fn bring(
+    opened: &CommandContext,
+    overrides: &RunOverrides,
+    target: &TargetSpec,
+    has_probe: bool,
+    context: &AppContext,
+) -> Result<(Lock, Option<LocalStoreRequest>)> {
     let builder = opened.environment_builder(overrides.sources.clone(), context);
     let locked = builder.ensure_lock()?;
     let lock = builder.with_editable_projects(&locked)?;
-    let (_, _guards) = builder.assemble_with_guards(&lock, &mut Background::default())?;
+    let (environment, _guards) = builder.assemble_with_guards(&lock, &mut Background::default())?;
+    if has_probe && opened.store.is_writable() {
+        probe::ensure_modules(&opened.store)?;
+    }
+    let local_store = pack_environment(target, &builder, &lock, &environment, context)?;
     opened.progress.finish();
-    Ok(locked)
+    Ok((locked, local_store))
 }
 
 /// Folders of jobs that were never handed over, and that nobody ran by hand.
