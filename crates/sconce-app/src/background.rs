@@ -2,7 +2,7 @@
 
 use std::process::{Child, Stdio};
 
-use crate::dirs::SconceDirs;
+use crate::dirs::{SconceDirs, is_read_only};
 use crate::project::Project;
 use crate::worker::{WorkerTask, current_exe, worker_command};
 
@@ -14,7 +14,7 @@ impl Background {
     /// Starts the work, unless it is under way. A failure is no one's concern: the run is right
     /// without it, and the next one tries again.
     pub fn start(&mut self, project: &Project, places: &SconceDirs) {
-        if self.0.is_some() {
+        if self.0.is_some() || is_read_only(&places.store) {
             return;
         }
         let Ok(program) = current_exe() else {

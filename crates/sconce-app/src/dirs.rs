@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::{Access, access};
 use sconce_base::Env;
 use sconce_host::Roots;
 use sconce_schema::spec::TargetSpec;
@@ -35,7 +36,8 @@ pub struct SconceDirs {
     pub host_keys: PathBuf,
     /// Kernels that runs compiled.
     pub kernels: KernelCache,
-    /// Scratch folders of runs under way. On the store's file system, so that an overlay can use it.
+    /// Scratch folders of runs under way. On the store's file system, so that an overlay can use it; beside the records
+    /// where the store may not be written.
     pub scratch: PathBuf,
     /// The folder of records, leases and keys together.
     pub state: PathBuf,
@@ -141,7 +143,10 @@ impl SconceDirs {
             kernels,
             jobs: state.join("jobs"),
             host_keys: state.join("host-keys"),
-            scratch: store.join("scratch"),
+            scratch: match is_read_only(&store) {
+                true => state.join("scratch"),
+                false => store.join("scratch"),
+            },
             store,
             runs,
             leases,
@@ -150,6 +155,11 @@ impl SconceDirs {
             config,
         })
     }
+}
+
+/// Whether a directory is there and this user cannot write to it, or nobody can.
+pub(crate) fn is_read_only(dir: &Path) -> bool {
+    dir.is_dir() && access(dir, Access::WRITE_OK | Access::EXEC_OK).is_err()
 }
 
 impl Config {

@@ -170,7 +170,7 @@ impl Probe {
         world: Option<RankWorld>,
         places: &SconceDirs,
     ) -> Result<Self> {
-        let (modules, stays) = modules(&Store::open(&places.store)?)?;
+        let (modules, stays) = modules(&store_of_modules(places)?)?;
         Ok(Self {
             modules,
             _stays: stays,
@@ -286,6 +286,24 @@ fn modules(store: &Store) -> Result<(PathBuf, Vec<ItemGuard>)> {
         Err(StoreError::Gone { .. }) => Ok(held(made(store)?)?),
         there => Ok(there?),
     }
+}
+
+/// The store, or where that may not be written and has no modules of this version, one beside the records.
+fn store_of_modules(places: &SconceDirs) -> Result<Store> {
+    let store = Store::open(&places.store)?;
+    let has_modules = || store.find_tree(KIND, &digest(FILES).to_string()).is_some();
+    match store.is_writable() || has_modules() {
+        true => Ok(store),
+        false => Ok(Store::open(&places.state.join("store"))?),
+    }
+}
+
+/// The modules, made if they are not there, for runs of other processes.
+///
+/// # Errors
+/// A store that cannot be written.
+pub(crate) fn ensure_modules(store: &Store) -> Result<PathBuf> {
+    made(store)
 }
 
 /// The modules' folder, made if it is not there.

@@ -48,6 +48,9 @@ pub struct JobRequest {
     pub engine: SchedulerKind,
     /// How long nodes wait for each other, in milliseconds.
     pub meet_within_ms: u64,
+    /// That each node unpacks the environment to a disk of its own; absent where all read the one store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_store: Option<LocalStoreRequest>,
     /// When, in milliseconds since 1970.
     pub unix_ms: u64,
 }
@@ -153,6 +156,43 @@ impl JobArray {
 fn parse_number(text: &str) -> Option<u32> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_number)
+}
+
+/// An environment that nodes unpack to disks of their own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct LocalStoreRequest {
+    /// Where, as the target says it, with variables of the node; absent where the node chooses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
+    /// What is unpacked.
+    pub environment: ItemPack,
+}
+
+/// Items of a store in one file, which is read once from its beginning to its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ItemPack {
+    /// The file, absolute.
+    pub file: PathBuf,
+    /// Digest of its bytes.
+    pub sha256: Sha256,
+    /// How many it has.
+    pub size_bytes: u64,
+    /// What is in it, sorted.
+    pub items: Vec<PackedItem>,
+}
+
+/// An item of a store in a pack.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct PackedItem {
+    /// Its kind, `wheel`.
+    pub kind: String,
+    /// Its key.
+    pub key: String,
+    /// What it takes on a disk that gives files blocks of 4 KiB.
+    pub disk_bytes: u64,
 }
 
 /// The nodes of a job, and who starts its ranks.

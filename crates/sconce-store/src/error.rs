@@ -69,6 +69,12 @@ pub enum StoreError {
         /// The mount option.
         option: &'static str,
     },
+    /// The store is on this machine's disk, and other machines use it: they do not see locks that are taken here.
+    #[error("other machines use this store, as {} says, and do not see this one's locks", mark.display())]
+    OwnDisk {
+        /// The file that one of them left.
+        mark: PathBuf,
+    },
     /// Another process removed an item that was there a moment before.
     #[error("{} has just been removed from the store", path.display())]
     Gone {
@@ -147,12 +153,17 @@ impl Hint for StoreError {
                 _ => Some(format!("use another version of {file}'s project")),
             },
             Self::NoLocks { .. } => Some(
-                "mount it with locks (nfs: without `nolock`; lustre: with `flock`), or give a folder on \
-                 another file system with --store"
+                "nothing tells what others use: mount it with locks (nfs: without `nolock`; lustre: with \
+                 `flock`), or remove the store while nobody uses it"
                     .to_owned(),
             ),
             Self::LocalLocks { option, .. } => Some(format!(
-                "mount it without `{option}`, or give a folder on another file system with --store"
+                "nothing tells what others use: mount it without `{option}`, or remove the store while \
+                 nobody uses it"
+            )),
+            Self::OwnDisk { mark } => Some(format!(
+                "do it on one of them; if there is none any more, remove {}",
+                mark.display()
             )),
             Self::Damaged {
                 path, is_removed, ..
@@ -176,6 +187,7 @@ impl Hint for StoreError {
             | Self::Gone { .. }
             | Self::NoLocks { .. }
             | Self::LocalLocks { .. }
+            | Self::OwnDisk { .. }
             | Self::Disk { .. } => exit::STORE,
             Self::Fetch(e) => e.exit_code(),
             Self::Hash { .. } | Self::Size { .. } | Self::Damaged { .. } => exit::VERIFY,

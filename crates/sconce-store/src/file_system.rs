@@ -44,6 +44,41 @@ fn is_local_type(number: u32) -> bool {
     LOCAL.contains(&number)
 }
 
+/// The name of the network file system that a folder is on, of those that clusters share among their nodes.
+#[must_use]
+pub fn network_file_system(folder: &Path) -> Option<&'static str> {
+    network_type(statfs(folder).ok()?.f_type as u32)
+}
+
+/// By the type's number, of `linux/magic.h` and the file systems' own headers.
+fn network_type(number: u32) -> Option<&'static str> {
+    const NETWORK: [(u32, &str); 11] = [
+        (0x0000_6969, "NFS"),
+        (0x0bd0_0bd0, "Lustre"),
+        (0x4750_4653, "GPFS"),
+        (0x1983_0326, "BeeGFS"),
+        (0x00c3_6400, "CephFS"),
+        (0xff53_4d42, "SMB"),
+        (0xfe53_4d42, "SMB"),
+        (0x0000_517b, "SMB"),
+        (0x2003_0528, "OrangeFS"),
+        (0xaad7_aaea, "PanFS"),
+        (0x5346_414f, "AFS"),
+    ];
+    let found = NETWORK.into_iter().find(|(known, _)| *known == number);
+    found.map(|(_, name)| name)
+}
+
+/// Whether a folder is on a disk of this machine, which keeps what is written there.
+#[must_use]
+pub fn is_local_disk(folder: &Path) -> bool {
+    const MEMORY: [u32; 2] = [0x0102_1994, 0x8584_58f6];
+    statfs(folder).is_ok_and(|stat| {
+        let number = stat.f_type as u32;
+        is_local_type(number) && !MEMORY.contains(&number)
+    })
+}
+
 /// The option that has locks in a folder seen by this machine alone, if it is mounted with one; `None` too
 /// where the kernel does not tell.
 pub(crate) fn local_locks(folder: &Path) -> Option<&'static str> {
@@ -144,7 +179,11 @@ mod tests {
             (0x6969, 0x6573_5546, 0xfe53_4d42, 0x00c3_6400, 0x0bd0_0bd0);
         for shared in [nfs, fuse, smb2, ceph, lustre, 0] {
             assert!(!is_local_type(shared), "{shared:#x}");
+            let named = network_type(shared).is_some();
+            // What FUSE brings may be anything.
+            assert_eq!(named, ![fuse, 0].contains(&shared), "{shared:#x}");
         }
+        assert!(!is_local_disk(Path::new("/proc")));
         assert!(!is_local(Path::new("/nowhere/at/all")));
     }
 

@@ -14,17 +14,22 @@ mod file_system;
 mod golden;
 mod item;
 mod item_access;
+pub mod item_pack;
 mod lock;
 mod partial_work;
 mod prune;
 pub mod scoped_root;
 pub mod standalone_python;
 mod store;
+mod store_view;
 mod tar_stream;
 pub mod wheel;
 
 pub use error::{StoreError, TreeBuildError};
+pub use file_system::{is_local_disk, network_file_system};
 pub use lock::ItemGuard;
 pub use partial_work::{OnBusy, PartialWork};
-pub use prune::{PruneSummary, acquire_item_guards};
+pub use prune::{PruneSummary, acquire_item_guards, item_of_path};
 pub use store::{Store, StoreUsage, SyncSummary, TreeBuildOptions};
+#[doc(hidden)]
+pub use store_view::Machine;

@@ -33,17 +33,39 @@ const MAX_NOTE_BYTES: usize = 1024;
 /// and by the kernel when the process ends.
 #[derive(Debug)]
 pub struct ItemGuard {
-    file: File,
+    /// `None` where locks tell nobody anything, and whoever works has a directory of its own.
+    file: Option<File>,
     /// Whether it is held alone, and the file says by whom.
     alone: bool,
 }
 
-impl Drop for ItemGuard {
-    fn drop(&mut self) {
-        if self.alone {
-            let _ = self.file.set_len(0);
+impl ItemGuard {
+    /// The right to a directory that nobody else knows.
+    pub(crate) fn of_own_dir() -> Self {
+        Self {
+            file: None,
+            alone: false,
         }
     }
+}
+
+impl Drop for ItemGuard {
+    fn drop(&mut self) {
+        if let (true, Some(file)) = (self.alone, &self.file) {
+            let _ = file.set_len(0);
+        }
+    }
+}
+
+/// What came of a try to have an item stay.
+#[derive(Debug)]
+pub(crate) enum ShareAttempt {
+    /// It stays.
+    Shared(ItemGuard),
+    /// Another one holds its lock alone.
+    Taken,
+    /// This process cannot lock it: the store is another user's or may not be written, or has no locks.
+    Impossible,
 }
 
 /// What came of a try to hold a lock alone.
@@ -111,11 +133,38 @@ impl ItemLock {
         })
     }
 
-    /// Tries to share the lock; `None` while another one holds it alone.
-    pub(crate) fn try_lock_shared(&self) -> Result<Option<ItemGuard>, StoreError> {
-        let file = self.open(&self.path)?;
-        let got = locks(file.try_lock_shared(), &self.path)?;
-        Ok(got.then_some(ItemGuard { file, alone: false }))
+    /// Tries to share the lock. Its file is opened for reading, which suffices on every file system (nfs(5)), and
+    /// made only where it has gone and may be made: whoever made the item has left one.
+    pub(crate) fn try_lock_shared(&self) -> Result<ShareAttempt, StoreError> {
+        let file = match File::open(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => match self.open(&self.path) {
+                Err(StoreError::Disk { source, .. }) if is_refused(&source) => {
+                    return Ok(ShareAttempt::Impossible);
+                }
+                made => made?,
+            },
+            Err(error) if is_refused(&error) => return Ok(ShareAttempt::Impossible),
+            opened => opened.map_err(StoreError::from_io("open", &self.path))?,
+        };
+        match locks(file.try_lock_shared(), &self.path) {
+            Ok(true) => Ok(ShareAttempt::Shared(ItemGuard {
+                file: Some(file),
+                alone: false,
+            })),
+            Ok(false) => Ok(ShareAttempt::Taken),
+            Err(StoreError::NoLocks { .. }) => Ok(ShareAttempt::Impossible),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Why nobody can lock anything in the directory of locks `dir`, where that is so: tried, as nothing else tells.
+    pub(crate) fn find_obstacle(dir: &Path) -> Option<StoreError> {
+        let lock = Self::new(dir.join(ATTEMPT_LOCK_FILE));
+        let tried = lock.open(&lock.path);
+        let tried = tried.and_then(|file| locks(file.try_lock_shared(), &lock.path));
+        tried
+            .err()
+            .filter(|error| matches!(error, StoreError::NoLocks { .. }))
     }
 
     /// Writes into a lock that is held alone who holds it. That this fails is no failure.
@@ -134,7 +183,10 @@ impl ItemLock {
         if !is_local(&self.path) {
             let _ = file.sync_data();
         }
-        ItemGuard { file, alone: true }
+        ItemGuard {
+            file: Some(file),
+            alone: true,
+        }
     }
 
     /// The right to try. `None` where another process keeps it for long, because it was stopped.
@@ -154,7 +206,15 @@ impl ItemLock {
     }
 }
 
-/// Whether a try got the lock. A file system without locks is no reason to go on without one.
+/// Whether an error says that this user, or anybody, may not write there.
+pub(crate) fn is_refused(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+    )
+}
+
+/// Whether a try got the lock.
 fn locks(tried: Result<(), TryLockError>, path: &Path) -> Result<bool, StoreError> {
     use rustix::io::Errno;
     match tried {
@@ -227,6 +287,13 @@ mod tests {
         (folder, lock)
     }
 
+    fn share(lock: &ItemLock) -> ItemGuard {
+        match lock.try_lock_shared().unwrap() {
+            ShareAttempt::Shared(guard) => guard,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn one_alone_or_many_and_who_is_told() {
         let (_folder, lock) = lock();
@@ -234,7 +301,10 @@ mod tests {
         else {
             panic!("nobody holds it");
         };
-        assert!(lock.try_lock_shared().unwrap().is_none());
+        assert!(matches!(
+            lock.try_lock_shared().unwrap(),
+            ShareAttempt::Taken
+        ));
         let LockAttempt::Taken(Some(told)) = lock.try_lock_exclusive("wants it too").unwrap()
         else {
             panic!("it says who it is");
@@ -245,10 +315,7 @@ mod tests {
         drop(maker);
         assert_eq!(std::fs::read(&lock.path).unwrap(), b"");
 
-        let users = [
-            lock.try_lock_shared().unwrap().unwrap(),
-            lock.try_lock_shared().unwrap().unwrap(),
-        ];
+        let users = [share(&lock), share(&lock)];
         for _ in 0..3 {
             assert!(matches!(
                 lock.try_lock_exclusive("waits").unwrap(),
@@ -304,7 +371,7 @@ mod tests {
             lock.try_lock_exclusive("goes on").unwrap(),
             LockAttempt::Alone(_)
         ));
-        let _user = lock.try_lock_shared().unwrap();
+        let _user = share(&lock);
         // Without the right to try, nothing is known for sure.
         assert!(matches!(
             lock.try_lock_exclusive("waits").unwrap(),
@@ -325,7 +392,7 @@ mod tests {
             let error = locks(tried, Path::new("/store/locks/a")).unwrap_err();
             assert!(matches!(error, StoreError::NoLocks { .. }), "{error:?}");
             assert_eq!(error.exit_code(), exit::STORE);
-            assert!(error.hint().unwrap().contains("--store"), "{error:?}");
+            assert!(error.hint().unwrap().contains("mount"), "{error:?}");
         }
         let other = Err(TryLockError::Error(Errno::IO.into()));
         let error = locks(other, Path::new("/store/locks/a")).unwrap_err();

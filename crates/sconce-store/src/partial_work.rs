@@ -7,7 +7,8 @@
 //! One process at a time has it, under the lock `locks/partial~<kind>~<key>`, which the kernel
 //! gives back when that process ends. What another boot wrote is not continued: after a power loss
 //! a name can be there while the bytes behind it are not (see [`crate::Store::sync`]), and nothing
-//! tells the files of which that is true. Where the kernel tells no boot id, nothing is continued.
+//! tells the files of which that is true. Where the kernel tells no boot id, nothing is continued. Where locks
+//! tell nobody anything, each process has a folder of its own, which nobody goes on with.
 
 use std::fs;
 use std::io;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use sconce_base::tree::remove_tree;
 use sconce_schema::Progress;
 
+use crate::item::OWN_WORK_PREFIX;
 use crate::item_access::{MakeJob, Waiting};
 use crate::lock::{ItemGuard, ItemLock};
 use crate::store::{CLEARS, make_folder};
@@ -59,13 +61,19 @@ impl Store {
     ) -> Result<Option<PartialWork>, StoreError> {
         // Checks both names, and that together they fit a file's name.
         self.item_paths(kind, key)?;
-        let name = format!("{kind}~{key}");
-        let Some(held) = self.lock_unfinished(&name, work, taken)? else {
-            return Ok(None);
+        let (folder, held) = match self.has_locks() {
+            true => {
+                let name = format!("{kind}~{key}");
+                let Some(held) = self.lock_unfinished(&name, work, taken)? else {
+                    return Ok(None);
+                };
+                (self.root().join("partial").join(name), held)
+            }
+            false => (self.own_partial_folder(), ItemGuard::of_own_dir()),
         };
-        let folder = self.root().join("partial").join(name);
         let boot = folder.join("boot");
-        let goes_on = self.boot.is_some() && fs::read_to_string(&boot).ok() == self.boot;
+        let own = self.view.boot();
+        let goes_on = own.is_some() && fs::read_to_string(&boot).ok().as_deref() == own;
         if !goes_on {
             remove_tree(&folder).map_err(StoreError::from_io("remove", &folder))?;
             make_folder(&folder, 0o700).map_err(StoreError::from_io("create", &folder))?;
@@ -74,8 +82,7 @@ impl Store {
         }
         // Last, so that a folder with it is complete; and each time, as its age says when the work
         // was last taken up.
-        fs::write(&boot, self.boot.as_deref().unwrap_or_default())
-            .map_err(StoreError::from_io("write", &boot))?;
+        fs::write(&boot, own.unwrap_or_default()).map_err(StoreError::from_io("write", &boot))?;
         Ok(Some(PartialWork {
             folder,
             _held: held,
@@ -129,11 +136,21 @@ impl Store {
         work: &str,
         progress: &dyn Progress,
     ) -> Result<(PathBuf, ItemGuard), StoreError> {
-        // The lock by which `clean_unfinished` leaves it.
-        let held = self.acquire_exclusive("partial", name, work, progress)?;
-        let folder = self.root().join("partial").join(name);
+        let (folder, held) = match self.has_locks() {
+            true => {
+                // The lock by which `clean_unfinished` leaves it.
+                let held = self.acquire_exclusive("partial", name, work, progress)?;
+                (self.root().join("partial").join(name), held)
+            }
+            false => (self.own_partial_folder(), ItemGuard::of_own_dir()),
+        };
         fs::create_dir_all(&folder).map_err(StoreError::from_io("create", &folder))?;
         Ok((folder, held))
+    }
+
+    fn own_partial_folder(&self) -> PathBuf {
+        let name = format!("{OWN_WORK_PREFIX}{}", sconce_base::random_name());
+        self.root().join("partial").join(name)
     }
 
     /// Removes the unfinished work `name` if nobody took it up for `age` and nobody has it.
@@ -148,6 +165,9 @@ impl Store {
         let is_old = |boot: &Path| old(if boot.exists() { boot } else { &folder });
         if !is_old(&boot) {
             return Ok(());
+        }
+        if name.starts_with(OWN_WORK_PREFIX) || !self.has_locks() {
+            return remove_tree(&folder).map_err(StoreError::from_io("remove", &folder));
         }
         match self.lock_unfinished(name, CLEARS, OnBusy::Leave)? {
             Some(_held) if is_old(&boot) => {

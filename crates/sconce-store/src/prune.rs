@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path};
 use std::time::Duration;
 
@@ -15,8 +16,9 @@ use sconce_schema::Bytes;
 
 use crate::item::ItemPaths;
 use crate::item_access::RetryBackoff;
-use crate::lock::{ItemGuard, LockAttempt};
-use crate::store::disk_space;
+use crate::item_pack;
+use crate::lock::{ItemGuard, LockAttempt, ShareAttempt};
+use crate::store::{disk_space, older};
 use crate::{Store, StoreError};
 
 /// How often a tree is tried to be held that another process makes anew or removes: for 15 seconds. Who
@@ -33,6 +35,12 @@ pub struct PruneSummary {
 }
 
 impl PruneSummary {
+    fn add(&mut self, kind: String, size: u64) {
+        let (count, bytes) = self.kinds.entry(kind).or_default();
+        *count += 1;
+        bytes.0 += size;
+    }
+
     /// Disk space of all of them.
     #[must_use]
     pub fn total_bytes(&self) -> Bytes {
@@ -40,7 +48,9 @@ impl PruneSummary {
     }
 }
 
-/// Has trees of a store stay as long as what this gives is held. Other folders are passed over.
+/// Has trees of a store stay as long as what this gives is held. Other folders are passed over, and so are trees
+/// that this process cannot lock: in a store that is another user's or is mounted for reading, or whose locks do not
+/// work. There the store's owner sees to it that `prune` removes nothing that is in use.
 ///
 /// # Errors
 /// [`StoreError::Gone`] where another process removed one of them just before, or makes it anew: they
@@ -54,21 +64,40 @@ pub fn acquire_item_guards<'a>(
             let mut pauses = RetryBackoff::new();
             let one = loop {
                 match place.lock.try_lock_shared()? {
-                    None if pauses.pause_count() < MAX_RETRIES => pauses.sleep_before_retry(),
+                    ShareAttempt::Taken if pauses.pause_count() < MAX_RETRIES => {
+                        pauses.sleep_before_retry();
+                    }
                     one => break one,
                 }
             };
-            let gone = || StoreError::Gone {
-                path: tree.to_owned(),
-            };
-            held.push(one.filter(|_| tree.exists()).ok_or_else(gone)?);
+            if matches!(one, ShareAttempt::Taken) || !tree.exists() {
+                return Err(StoreError::Gone {
+                    path: tree.to_owned(),
+                });
+            }
+            if let ShareAttempt::Shared(guard) = one {
+                held.push(guard);
+            }
         }
     }
     Ok(held)
 }
 
-/// The item that a path `ROOT/items/KIND/KEY/content…` lies in.
+/// Kind and key of the item of a store that a path lies in.
+#[must_use]
+pub fn item_of_path(path: &Path) -> Option<(String, String)> {
+    let (_, kind, key) = split_item_path(path)?;
+    Some((kind.to_owned(), key.to_owned()))
+}
+
 fn place_of(path: &Path) -> Option<ItemPaths> {
+    let (root, kind, key) = split_item_path(path)?;
+    root.join("locks").is_dir().then_some(())?;
+    ItemPaths::new(root, kind, key).ok()
+}
+
+/// `ROOT/items/KIND/KEY/content…` as root, kind and key.
+fn split_item_path(path: &Path) -> Option<(&Path, &str, &str)> {
     let mut above = path.ancestors();
     let content = above.find(|path| {
         let is = |path: Option<&Path>, name: &str| {
@@ -82,9 +111,7 @@ fn place_of(path: &Path) -> Option<ItemPaths> {
         Some(Component::Normal(name)) => name.to_str(),
         _ => None,
     };
-    let (kind, key) = (name()?, name()?);
-    root.join("locks").is_dir().then_some(())?;
-    ItemPaths::new(root, kind, key).ok()
+    Some((root, name()?, name()?))
 }
 
 impl Store {
@@ -92,13 +119,17 @@ impl Store {
     /// and key and those that runs hold. With `dry`, nothing is removed.
     ///
     /// # Errors
-    /// [`StoreError::Disk`]; what was removed until then is gone.
+    /// [`StoreError::LocalLocks`], [`StoreError::NoLocks`], [`StoreError::OwnDisk`]: nothing tells what others use; [`StoreError::Disk`];
+    /// what was removed until then is gone.
     pub fn prune(
         &self,
         unused: Duration,
         keep: &dyn Fn(&str, &str) -> bool,
         dry: bool,
     ) -> Result<PruneSummary, StoreError> {
+        if self.is_writable() && !self.has_locks() {
+            return Err(self.view.lock_obstacle(self.root()));
+        }
         let mut items = Vec::new();
         self.each_item(|kind, folder| {
             let key = folder.file_name().and_then(OsStr::to_str);
@@ -137,9 +168,16 @@ impl Store {
                 remove_tree(&place.work).map_err(StoreError::from_io("remove", &place.work))?;
             }
             tracing::debug!(kind, key, size, dry, "nobody used the item");
-            let (count, bytes) = pruned.kinds.entry(kind).or_default();
-            *count += 1;
-            bytes.0 += size;
+            pruned.add(kind, size);
+        }
+        for (path, meta) in item_pack::list_packs(self)? {
+            // Of one that waits for long in a scheduler's queue, nodes read the items themselves.
+            if older(&meta, unused) {
+                if !dry {
+                    remove_tree(&path).map_err(StoreError::from_io("remove", &path))?;
+                }
+                pruned.add(item_pack::DIRECTORY.to_owned(), meta.blocks() * 512);
+            }
         }
         Ok(pruned)
     }

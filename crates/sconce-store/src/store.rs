@@ -12,25 +12,26 @@ use sconce_base::tree::remove_tree;
 use sconce_schema::{Bytes, NoProgress, Progress};
 use tracing::{debug, trace};
 
-use crate::file_system::{is_local, local_locks};
-use crate::item::{ItemPaths, sync_disk};
+use crate::item::{ItemPaths, OWN_WORK_PREFIX, sync_disk};
 use crate::item_access::{ItemAccess, MakeJob, RetryBackoff, Waiting};
-use crate::lock::{ItemGuard, LockAttempt};
+use crate::item_pack;
+use crate::lock::{ItemGuard, LockAttempt, ShareAttempt};
+use crate::store_view::{Machine, StoreView};
 use crate::{StoreError, TreeBuildError};
 
 /// The layout that this program writes.
 const FORMAT: u32 = 1;
-/// How long bytes of a download that broke off are kept.
+/// The file that says which layout a store has.
+const VERSION_FILE: &str = "version";
+/// How long bytes of a download that broke off are kept, and what was made or set aside without locks: longer than
+/// anything is made, or a machine's clock is off.
 const DOWNLOAD_RETENTION_PERIOD: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// A folder of verified blobs and trees. Several processes may use it at once, on several machines.
 #[derive(Debug, Clone)]
 pub struct Store {
     root: PathBuf,
-    /// The kernel's id of this boot; absent where /proc does not tell it.
-    pub(crate) boot: Option<String>,
-    /// Whether other machines may see this folder, whose boots are other ones.
-    has_other_machines: bool,
+    pub(crate) view: StoreView,
     /// By their folders: items that are good because somebody uses them, and that stay because this
     /// process uses them too.
     taken: Arc<Mutex<BTreeMap<PathBuf, ItemGuard>>>,
@@ -67,46 +68,63 @@ pub struct StoreUsage {
 
 impl Store {
     /// Opens the store in the folder `root`, making it if it is not there, and removes what
-    /// killed processes left unfinished.
+    /// killed processes left unfinished. One that may not be written is read.
     ///
     /// # Errors
     /// [`StoreError::Newer`] for a store of a newer Sconce, which is left untouched;
-    /// [`StoreError::LocalLocks`], [`StoreError::Version`] and [`StoreError::Disk`] for one that cannot be used.
+    /// [`StoreError::Version`] and [`StoreError::Disk`] for one that cannot be used.
     pub fn open(root: &Path) -> Result<Self, StoreError> {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")
-            .ok()
-            .map(|text| text.trim().to_owned())
-            .filter(|text| !text.is_empty());
-        Self::open_in_boot(root, boot)
+        Self::open_as(root, Machine::of_this_boot())
     }
 
-    /// As [`Store::open`], in a boot with this id: for tests, as another machine sees the store.
+    /// As [`Store::open`], in a boot with this id: for tests.
     ///
     /// # Errors
     /// As [`Store::open`].
     #[doc(hidden)]
     pub fn open_in_boot(root: &Path, boot: Option<String>) -> Result<Self, StoreError> {
+        let machine = Machine {
+            boot,
+            ..Machine::default()
+        };
+        Self::open_as(root, machine)
+    }
+
+    /// As [`Store::open`], as a machine sees the store: for tests.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    #[doc(hidden)]
+    pub fn open_as(root: &Path, machine: Machine) -> Result<Self, StoreError> {
+        let is_new = !root.join(VERSION_FILE).exists();
         private_folders(root)?;
         let root = fs::canonicalize(root).map_err(StoreError::from_io("open", root))?;
         check_version(&root)?;
-        let is_local = is_local(&root);
-        if !is_local && let Some(option) = local_locks(&root) {
-            return Err(StoreError::LocalLocks { path: root, option });
-        }
-        for name in ["items", "locks", "partial", "tmp"] {
-            private_folders(&root.join(name))?;
-        }
-        close_to_others(&root.join("locks"))?;
+        let view = StoreView::open(&root, machine, is_new)?;
         let store = Self {
-            has_other_machines: !is_local,
+            view,
             root,
-            boot,
             taken: Arc::default(),
         };
-        store.clean()?;
-        let (root, is_shared) = (store.root.display(), store.has_other_machines);
-        debug!(%root, is_shared, "opened the store");
+        if store.is_writable() {
+            close_to_others(&store.root.join("locks"))?;
+            store.clean()?;
+        }
+        let (root, is_shared) = (store.root.display(), store.view.has_other_machines);
+        let is_writable = store.is_writable();
+        debug!(%root, is_shared, is_writable, "opened the store");
         Ok(store)
+    }
+
+    /// Whether items can be made and removed by this process. Of any other store, what is there can be used.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.view.is_writable
+    }
+
+    /// Whether locks tell others what this process does.
+    pub(crate) fn has_locks(&self) -> bool {
+        self.view.has_locks(&self.root)
     }
 
     /// The store's folder, absolute.
@@ -143,8 +161,10 @@ impl Store {
         accept: &dyn Fn(&Path) -> bool,
     ) -> Result<Option<PathBuf>, StoreError> {
         let content = place.content_path();
-        if place.is_good(self.boot.as_deref()) || self.has_taken(place) {
-            place.mark_used();
+        if place.is_good(self.view.trusted_boots()) || self.has_taken(place) {
+            if self.is_writable() {
+                place.mark_used();
+            }
             if accept(&content) {
                 return Ok(Some(content));
             }
@@ -152,8 +172,10 @@ impl Store {
             self.taken().remove(&place.folder);
             return Ok(None);
         }
-        // Of another machine, or of a boot that is over.
+        // Of a boot that is over, as far as is known here.
         if place.folder.is_dir()
+            && self.is_writable()
+            && self.has_locks()
             && let LockAttempt::Shared = place.lock.try_lock_exclusive("looks who uses it")?
         {
             return self.reuse_item_in_use(place, accept);
@@ -173,7 +195,7 @@ impl Store {
         place: &ItemPaths,
         accept: &dyn Fn(&Path) -> bool,
     ) -> Result<Option<PathBuf>, StoreError> {
-        let Some(held) = place.lock.try_lock_shared()? else {
+        let ShareAttempt::Shared(held) = place.lock.try_lock_shared()? else {
             return Ok(None);
         };
         let content = place.content_path();
@@ -250,6 +272,9 @@ impl Store {
         making: TreeBuildOptions<'_>,
         build: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<PathBuf, TreeBuildError<E>> {
+        if !self.has_locks() {
+            return self.build_tree_with(kind, key, making, build);
+        }
         let place = self.item_paths(kind, key)?;
         // Of a kind without items, so that what a killed process leaves there is removed as all such work.
         let apart = self.item_paths(&format!("{kind}-apart"), key)?;
@@ -291,6 +316,11 @@ impl Store {
     /// [`StoreError::Disk`].
     pub fn remove_item(&self, kind: &str, key: &str) -> Result<bool, StoreError> {
         let place = self.item_paths(kind, key)?;
+        if !self.has_locks() {
+            place.set_aside()?;
+            debug!(kind, key, "set an item aside");
+            return Ok(true);
+        }
         let mut pauses = RetryBackoff::new();
         let held = loop {
             match place.lock.try_lock_exclusive("removes it")? {
@@ -315,6 +345,9 @@ impl Store {
         fill: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<PathBuf, E> {
         let (work, path) = (job.work, place.folder.display());
+        if !self.has_locks() {
+            return self.make_item_beside(place, accept, fill);
+        }
         let held = match self.wait_for_access(place, job, accept)? {
             ItemAccess::There(content) => {
                 debug!(work, %path, "the item is there");
@@ -323,15 +356,50 @@ impl Store {
             ItemAccess::Mine(held) => held,
         };
         place.prepare_work_dir(&held)?;
-        let boot = self.boot.as_deref().filter(|_| !self.has_other_machines);
-        let made = fill(&place.work).and_then(|()| place.publish(boot, &held).map_err(E::from));
+        let made = fill(&place.work).and_then(|()| Ok(self.publish(place, &place.work, accept)?));
         let is_made = made.is_ok();
         debug!(work, %path, is_made, "worked on the item");
         if !is_made {
             // What cannot be removed now is removed by the next open.
             let _ = remove_tree(&place.work);
         }
-        made.map(|()| place.content_path())
+        made
+    }
+
+    /// As [`Store::make_item`] where locks tell nobody anything: in a directory of its own, so that nobody waits for
+    /// anybody, and whoever comes second keeps nothing.
+    fn make_item_beside<E: From<StoreError>>(
+        &self,
+        place: &ItemPaths,
+        accept: &dyn Fn(&Path) -> bool,
+        fill: impl FnOnce(&Path) -> Result<(), E>,
+    ) -> Result<PathBuf, E> {
+        if let Some(content) = self.find_trusted_item(place, accept)? {
+            return Ok(content);
+        }
+        let work = place.create_own_work_dir()?;
+        let made = fill(&work).and_then(|()| Ok(self.publish(place, &work, accept)?));
+        if made.is_err() {
+            let _ = remove_tree(&work);
+        }
+        made
+    }
+
+    /// Makes what lies in `work` the item, unless another one was first who had no lock to say so.
+    fn publish(
+        &self,
+        place: &ItemPaths,
+        work: &Path,
+        accept: &dyn Fn(&Path) -> bool,
+    ) -> Result<PathBuf, StoreError> {
+        while !place.publish(work, self.view.boot_of_new_items())? {
+            if let Some(content) = self.find_trusted_item(place, accept)? {
+                remove_tree(work).map_err(StoreError::from_io("remove", work))?;
+                return Ok(content);
+            }
+            place.set_aside()?;
+        }
+        Ok(place.content_path())
     }
 
     /// Has the disk confirm every item that is not safe against a power loss yet. Meant to be
@@ -340,6 +408,9 @@ impl Store {
     /// # Errors
     /// [`StoreError::Disk`].
     pub fn sync(&self) -> Result<SyncSummary, StoreError> {
+        if !self.is_writable() {
+            return Ok(SyncSummary { items: 0 });
+        }
         // Only what is good now may be marked: an item of another boot is not made good by
         // syncing what is left of it.
         let identity = |folder: &Path| {
@@ -352,7 +423,7 @@ impl Store {
             let key = folder.file_name().and_then(|key| key.to_str());
             if !folder.join("synced").exists()
                 && text.is_some()
-                && text == self.boot
+                && text.as_deref() == self.view.boot()
                 && let Some(place) = key.and_then(|key| self.item_paths(kind, key).ok())
             {
                 fresh.push((identity(folder), place));
@@ -367,7 +438,8 @@ impl Store {
         for (before, place) in &fresh {
             // Somebody may be removing it, or may have made it anew meanwhile: that one is not synced.
             let held = place.lock.try_lock_shared()?;
-            if held.is_some() && before.is_some() && identity(&place.folder) == *before {
+            let is_taken = matches!(held, ShareAttempt::Taken);
+            if !is_taken && before.is_some() && identity(&place.folder) == *before {
                 let path = place.folder.join("synced");
                 fs::File::create(&path).map_err(StoreError::from_io("create", &path))?;
                 synced.items += 1;
@@ -389,6 +461,13 @@ impl Store {
             bytes.0 += size;
             Ok(())
         })?;
+        let packs = disk_space(&self.root.join(item_pack::DIRECTORY));
+        let packs = packs.map_err(StoreError::from_io("read", &self.root))?;
+        let files = item_pack::list_packs(self)?.len();
+        if files > 0 {
+            let kind = item_pack::DIRECTORY.to_owned();
+            usage.kinds.insert(kind, (files, Bytes(packs)));
+        }
         for name in ["tmp", "partial"] {
             let folder = self.root.join(name);
             usage.unfinished.0 +=
@@ -427,7 +506,23 @@ impl Store {
                 _ => {}
             }
         }
+        for name in names(&self.root.join(item_pack::DIRECTORY))? {
+            let path = self.root.join(item_pack::DIRECTORY).join(&name);
+            if name.starts_with(OWN_WORK_PREFIX) {
+                remove_if_older(&path, DOWNLOAD_RETENTION_PERIOD)?;
+            }
+        }
         for name in names(&self.root.join("tmp"))? {
+            if name.starts_with(OWN_WORK_PREFIX) {
+                remove_if_older(
+                    &self.root.join("tmp").join(&name),
+                    DOWNLOAD_RETENTION_PERIOD,
+                )?;
+                continue;
+            }
+            if !self.has_locks() {
+                continue;
+            }
             let Some(place) = name
                 .split_once('~')
                 .and_then(|(kind, key)| self.item_paths(kind, key).ok())
@@ -445,8 +540,18 @@ impl Store {
 /// What who clears up after others does, for those who wait for it.
 pub(crate) const CLEARS: &str = "clears away what an ended process left unfinished";
 
+/// Removes what nobody has changed for `age`, where no lock says whether somebody is at it.
+pub(crate) fn remove_if_older(path: &Path, age: Duration) -> Result<(), StoreError> {
+    match path.symlink_metadata() {
+        Ok(meta) if older(&meta, age) => {
+            remove_tree(path).map_err(StoreError::from_io("remove", path))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Whether a file was last written more than `age` ago.
-fn older(meta: &fs::Metadata, age: Duration) -> bool {
+pub(crate) fn older(meta: &fs::Metadata, age: Duration) -> bool {
     meta.modified()
         .ok()
         .and_then(|time| time.elapsed().ok())
@@ -454,10 +559,15 @@ fn older(meta: &fs::Metadata, age: Duration) -> bool {
 }
 
 /// The UTF-8 names in a folder, sorted.
-fn names(folder: &Path) -> Result<Vec<String>, StoreError> {
+pub(crate) fn names(folder: &Path) -> Result<Vec<String>, StoreError> {
     let read = || -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(folder)? {
+        let entries = match fs::read_dir(folder) {
+            // Of a store that could not be made whole.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(names),
+            entries => entries?,
+        };
+        for entry in entries {
             names.extend(entry?.file_name().into_string());
         }
         names.sort();
@@ -467,7 +577,10 @@ fn names(folder: &Path) -> Result<Vec<String>, StoreError> {
 }
 
 /// Makes `folder` and what is missing above it, for its owner alone.
-fn private_folders(folder: &Path) -> Result<(), StoreError> {
+pub(crate) fn private_folders(folder: &Path) -> Result<(), StoreError> {
+    if folder.is_dir() {
+        return Ok(());
+    }
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -483,7 +596,7 @@ pub(crate) fn make_folder(path: &Path, mode: u32) -> io::Result<()> {
 }
 
 fn check_version(root: &Path) -> Result<(), StoreError> {
-    let path = root.join("version");
+    let path = root.join(VERSION_FILE);
     match fs::read_to_string(&path) {
         Ok(text) => match text.trim().parse::<u32>() {
             Ok(found) if found > FORMAT => Err(StoreError::Newer {
@@ -547,7 +660,11 @@ fn close_to_others(folder: &Path) -> Result<(), StoreError> {
         return Ok(());
     }
     let closed = fs::Permissions::from_mode(mode & 0o700);
-    fs::set_permissions(folder, closed).map_err(failed())
+    match fs::set_permissions(folder, closed) {
+        // It is another user's, who lets this one write.
+        Err(error) if crate::lock::is_refused(&error) => Ok(()),
+        closed => closed.map_err(failed()),
+    }
 }
 
 #[cfg(test)]
@@ -563,7 +680,7 @@ mod tests {
             store.build_tree("wheel", key, build).unwrap()
         };
         let (mut shared, other) = (open("one"), open("two"));
-        shared.has_other_machines = true;
+        shared.view.has_other_machines = true;
         let tree = make(&shared, "shared");
         assert!(tree.with_file_name("synced").exists() && !tree.with_file_name("boot").exists());
         // The other one has it, though nobody holds it.

@@ -65,12 +65,12 @@ pub(crate) fn with_bytecode(
     lock: &Lock,
     environment: &EnvironmentLayers,
 ) -> Result<EnvironmentLayers> {
-    compile(workshop, lock, environment)?;
+    compile_missing_bytecode(workshop, lock, environment)?;
     Ok(sconce_image::load_environment(lock, workshop.store)?)
 }
 
 /// Makes the bytecode that is missing, on every core: the image waits for it.
-fn compile(
+pub(crate) fn compile_missing_bytecode(
     workshop: &EnvironmentBuilder<'_>,
     lock: &Lock,
     environment: &EnvironmentLayers,

@@ -12,7 +12,7 @@ use sconce_schema::spec::WORKSPACE;
 use sconce_schema::{EnvironmentLayers, Lock};
 use sconce_store::ItemGuard;
 
-use super::compile;
+use super::compile_missing_bytecode;
 use crate::editable_projects::EditableProject;
 use crate::environment_builder::EnvironmentBuilder;
 use crate::failure::{Failure, Result};
@@ -81,7 +81,7 @@ impl ProjectLayers {
                 env: BTreeMap::new(),
             };
             if runs && is_compiled {
-                compile(workshop, lock, &own)?;
+                compile_missing_bytecode(workshop, lock, &own)?;
             }
             if is_compiled {
                 bytecode::add_layers(&mut own, lock, store);

@@ -9,7 +9,7 @@ use sconce_schema::spec::{CopySpec, Variant};
 use sconce_schema::{EnvironmentLayers, Lock};
 use sconce_store::ItemGuard;
 
-use super::compile;
+use super::compile_missing_bytecode;
 use super::steps::LayerStack;
 use crate::background::Background;
 use crate::command_context::CommandContext;
@@ -96,7 +96,7 @@ impl<'a> StageBuilder<'a> {
         if !self.bytecode {
             return Ok(environment);
         }
-        compile(self.workshop, lock, &environment)?;
+        compile_missing_bytecode(self.workshop, lock, &environment)?;
         let environment = load_environment(lock, &self.opened.store)?;
         // A prune may remove what was just made, or found, before anything has it stay.
         match bytecode::find_uncompiled(&environment, lock) {

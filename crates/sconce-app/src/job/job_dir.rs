@@ -432,6 +432,7 @@ mod tests {
             containment: JobContainment::Sconce,
             engine: SchedulerKind::Slurm,
             meet_within_ms: 1,
+            local_store: None,
             unix_ms: 2,
         }
     }

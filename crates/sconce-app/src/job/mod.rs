@@ -1,8 +1,8 @@
 //! Jobs: runs that a scheduler starts on nodes.
 //!
 //! [`submit`] hands over what was wished, in a folder that all nodes see ([`job_dir`]). On each node the scheduler
-//! starts [`node`], which finds its place ([`allocation`]), meets the others ([`meeting`]) and makes a run of its own
-//! of it ([`launch`]).
+//! starts [`node`], which finds its place ([`allocation`]), meets the others ([`meeting`]), brings the environment to a
+//! disk of its own where that helps ([`local_store`]) and makes a run of its own of it ([`launch`]).
 
 mod allocation;
 mod claim;
@@ -11,6 +11,7 @@ mod gpus;
 mod hand_over;
 pub mod job_dir;
 mod launch;
+pub mod local_store;
 pub mod lookup;
 mod meeting;
 pub mod node;

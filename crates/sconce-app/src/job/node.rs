@@ -26,6 +26,7 @@ use super::claim::claim_job;
 use super::gpus::choose_gpus;
 use super::job_dir::{JobDir, TaskRun, is_signal};
 use super::launch::{rank_variables, wrap_command};
+use super::local_store::open_local_store;
 use super::meeting::{
     Follower, JobKey, Leader, MeetingError, MeetingLimits, MeetingPoint, NodeFailure, NodeIdentity,
 };
@@ -262,7 +263,15 @@ impl NodePart<'_> {
 
     fn run_met(&self, lock: &Lock, id: String, meeting: &RefCell<Option<Meeting>>) -> Result<u8> {
         let gpus = self.judge(lock)?;
-        let (job, context) = (self.job, self.context);
+        let job = self.job;
+        let local_store = match &job.local_store {
+            Some(request) => open_local_store(request, self.node, self.context)?,
+            None => None,
+        };
+        let context = &AppContext {
+            store: local_store.or_else(|| self.context.store.clone()),
+            ..self.context.clone()
+        };
         let project = Project::open_copy(&self.dir.spec(), &job.spec, &self.dir.lock())?;
         let overrides = RunOverrides {
             sources: PackageSources {

@@ -3,12 +3,12 @@
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::dirs::SconceDirs;
+use crate::dirs::{SconceDirs, is_read_only};
 use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
 use crate::worker::current_exe;
 
-/// Keeps a copy of this program in the store, once for each that there ever was, and gives its path.
+/// Keeps a copy of this program in the store, or beside the records where that may not be written, once for each that there ever was, and gives its path.
 ///
 /// It is named by what the file system says of the file: reading it whole would take longer than the rest of the
 /// hand-over.
@@ -31,7 +31,11 @@ pub(super) fn keep_program(places: &SconceDirs) -> Result<PathBuf> {
             .wrapping_mul(1_000_000_000)
             .wrapping_add(meta.mtime_nsec())
     );
-    let folder = places.store.join("programs").join(name);
+    let root = match is_read_only(&places.store) {
+        true => &places.state,
+        false => &places.store,
+    };
+    let folder = root.join("programs").join(name);
     let kept = folder.join("sconce");
     // One that a killed copy left is not whole.
     if std::fs::metadata(&kept).is_ok_and(|kept| kept.len() == meta.len()) {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use sconce_image::flat_tree::ensure_flat_tree;
-use sconce_schema::job::{self, JobLayout, JobRequest};
+use sconce_schema::job::{self, JobLayout, JobRequest, LocalStoreRequest};
 use sconce_schema::lock::Lock;
 use sconce_schema::spec::LaunchMode;
 use sconce_schema::spec::TargetSpec;
@@ -16,6 +16,7 @@ use sha2::Digest as _;
 use super::containment::{ContainedJob, choose_containment};
 use super::hand_over::{hand_over, list_same, take_up_unanswered, warn_of_same};
 use super::job_dir::JobDir;
+use super::local_store::pack_environment;
 use super::lookup::find_job;
 use super::program::keep_program;
 use super::schedulers::scheduler_of;
@@ -29,6 +30,7 @@ use crate::dirs::SconceDirs;
 use crate::environment_builder::debian_architecture;
 use crate::failure::{AppError, Result};
 use crate::input;
+use crate::probe;
 use crate::project::Project;
 use crate::protected_dirs;
 use crate::reporter::AppEvent;
@@ -204,11 +206,15 @@ pub fn submit_job(
         command,
         &context.env,
     )?;
-    let lock = match job.dry_run {
-        true => project
-            .load_lock()?
-            .filter(|lock| lock.inputs == project.inputs),
-        false => Some(bring(&opened, overrides, &contained, context)?),
+    let (lock, local_store) = match job.dry_run {
+        true => {
+            let lock = project.load_lock()?;
+            (lock.filter(|lock| lock.inputs == project.inputs), None)
+        }
+        false => {
+            let (lock, local_store) = bring(&opened, overrides, &contained, &target, context)?;
+            (Some(lock), local_store)
+        }
     };
     contained.validate(lock.as_ref())?;
     if let Some(gaps) = contained.describe_gaps() {
@@ -236,6 +242,7 @@ pub fn submit_job(
         containment,
         engine: target.engine,
         meet_within_ms: meeting_timeout(&target),
+        local_store,
         unix_ms: unix_ms(),
     };
     let after = find_jobs_before(&job.after, &job.target, places)?;
@@ -288,27 +295,36 @@ pub fn submit_job(
     Ok(submission)
 }
 
-/// Locks the project and brings all that its environment needs: nodes may have no network.
+/// Locks the project and brings all that its environment needs: nodes may have no network, and may not write to the
+/// store.
 fn bring(
     opened: &CommandContext,
     overrides: &RunOverrides,
     contained: &ContainedJob<'_>,
+    target: &TargetSpec,
     context: &AppContext,
-) -> Result<Lock> {
+) -> Result<(Lock, Option<LocalStoreRequest>)> {
     let builder = opened.environment_builder(overrides.sources.clone(), context);
     let locked = builder.ensure_lock()?;
     contained.validate(Some(&locked))?;
     let lock = builder.with_editable_projects(&locked)?;
     let mut background = Background::default();
     let (environment, _guards) = builder.assemble_with_guards(&lock, &mut background)?;
-    if let Some(part) = flat_tree_part(contained.containment) {
-        // Nobody could write bytecode into that tree later.
-        let environment = build::with_bytecode(&builder, &lock, &environment)?;
-        let progress = &*opened.progress;
-        ensure_flat_tree(&environment, part, &opened.store, progress)?;
+    if contained.options.probe.is_some() && opened.store.is_writable() {
+        probe::ensure_modules(&opened.store)?;
     }
+    let local_store = match flat_tree_part(contained.containment) {
+        None => pack_environment(target, &builder, &lock, &environment, context)?,
+        Some(part) => {
+            // Nobody could write bytecode into that tree later.
+            let environment = build::with_bytecode(&builder, &lock, &environment)?;
+            let progress = &*opened.progress;
+            ensure_flat_tree(&environment, part, &opened.store, progress)?;
+            None
+        }
+    };
     opened.progress.finish();
-    Ok(locked)
+    Ok((locked, local_store))
 }
 
 /// Folders of jobs that were never handed over, and that nobody ran by hand.

@@ -54,6 +54,10 @@ pub struct TargetSpec {
     /// Whether a job's caller may say that nothing is to hold it (`--uncontained`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_uncontained: bool,
+    /// A directory on each node's own disk, `/scratch/$USER` with variables of the node, that the environment is
+    /// unpacked to; `off` has nodes read the store itself. Where it is absent, nodes decide.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_store: Option<String>,
     /// Options of sbatch, one each, as they are: `--mail-type=END`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sbatch: Vec<String>,
@@ -67,7 +71,7 @@ pub struct TargetSpec {
 
 impl TargetSpec {
     /// Every key, for files in which others are passed over.
-    pub const KEYS: [&str; 18] = [
+    pub const KEYS: [&str; 19] = [
         "account",
         "allow-uncontained",
         "constraint",
@@ -77,6 +81,7 @@ impl TargetSpec {
         "gpu-type",
         "gpus-per-node",
         "launch",
+        "local-store",
         "meet-within",
         "nodes",
         "partition",
@@ -107,6 +112,7 @@ impl TargetSpec {
             launch: None,
             containment: JobContainment::Sconce,
             allow_uncontained: false,
+            local_store: None,
             sbatch: Vec::new(),
             srun: Vec::new(),
             setup: Vec::new(),
@@ -132,6 +138,12 @@ impl TargetSpec {
                 "one line of a script, which is not empty",
             )?;
         }
+        validate_value(
+            "target.local-store",
+            self.local_store.as_deref(),
+            |text| text == "off" || text.starts_with(['/', '$']),
+            "`off` or a directory of each node, from `/` on or with a variable of the node's at its beginning",
+        )?;
         for (key, time) in [
             ("target.time", &self.time),
             ("target.meet-within", &self.meet_within),
@@ -155,6 +167,7 @@ impl TargetSpec {
             ("target.qos", &self.qos),
             ("target.constraint", &self.constraint),
             ("target.reservation", &self.reservation),
+            ("target.local-store", &self.local_store),
         ];
         let lists = [
             ("target.sbatch", &self.sbatch),
@@ -266,6 +279,8 @@ mod tests {
             ("containment", "\"docker\""),
             ("allow-uncontained", "\"yes\""),
             ("partitions", "\"gpu\""),
+            ("local-store", "\"scratch\""),
+            ("local-store", "\"/a\\nb\""),
         ] {
             let text = format!("[target.lab]\n{key} = {value}\nengine = \"slurm\"\n");
             assert!(Spec::parse(&text).is_err(), "{text}");

@@ -8,7 +8,7 @@ use super::Spec;
 use crate::units::Bytes;
 
 /// The keys in the order of the documentation; a key that is not here comes after these.
-const ORDER: [&str; 55] = [
+const ORDER: [&str; 56] = [
     "version",
     "name",
     "release",
@@ -63,6 +63,7 @@ const ORDER: [&str; 55] = [
     "launch",
     "containment",
     "allow-uncontained",
+    "local-store",
     "sbatch",
 ];
 

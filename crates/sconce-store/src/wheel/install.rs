@@ -205,15 +205,23 @@ impl Job<'_> {
             }
         })?;
         tracing::debug!(file, url = redact_url(&wheel.url), "the wheel is installed");
-        let _ = partial_wheel::remove_if_present(&self.part(wheel));
+        let _ = self.remove_part(wheel);
         self.progress.done(file);
         Ok(())
     }
 
-    /// Where bytes of a slow download are kept.
-    fn part(&self, wheel: &Wheel) -> PathBuf {
+    /// Where bytes of a slow download are kept; nowhere where no lock says whose they are.
+    fn part(&self, wheel: &Wheel) -> Option<PathBuf> {
         let name = format!("{KIND}~{}", key(wheel, self.python));
-        self.store.root().join("partial").join(name)
+        let partial = self.store.root().join("partial");
+        self.store.has_locks().then(|| partial.join(name))
+    }
+
+    fn remove_part(&self, wheel: &Wheel) -> std::io::Result<()> {
+        match self.part(wheel) {
+            Some(part) => partial_wheel::remove_if_present(&part),
+            None => Ok(()),
+        }
     }
 
     fn wheel_error(&self, wheel: &Wheel, source: WheelError) -> Failure {
@@ -230,7 +238,7 @@ impl Job<'_> {
         content: &Path,
         writer: &mut DirectWriter,
     ) -> Result<(), ReadFailure<Failure>> {
-        let part = PartialWheel::open_existing(&self.part(wheel));
+        let part = (self.part(wheel)).and_then(|path| PartialWheel::open_existing(&path));
         let kept = part.is_some();
         if kept {
             self.progress
@@ -268,7 +276,7 @@ impl Job<'_> {
             failure,
             Failure::Store(StoreError::Hash { .. } | StoreError::Size { .. })
         );
-        if wrong && kept && partial_wheel::remove_if_present(&self.part(wheel)).is_ok() {
+        if wrong && kept && self.remove_part(wheel).is_ok() {
             return ReadFailure::Source(Failure::Kept);
         }
         ReadFailure::Source(failure)
@@ -448,7 +456,8 @@ impl Download<'_> {
             && let Some(size) = self.size
             && self.job.slow.is_slow(self.began.elapsed(), self.at, size)
         {
-            self.part = PartialWheel::create(&self.job.part(self.wheel), self.at).ok();
+            let path = self.job.part(self.wheel);
+            self.part = path.and_then(|path| PartialWheel::create(&path, self.at).ok());
         }
         if let Some(part) = &mut self.part
             && part.append(self.at, bytes).is_err()

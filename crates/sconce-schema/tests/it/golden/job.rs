@@ -1,7 +1,9 @@
 //! A job's request, with all that it may say.
 
 use sconce_schema::Sha256;
-use sconce_schema::job::{FORMAT, JobArray, JobLayout, JobRequest};
+use sconce_schema::job::{
+    FORMAT, ItemPack, JobArray, JobLayout, JobRequest, LocalStoreRequest, PackedItem,
+};
 use sconce_schema::spec::{JobContainment, LaunchMode, SchedulerKind};
 
 use super::spec::full_run;
@@ -32,6 +34,19 @@ fn full_job_is_written_as_before_and_read_back() {
         containment: JobContainment::Pyxis,
         engine: SchedulerKind::Slurm,
         meet_within_ms: 120_000,
+        local_store: Some(LocalStoreRequest {
+            directory: Some("/scratch/$USER".into()),
+            environment: ItemPack {
+                file: "/home/ada/.local/share/sconce/packed/9f2a.tar.zst".into(),
+                sha256: Sha256([9; 32]),
+                size_bytes: 1_234_567,
+                items: vec![PackedItem {
+                    kind: "wheel".into(),
+                    key: "six-1.17".into(),
+                    disk_bytes: 40_960,
+                }],
+            },
+        }),
         unix_ms: 1_790_000_000_000,
     };
     let text = json(&job);

@@ -97,6 +97,7 @@ fn full_target() -> TargetSpec {
         launch: Some(LaunchMode::Torchrun),
         containment: JobContainment::Apptainer,
         allow_uncontained: true,
+        local_store: Some("/scratch/$USER".into()),
         sbatch: strings(&["--mail-type=END"]),
         srun: strings(&["--cpu-bind=none"]),
         setup: strings(&["module load slurm"]),
