@@ -4,8 +4,12 @@ mod run_flags;
 
 use std::path::PathBuf;
 
+use sconce_app::job::allocated_run::NodeCount;
+use sconce_schema::spec::LaunchMode;
+
 use crate::commands::audit::AuditArgs;
 use crate::commands::outdated::OutdatedArgs;
+use crate::number::whole_number_parser;
 use clap::{ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 pub(crate) use self::run_flags::{LockFlags, RankFlags, RunFlags, SourceFlags, TrainingPlanFlags};
@@ -229,10 +233,60 @@ pub(crate) struct RunArgs {
     /// Write the report as JSON to FILE.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) allocation: AllocationFlags,
     /// The command, instead of the spec's or the image's; an image's entrypoint stays before it. For a
     /// program, its arguments.
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+/// What no node of several does: they are one machine's, or of a run that has the terminal.
+const NOT_ON_SEVERAL_NODES: [&str; 11] = [
+    "host",
+    "services",
+    "detach",
+    "json",
+    "gpus",
+    "virtual_gpu",
+    "ports",
+    "strict",
+    "leak_stacks",
+    "plan",
+    "ranks",
+];
+
+/// In an allocation of a scheduler's, the nodes of it that a run has.
+#[derive(Debug, Args, Clone, Default)]
+pub(crate) struct AllocationFlags {
+    /// Run on nodes of the allocation that is there (`salloc`): `all`, or so many.
+    #[arg(
+        long,
+        short = 'N',
+        value_name = "N",
+        value_parser = node_count,
+        conflicts_with_all = NOT_ON_SEVERAL_NODES,
+        help_heading = "In an allocation"
+    )]
+    pub(crate) nodes: Option<NodeCount>,
+    /// Ranks of each node [default: one a card, and one where there is none].
+    #[arg(long, value_name = "R", requires = "nodes", value_parser = whole_number_parser::<u32>(1, 1024), help_heading = "In an allocation")]
+    pub(crate) ranks_per_node: Option<u32>,
+    /// Who starts the ranks: `torchrun`, `task-per-gpu` or `node`.
+    #[arg(long, value_name = "MODE", requires = "nodes", value_parser = launch_mode, help_heading = "In an allocation")]
+    pub(crate) launch: Option<LaunchMode>,
+}
+
+fn node_count(text: &str) -> Result<NodeCount, String> {
+    match (text, text.parse()) {
+        ("all", _) => Ok(NodeCount::All),
+        (_, Ok(count @ 1..)) => Ok(NodeCount::Count(count)),
+        (_, _) => Err("`all`, or a number of nodes".to_owned()),
+    }
+}
+
+pub(crate) fn launch_mode(text: &str) -> Result<LaunchMode, String> {
+    text.parse()
 }
 
 #[derive(Debug, Args)]

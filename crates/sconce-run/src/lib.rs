@@ -26,6 +26,7 @@ mod engine;
 mod error;
 mod etc_files;
 mod executor;
+mod foreground;
 #[cfg(test)]
 mod golden;
 mod idmap;
@@ -66,6 +67,7 @@ pub use engine::ContainerEngine;
 pub use error::{InvalidRequest, RunError};
 pub use etc_files::is_machinery;
 pub use executor::{Executor, Native};
+pub use foreground::run_in_foreground;
 pub use init_config::RestartBackoff;
 pub use prepare::is_machine_root;
 pub use usernet::HELPERS as WAYS_OUT;

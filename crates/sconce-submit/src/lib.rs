@@ -16,7 +16,7 @@ mod status;
 
 pub use error::{RejectionCause, SubmitError};
 pub use job_id::SchedulerJobId;
-pub use scheduler::{JobScript, Scheduler};
+pub use scheduler::{JobScript, JobStep, Scheduler};
 pub use slurm::node_list::{MAX_NODES, NodeListError, expand_node_list};
 pub use slurm::script::{ARRAY_DIR, LOG_NAME};
 pub use slurm::state::{JobRow, parse_sacct, parse_squeue};

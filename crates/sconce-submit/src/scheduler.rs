@@ -47,6 +47,12 @@ pub trait Scheduler {
     /// The scheduler cannot be asked, or it is somebody else's job.
     fn cancel(&self, job: &SchedulerJobId) -> Result<(), SubmitError>;
 
+    /// The words of a command that starts `step` within a job that is running, in the foreground of whoever runs it.
+    ///
+    /// # Errors
+    /// A value cannot be an argument, or an option of the target contradicts what Sconce says itself.
+    fn render_step(&self, step: &JobStep<'_>) -> Result<Vec<String>, SubmitError>;
+
     /// Hands a script over unless there is a job with this token: for a second try.
     ///
     /// # Errors
@@ -90,4 +96,27 @@ pub struct JobScript<'a> {
     pub work_dir: &'a Path,
     /// Where it is handed over.
     pub target: &'a TargetSpec,
+}
+
+/// Processes within a job that is running.
+#[derive(Debug, Clone, Copy)]
+pub struct JobStep<'a> {
+    /// The job.
+    pub job: &'a SchedulerJobId,
+    /// On how many nodes.
+    pub nodes: u32,
+    /// How many on each.
+    pub tasks_per_node: u32,
+    /// CPUs of each, where that is known.
+    pub cpus_per_task: Option<u32>,
+    /// On this node alone; absent where the scheduler chooses.
+    pub node: Option<&'a str>,
+    /// Whether the one process has the caller's terminal.
+    pub has_terminal: bool,
+    /// Where it begins; absolute.
+    pub work_dir: &'a Path,
+    /// Options of the target for it.
+    pub options: &'a [String],
+    /// What is started.
+    pub command: &'a [String],
 }

@@ -7,7 +7,7 @@ use sconce_schema::{Hint, exit};
 
 /// Why a node does not have a job's cards.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum JobGpuError {
+pub(crate) enum JobGpuError {
     /// The variables name cards that cannot be opened.
     #[error(
         "{variable} is `{value}`, and of this node's cards the job can open {}",
@@ -32,6 +32,17 @@ pub(super) enum JobGpuError {
         /// Indices of the cards that can be opened.
         openable: Vec<u32>,
     },
+    /// A run within a job wants more than the job has.
+    #[error(
+        "the run is for {wanted} cards, and its job has on this node {}",
+        list(of_job)
+    )]
+    MoreThanJob {
+        /// How many it wants.
+        wanted: u32,
+        /// Indices of the job's.
+        of_job: Vec<u32>,
+    },
 }
 
 impl Hint for JobGpuError {
@@ -39,6 +50,10 @@ impl Hint for JobGpuError {
         Some(match self {
             Self::Conflict { .. } => {
                 "leave the variable to the scheduler: no `setup` line should set it".to_owned()
+            }
+            Self::MoreThanJob { .. } => {
+                "ask the scheduler for more, by `--gpus-per-node` of `salloc` or of `sconce submit`"
+                    .to_owned()
             }
             Self::TooFew { .. } => {
                 "`scontrol show node` says which cards Slurm has for it; the driver may be down"
@@ -48,7 +63,10 @@ impl Hint for JobGpuError {
     }
 
     fn exit_code(&self) -> u8 {
-        exit::NODE
+        match self {
+            Self::Conflict { .. } | Self::TooFew { .. } => exit::NODE,
+            Self::MoreThanJob { .. } => exit::BAD_INPUT,
+        }
     }
 }
 

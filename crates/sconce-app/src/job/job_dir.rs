@@ -67,6 +67,15 @@ pub(super) fn is_signal(exit: u8) -> bool {
     exit > exit::code_for_signal(0)
 }
 
+/// With what tasks ended, as far as they said so: the one that failed first, of which the others are ended by signals.
+pub(super) fn first_exit(tasks: &BTreeMap<u32, TaskRun>) -> Option<u8> {
+    let ended = tasks
+        .values()
+        .filter_map(|task| Some((task.exit?, task.ended_unix_ms)));
+    let first = ended.min_by_key(|(exit, at)| (*exit == exit::OK, is_signal(*exit), *at))?;
+    Some(first.0)
+}
+
 /// Why a job's folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JobDirError {

@@ -17,7 +17,7 @@ use sconce_schema::{Hint, exit};
 use sconce_submit::{JobExit, JobState, JobStatus, SchedulerJobId};
 use serde::{Deserialize, Serialize};
 
-use super::job_dir::{JobDir, SubmittedJob, is_signal};
+use super::job_dir::{JobDir, SubmittedJob, first_exit, is_signal};
 use super::schedulers::scheduler_of;
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
@@ -183,7 +183,7 @@ impl KnownJob {
     }
 
     /// What its scheduler calls it, once that is known.
-    fn scheduler_id(&self) -> Option<SchedulerJobId> {
+    pub(super) fn scheduler_id(&self) -> Option<SchedulerJobId> {
         SchedulerJobId::parse(self.submitted.id.as_deref()?)
     }
 
@@ -226,12 +226,7 @@ impl KnownJob {
     /// With what its tasks ended, as far as they said so: the one that failed first, of which the others are ended by
     /// signals.
     fn task_exit(&self) -> Option<u8> {
-        let tasks = self.dir.read_tasks();
-        let ended = tasks
-            .values()
-            .filter_map(|task| Some((task.exit?, task.ended_unix_ms)));
-        let first = ended.min_by_key(|(exit, at)| (*exit == exit::OK, is_signal(*exit), *at))?;
-        Some(first.0)
+        first_exit(&self.dir.read_tasks())
     }
 
     /// Takes it from its scheduler.

@@ -4,9 +4,12 @@
 //! starts [`node`], which finds its place ([`allocation`]), meets the others ([`meeting`]), brings the environment to a
 //! disk of its own where that helps ([`local_store`]) and makes a run of its own of it ([`launch`]).
 
+pub mod allocated_run;
 mod allocation;
 mod claim;
 mod containment;
+pub(crate) mod enclosing;
+pub mod enter;
 mod gpus;
 mod hand_over;
 pub mod job_dir;
@@ -15,6 +18,7 @@ pub mod local_store;
 pub mod lookup;
 mod meeting;
 pub mod node;
+mod prepare;
 mod program;
 mod schedulers;
 pub mod submit;

@@ -30,7 +30,7 @@ use super::local_store::open_local_store;
 use super::meeting::{
     Follower, JobKey, Leader, MeetingError, MeetingLimits, MeetingPoint, NodeFailure, NodeIdentity,
 };
-use super::submit::STORE;
+use super::prepare::STORE;
 use crate::context::AppContext;
 use crate::failure::{AppError, Result};
 use crate::inspect::precheck;

@@ -1,58 +1,28 @@
 //! Handing a job over.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use sconce_image::flat_tree::ensure_flat_tree;
-use sconce_schema::job::{self, JobLayout, JobRequest, LocalStoreRequest};
-use sconce_schema::lock::Lock;
-use sconce_schema::spec::LaunchMode;
-use sconce_schema::spec::TargetSpec;
-use sconce_schema::{Hint, Runtime, Sha256, duration, exit};
+use sconce_schema::spec::{LaunchMode, TargetSpec};
+use sconce_schema::{Hint, Runtime, duration, exit};
 use sconce_submit::{JobScript, SchedulerJobId};
-use sha2::Digest as _;
 
-use super::containment::{ContainedJob, choose_containment};
 use super::hand_over::{hand_over, list_same, take_up_unanswered, warn_of_same};
 use super::job_dir::JobDir;
-use super::local_store::pack_environment;
 use super::lookup::find_job;
+use super::prepare::PreparedJob;
 use super::program::keep_program;
 use super::schedulers::scheduler_of;
 use super::sweep::ArrayOptions;
-use super::wishes::JobWishes;
-use crate::background::Background;
-use crate::build;
 use crate::command_context::CommandContext;
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
-use crate::environment_builder::debian_architecture;
-use crate::failure::{AppError, Result};
-use crate::input;
-use crate::probe;
+use crate::failure::Result;
 use crate::project::Project;
-use crate::protected_dirs;
-use crate::reporter::AppEvent;
-use crate::run::site_containment::flat_tree_part;
-use crate::run_id::{new_id, unix_ms};
-use crate::run_options::{ResolvedRunOptions, RunOverrides};
-
-/// How long nodes wait for each other where nobody says otherwise.
-const DEFAULT_MEETING_TIMEOUT: Duration = Duration::from_secs(120);
+use crate::run_options::RunOverrides;
 
 /// How long the folder of a job is kept that was not handed over: a week.
 const MAX_DRY_RUN_AGE: Duration = Duration::from_secs(7 * 86_400);
-/// The variable for the store.
-pub(super) const STORE: &str = "SCONCE_STORE";
-/// Variables that say where Sconce's folders are.
-const DIRECTORY_VARIABLES: [&str; 5] = [
-    "HOME",
-    "XDG_CACHE_HOME",
-    "XDG_CONFIG_HOME",
-    "XDG_DATA_HOME",
-    "XDG_STATE_HOME",
-];
 
 /// What its caller says of a job, beside the run.
 #[derive(Debug, Clone, Default)]
@@ -174,83 +144,17 @@ pub fn submit_job(
     job: &JobOptions,
     context: &AppContext,
 ) -> Result<Submission> {
-    let project = Project::open(spec)?;
-    let here = crate::run::current_folder()?;
-    let opened = CommandContext::open(project, context)?;
+    let opened = CommandContext::open(Project::open(spec)?, context)?;
     let (project, places) = (&opened.project, &opened.places);
     let target = find_target(&job.target, project, places)?;
-    let run = &project.spec.run;
-    let options = ResolvedRunOptions::merge(
-        run,
-        &project.folder,
-        overrides,
-        &here,
-        command,
-        &context.env,
-    )?;
-    if options.runtime != Runtime::Sconce {
-        return Err(SubmissionError::OtherRuntime(options.runtime).into());
-    }
-    protected_dirs::validate_mounts(&options.mounts, Some(&project.folder), places)?;
-    let containment = choose_containment(job, &target)?;
-    let contained = ContainedJob {
-        containment,
-        project,
-        options: &options,
-    };
-    let wishes = JobWishes::new(
-        run,
-        overrides,
-        &here,
-        &options.workdir,
-        command,
-        &context.env,
-    )?;
-    let (lock, local_store) = match job.dry_run {
-        true => {
-            let lock = project.load_lock()?;
-            (lock.filter(|lock| lock.inputs == project.inputs), None)
-        }
-        false => {
-            let (lock, local_store) = bring(&opened, overrides, &contained, &target, context)?;
-            (Some(lock), local_store)
-        }
-    };
-    contained.validate(lock.as_ref())?;
-    if let Some(gaps) = contained.describe_gaps() {
-        context.report(&AppEvent::JobRemark(&gaps));
-    }
-    let layout = layout(job, &target, lock.as_ref())?;
-    let lock_text = match &lock {
-        Some(_) => {
-            let path = project.lock_file();
-            input::read_text(&path).map_err(AppError::unreadable(&path))?
-        }
-        None => String::new(),
-    };
-    let request = JobRequest {
-        format: job::FORMAT,
-        token: new_id(&project.name, &places.jobs),
-        name: project.name.clone(),
-        spec: project.file.clone(),
-        run: wishes.run,
-        directories: own_directories(places, context),
-        lock: Sha256(sha2::Sha256::digest(lock_text.as_bytes()).into()),
-        architecture: debian_architecture().to_owned(),
-        layout,
-        array: job.array.read()?,
-        containment,
-        engine: target.engine,
-        meet_within_ms: meeting_timeout(&target),
-        local_store,
-        unix_ms: unix_ms(),
-    };
+    let prepared = PreparedJob::new(&opened, overrides, command, job, &target, context)?;
+    let request = &prepared.request;
     let after = find_jobs_before(&job.after, &job.target, places)?;
     if !job.dry_run {
         remove_old_dry_runs(places);
         if !job.again {
-            let same = list_same(&request, places);
-            let variables = &wishes.variables;
+            let same = list_same(request, places);
+            let variables = &prepared.variables;
             if let Some(taken) = take_up_unanswered(&same, &job.target, variables, context)? {
                 return Ok(taken);
             }
@@ -260,14 +164,12 @@ pub fn submit_job(
     let dir = JobDir::of(places, &request.token);
     let program = keep_program(places)?;
     let scheduler = scheduler_of(target.engine, context);
-    let cpus = request.run.cpus.map(|cpus| cpus.0.div_ceil(1000));
-    let cpus = cpus.or(target.cpus_per_node);
     let script = scheduler.render(&JobScript {
         name: &request.name,
         token: &request.token,
-        layout,
+        layout: request.layout,
         array: request.array.as_ref(),
-        cpus_per_task: cpus.map(|cpus| (cpus / layout.tasks_per_node()).max(1)),
+        cpus_per_task: prepared.cpus_per_task(&target),
         memory_per_node: request.run.memory,
         time_limit: job.time.or_else(|| time_limit(&target)),
         after: &after,
@@ -276,55 +178,19 @@ pub fn submit_job(
         work_dir: &project.folder,
         target: &target,
     })?;
-    let spec_text = input::read_text(&project.file).map_err(AppError::unreadable(&project.file))?;
-    dir.create(&request, spec_text.as_bytes(), lock_text.as_bytes())?;
-    if !wishes.variables.is_empty() {
-        dir.write_variables(&wishes.variables)?;
-    }
+    prepared.write(&dir)?;
     dir.write_script(&script)?;
     let mut submission = Submission {
-        token: request.token,
+        token: prepared.request.token,
         script,
         id: None,
-        is_complete: lock.is_some(),
+        is_complete: prepared.is_complete,
     };
     if !job.dry_run {
         let (token, script) = (&submission.token, &submission.script);
         submission.id = Some(hand_over(&dir, &job.target, token, script, &*scheduler)?);
     }
     Ok(submission)
-}
-
-/// Locks the project and brings all that its environment needs: nodes may have no network, and may not write to the
-/// store.
-fn bring(
-    opened: &CommandContext,
-    overrides: &RunOverrides,
-    contained: &ContainedJob<'_>,
-    target: &TargetSpec,
-    context: &AppContext,
-) -> Result<(Lock, Option<LocalStoreRequest>)> {
-    let builder = opened.environment_builder(overrides.sources.clone(), context);
-    let locked = builder.ensure_lock()?;
-    contained.validate(Some(&locked))?;
-    let lock = builder.with_editable_projects(&locked)?;
-    let mut background = Background::default();
-    let (environment, _guards) = builder.assemble_with_guards(&lock, &mut background)?;
-    if contained.options.probe.is_some() && opened.store.is_writable() {
-        probe::ensure_modules(&opened.store)?;
-    }
-    let local_store = match flat_tree_part(contained.containment) {
-        None => pack_environment(target, &builder, &lock, &environment, context)?,
-        Some(part) => {
-            // Nobody could write bytecode into that tree later.
-            let environment = build::with_bytecode(&builder, &lock, &environment)?;
-            let progress = &*opened.progress;
-            ensure_flat_tree(&environment, part, &opened.store, progress)?;
-            None
-        }
-    };
-    opened.progress.finish();
-    Ok((locked, local_store))
 }
 
 /// Folders of jobs that were never handed over, and that nobody ran by hand.
@@ -370,74 +236,7 @@ fn find_jobs_before(
     names.iter().map(find).collect()
 }
 
-/// Where Sconce's folders are for whoever hands a job over.
-fn own_directories(places: &SconceDirs, context: &AppContext) -> BTreeMap<String, String> {
-    let named = DIRECTORY_VARIABLES.into_iter();
-    let named = named.filter_map(|name| Some((name.to_owned(), context.env.var(name)?.to_owned())));
-    let store = places.store.to_string_lossy().into_owned();
-    named.chain([(STORE.to_owned(), store)]).collect()
-}
-
-/// One rank a card by torchrun, where there is more than one and PyTorch to start it.
-fn layout(job: &JobOptions, target: &TargetSpec, lock: Option<&Lock>) -> Result<JobLayout> {
-    let nodes = job.nodes.or(target.nodes).unwrap_or(1);
-    let gpus_per_node = job.gpus_per_node.or(target.gpus_per_node);
-    let has_torch = lock.is_none_or(|lock| lock.wheels.iter().any(|wheel| wheel.name == "torch"));
-    let ranks = job.ranks_per_node.or(gpus_per_node);
-    let has_ranks = nodes > 1 || ranks.is_some_and(|ranks| ranks > 1);
-    let usual = match has_torch && has_ranks {
-        true => LaunchMode::Torchrun,
-        false => LaunchMode::Node,
-    };
-    let launch = job.launch.or(target.launch).unwrap_or(usual);
-    if launch == LaunchMode::TaskPerGpu && ranks.is_none_or(|ranks| ranks == 0) {
-        return Err(SubmissionError::NoGpus.into());
-    }
-    Ok(JobLayout {
-        nodes,
-        gpus_per_node,
-        ranks_per_node: job.ranks_per_node,
-        launch,
-    })
-}
-
-fn meeting_timeout(target: &TargetSpec) -> u64 {
-    let said = target.meet_within.as_deref();
-    said.and_then(|text| duration::parse_milliseconds(text).ok())
-        .unwrap_or_else(|| u64::try_from(DEFAULT_MEETING_TIMEOUT.as_millis()).unwrap_or(u64::MAX))
-}
-
 fn time_limit(target: &TargetSpec) -> Option<Duration> {
     let ms = duration::parse_milliseconds(target.time.as_deref()?).ok()?;
     Some(Duration::from_millis(ms))
-}
-
-#[cfg(test)]
-mod tests {
-    use sconce_schema::spec::SchedulerKind;
-
-    use super::*;
-
-    #[test]
-    fn ranks_are_started_by_torchrun_where_there_are_several() {
-        let launch = |nodes, gpus, launch| {
-            let job = JobOptions {
-                nodes,
-                gpus_per_node: gpus,
-                launch,
-                ..JobOptions::default()
-            };
-            let target = TargetSpec::new(SchedulerKind::Slurm);
-            layout(&job, &target, None)
-                .map(|layout| (layout.nodes, layout.launch))
-                .ok()
-        };
-        assert_eq!(launch(None, None, None), Some((1, LaunchMode::Node)));
-        assert_eq!(launch(None, Some(1), None), Some((1, LaunchMode::Node)));
-        assert_eq!(launch(Some(2), None, None), Some((2, LaunchMode::Torchrun)));
-        assert_eq!(launch(None, Some(8), None), Some((1, LaunchMode::Torchrun)));
-        let node = Some(LaunchMode::Node);
-        assert_eq!(launch(Some(2), Some(8), node), Some((2, LaunchMode::Node)));
-        assert_eq!(launch(Some(2), None, Some(LaunchMode::TaskPerGpu)), None);
-    }
 }

@@ -13,7 +13,7 @@ use sconce_schema::request::{RunRequest, RunRoot};
 use sconce_schema::spec::ServicesSpec;
 use sconce_schema::{EnvironmentLayers, Lock};
 
-use super::gpu_assignment::GpuAssignment;
+use super::gpu_assignment::{self, GpuAssignment};
 use super::leased_gpus::LeasedGpus;
 use super::node_part::NodeWorld;
 use super::nvml::NvmlLoad;
@@ -24,6 +24,7 @@ use super::site_containment::SiteContainment;
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
+use crate::job::enclosing::EnclosingJob;
 use crate::kernel_cache::KernelCacheGuard;
 use crate::probe::Probe;
 use crate::reporter::AppEvent;
@@ -85,11 +86,21 @@ impl ContainedRun {
         // A run that makes no folder there itself still takes away what others left.
         run_temp_dir::remove_stale_dirs(scratch);
         let reached = gpus.as_deref();
-        // A job's cards are its scheduler's to give.
-        let leased = match self.node {
+        // A job's cards are its scheduler's to give, and a node's part has chosen its own.
+        let enclosing = match self.node {
             Some(_) => None,
-            None => LeasedGpus::acquire(&self.host, reached, &self.options.gpus, &called)?,
+            None => EnclosingJob::find(&called.context.env),
         };
+        let in_job = self.node.is_some() || enclosing.is_some();
+        let leased = match in_job {
+            true => None,
+            false => LeasedGpus::acquire(&self.host, reached, &self.options.gpus, &called)?,
+        };
+        if let Some(job) = enclosing {
+            let there = gpu_assignment::list_gpus(&self.host);
+            let env = &called.context.env;
+            self.options.gpus = job.choose_gpus(there, &self.options.gpus, env)?;
+        }
         let wanted = leased
             .as_ref()
             .map_or(&self.options.gpus, LeasedGpus::gpu_request);
@@ -111,7 +122,7 @@ impl ContainedRun {
             env.extend(value.map(|value| (name.to_owned(), value.to_owned())));
         }
         env.extend(self.options.env);
-        let in_job = self.node.is_some();
+        let is_node_part = self.node.is_some();
         let mut edits = cards.edits;
         let (command, address) = match self.node {
             Some(node) => {
@@ -137,7 +148,7 @@ impl ContainedRun {
             edits,
             // A run in the background has none.
             terminal: !called.context.holds_run()
-                && !in_job
+                && !is_node_part
                 && std::io::stdin().is_terminal()
                 && std::io::stdout().is_terminal(),
             services: Vec::new(),

@@ -27,11 +27,12 @@ pub(super) struct GpuAssignment {
 
 /// Whether `host` has the cards that `wanted` names, before anything is fetched for them.
 pub(super) fn validate_gpu_request(host: &HostProfile, wanted: &GpuRequest) -> Result<()> {
-    sconce_host::select_gpus(cards_of(host), wanted)?;
+    sconce_host::select_gpus(list_gpus(host), wanted)?;
     Ok(())
 }
 
-fn cards_of(host: &HostProfile) -> &[GpuDevice] {
+/// The cards of a machine.
+pub(super) fn list_gpus(host: &HostProfile) -> &[GpuDevice] {
     host.nvidia.as_ref().map_or(&[][..], |nvidia| &nvidia.cards)
 }
 
@@ -46,9 +47,9 @@ impl GpuAssignment {
         scratch: &Path,
         context: &AppContext,
     ) -> Result<Self> {
-        let chosen = sconce_host::select_gpus(cards_of(host), wanted)?;
+        let chosen = sconce_host::select_gpus(list_gpus(host), wanted)?;
         let indices: Vec<u32> = chosen.iter().map(|card| card.index).collect();
-        info!(?wanted, ?indices, there = cards_of(host).len(), "cards");
+        info!(?wanted, ?indices, there = list_gpus(host).len(), "cards");
         if chosen.is_empty() {
             if asked && *wanted == GpuRequest::All {
                 context.report(&AppEvent::NoGpu);

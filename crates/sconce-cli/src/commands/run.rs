@@ -1,10 +1,11 @@
 //! `sconce run`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sconce_app::context::AppContext;
 use sconce_app::detach::{self, DetachOutcome};
 use sconce_app::failure::Result;
+use sconce_app::job::allocated_run::{AllocatedRunOptions, NodeCount, run_in_allocation};
 use sconce_app::outputs::{self, OutputForm, VerbFiles, inputs};
 use sconce_app::project::Project;
 use sconce_app::run::image::{self, ImageCommand};
@@ -38,6 +39,9 @@ pub(crate) fn run(args: &RunArgs, context: &AppContext) -> Result<u8> {
     {
         init::ensure_spec(&folder, args.init, context)?;
     }
+    if let Some(nodes) = args.allocation.nodes {
+        return run_on_nodes(args, nodes, context);
+    }
     if args.detach && !context.holds_run() {
         return match detach::start_background_run(context)? {
             DetachOutcome::Ended(code) => Ok(code),
@@ -58,15 +62,10 @@ pub(crate) fn run(args: &RunArgs, context: &AppContext) -> Result<u8> {
     } else {
         match RunSource::from_argument(&args.spec) {
             RunSource::Spec(spec) => {
-                let command = match is_script(&spec) {
-                    true => {
-                        &[Project::open(&spec)?.spec.run.command, args.command.clone()].concat()
-                    }
-                    false => &args.command,
-                };
+                let command = command_of(&spec, &args.command)?;
                 let asked = match args.services {
-                    true => RunWorkload::Both(command),
-                    false => RunWorkload::Command(command),
+                    true => RunWorkload::Both(&command),
+                    false => RunWorkload::Command(&command),
                 };
                 contained_as(
                     &spec,
@@ -86,6 +85,26 @@ pub(crate) fn run(args: &RunArgs, context: &AppContext) -> Result<u8> {
             ),
         }
     }
+}
+
+/// The command as it is given; for a program, its own with these arguments.
+fn command_of(spec: &Path, given: &[String]) -> Result<Vec<String>> {
+    match is_script(spec) {
+        true => Ok([Project::open(spec)?.spec.run.command, given.to_vec()].concat()),
+        false => Ok(given.to_vec()),
+    }
+}
+
+/// In an allocation, on several of its nodes.
+fn run_on_nodes(args: &RunArgs, nodes: NodeCount, context: &AppContext) -> Result<u8> {
+    let wanted = AllocatedRunOptions {
+        nodes,
+        ranks_per_node: args.allocation.ranks_per_node,
+        launch: args.allocation.launch,
+    };
+    let command = command_of(&args.spec, &args.command)?;
+    let overrides = args.flags.to_overrides();
+    run_in_allocation(&args.spec, &overrides, &command, &wanted, context)
 }
 
 /// What is read before the command runs: what that reads itself, it alone knows.

@@ -19,7 +19,7 @@ use sconce_schema::spec::MountSpec;
 use sconce_schema::{Bytes, Millicores, duration, exit};
 use serde_json::json;
 
-use crate::args::{LockFlags, SourceFlags};
+use crate::args::{LockFlags, SourceFlags, launch_mode};
 use crate::number::{some_size, whole_number_parser};
 use crate::output;
 
@@ -45,7 +45,7 @@ pub(crate) struct SubmitArgs {
     pub(crate) time: Option<Duration>,
     /// Who starts the ranks: `torchrun`, once a node, one rank a card; `task-per-gpu`, the scheduler; or
     /// `node`, the command itself, started once a node.
-    #[arg(long, value_name = "MODE", value_parser = launch)]
+    #[arg(long, value_name = "MODE", value_parser = launch_mode)]
     pub(crate) launch: Option<LaunchMode>,
     /// Start the command once for each index, as elements of one array: 0-7, 1,3,5 or 0-15:4. `SCONCE_ARRAY_INDEX`
     /// tells each its own. With a sweep, only these of its lines.
@@ -191,8 +191,4 @@ fn time(text: &str) -> Result<Duration, String> {
         Ok(ms) => Ok(Duration::from_millis(ms)),
         Err(error) => Err(format!("not {}", error.expected)),
     }
-}
-
-fn launch(text: &str) -> Result<LaunchMode, String> {
-    text.parse()
 }

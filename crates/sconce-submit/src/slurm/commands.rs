@@ -10,9 +10,10 @@ use super::process::{ProgramCall, ProgramOutput, run_program};
 use super::said::{error_of, has_no_accounting, is_unsure};
 use super::script::{job_comment, render_script};
 use super::state::{JobRow, parse_sacct, parse_squeue, sacct_args, squeue_args};
+use super::step::step_args;
 use crate::error::{RejectionCause, SubmitError};
 use crate::job_id::SchedulerJobId;
-use crate::scheduler::{JobScript, Scheduler};
+use crate::scheduler::{JobScript, JobStep, Scheduler};
 use crate::status::{JobState, JobStatus};
 
 /// How long each of Slurm's programs may take where the caller has no other wish: three times what its parts wait for
@@ -128,6 +129,18 @@ impl SlurmScheduler {
 impl Scheduler for SlurmScheduler {
     fn render(&self, job: &JobScript<'_>) -> Result<String, SubmitError> {
         render_script(job)
+    }
+
+    fn render_step(&self, step: &JobStep<'_>) -> Result<Vec<String>, SubmitError> {
+        let env = &self.settings.env;
+        let program = "srun";
+        let path = env
+            .find_program(program)
+            .or_else(|| find_without_path(env, program))
+            .ok_or(SubmitError::NoProgram { program })?;
+        let mut words = vec![path.to_string_lossy().into_owned()];
+        words.extend(step_args(step)?);
+        Ok(words)
     }
 
     fn submit(&self, script: &str, token: &str) -> Result<SchedulerJobId, SubmitError> {

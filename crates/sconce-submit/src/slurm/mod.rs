@@ -12,6 +12,7 @@ mod reason;
 mod said;
 pub(crate) mod script;
 pub(crate) mod state;
+mod step;
 mod unsupported_options;
 
 pub use commands::{DEFAULT_COMMAND_TIMEOUT, SlurmScheduler, SlurmSettings};

@@ -275,7 +275,7 @@ fn one_line(what: &'static str, value: &str) -> Result<String, SubmitError> {
 }
 
 /// Takes a path that every node can open.
-fn absolute(what: &'static str, path: &Path) -> Result<String, SubmitError> {
+pub(super) fn absolute(what: &'static str, path: &Path) -> Result<String, SubmitError> {
     let text = path.to_str().filter(|_| path.is_absolute());
     let wanted = "an absolute path in UTF-8";
     let text = text.ok_or_else(|| wrong_value(what, &path.to_string_lossy(), wanted))?;
