@@ -11,6 +11,10 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("inspect/scan::TreeScan", Golden("scan.json")),
     ("job/job_dir::SubmittedJob", Golden("job-files.jsonl")),
     ("job/job_dir::TaskRun", Golden("job-files.jsonl")),
+    (
+        "job/architectures::KnownArchitectures",
+        Golden("job-architectures.json"),
+    ),
     ("job/lookup::Answers", Golden("job-answers.json")),
     ("job/lookup::JobReport", Golden("job-answers.json")),
     ("job/meeting/wire::LeaderMessage", MESSAGES),

@@ -1,5 +1,6 @@
 //! The seam: what every scheduler does for Sconce, and what it is given.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -46,6 +47,13 @@ pub trait Scheduler {
     /// # Errors
     /// The scheduler cannot be asked, or it is somebody else's job.
     fn cancel(&self, job: &SchedulerJobId) -> Result<(), SubmitError>;
+
+    /// The architectures of nodes that a job of `target` may be started on, as the kernel names them (`x86_64`); none
+    /// where the scheduler does not say.
+    ///
+    /// # Errors
+    /// The scheduler cannot be asked.
+    fn architectures(&self, target: &TargetSpec) -> Result<BTreeSet<String>, SubmitError>;
 
     /// The words of a command that starts `step` within a job that is running, in the foreground of whoever runs it.
     ///

@@ -189,9 +189,7 @@ impl JobDir {
         };
         let folders = dirs.iter().flat_map(|dir| [dir.logs(), dir.tasks()]);
         for folder in folders {
-            let mut builder = DirBuilder::new();
-            let made = builder.recursive(true).mode(0o700).create(&folder);
-            made.map_err(|source| AppError::File {
+            make_private_dir(&folder).map_err(|source| AppError::File {
                 action: FileAction::Create,
                 path: folder,
                 source,
@@ -394,8 +392,13 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     )
 }
 
+/// Makes a directory, with those above it, that nobody but its owner sees into.
+pub(super) fn make_private_dir(path: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
 /// Another node sees the file before or the file after, and no part of one.
-fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let beside = path.with_added_extension(sconce_base::random_name());
     let write = || {
         let mut options = File::options();

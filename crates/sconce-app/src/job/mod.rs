@@ -6,6 +6,7 @@
 
 pub mod allocated_run;
 mod allocation;
+mod architectures;
 mod claim;
 mod containment;
 pub(crate) mod enclosing;

@@ -7,6 +7,7 @@ use sconce_schema::spec::{LaunchMode, TargetSpec};
 use sconce_schema::{Hint, Runtime, duration, exit};
 use sconce_submit::{JobScript, SchedulerJobId};
 
+use super::architectures::refuse_other_architecture;
 use super::hand_over::{hand_over, list_same, take_up_unanswered, warn_of_same};
 use super::job_dir::JobDir;
 use super::lookup::find_job;
@@ -92,6 +93,16 @@ pub enum SubmissionError {
         /// Its target.
         target: String,
     },
+    /// No node of the target has the lock's processors.
+    #[error("the lock is for {lock}, and the nodes of target `{target}` are {}", nodes.join(", "))]
+    Architecture {
+        /// Debian's name of the lock's.
+        lock: String,
+        /// The target.
+        target: String,
+        /// Debian's names of the nodes'.
+        nodes: Vec<String>,
+    },
     /// One task a card, and no card.
     #[error("`task-per-gpu` without a number of cards or ranks a node")]
     NoGpus,
@@ -108,6 +119,9 @@ impl Hint for SubmissionError {
             Self::OtherRuntime(_) => "submit it with `--runtime sconce`, or without".to_owned(),
             Self::NoJobBefore { .. } => "`sconce ps --all` lists jobs".to_owned(),
             Self::OtherTarget { .. } => "`sconce wait` waits for it".to_owned(),
+            Self::Architecture { .. } => {
+                "lock it on a machine of that kind, or name another `partition` in the target".to_owned()
+            }
             Self::NoGpus => "say how many: `--gpus-per-node 8`, or `--ranks-per-node` without cards".to_owned(),
         })
     }
@@ -151,6 +165,7 @@ pub fn submit_job(
     let request = &prepared.request;
     let after = find_jobs_before(&job.after, &job.target, places)?;
     if !job.dry_run {
+        refuse_other_architecture(request, &job.target, &target, places, context)?;
         remove_old_dry_runs(places);
         if !job.again {
             let same = list_same(request, places);

@@ -1,11 +1,14 @@
 //! Slurm's programs, each once for what is asked: handing over, looking, cancelling.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use sconce_base::Env;
+use sconce_schema::spec::TargetSpec;
 
+use super::inventory::{architectures, nodes_of_partitions};
 use super::process::{ProgramCall, ProgramOutput, run_program};
 use super::said::{error_of, has_no_accounting, is_unsure};
 use super::script::{job_comment, render_script};
@@ -129,6 +132,28 @@ impl SlurmScheduler {
 impl Scheduler for SlurmScheduler {
     fn render(&self, job: &JobScript<'_>) -> Result<String, SubmitError> {
         render_script(job)
+    }
+
+    fn architectures(&self, target: &TargetSpec) -> Result<BTreeSet<String>, SubmitError> {
+        let ask = |args: &[&str]| -> Result<String, SubmitError> {
+            let args: Vec<String> = args.iter().map(|word| (*word).to_owned()).collect();
+            let output = self.run("scontrol", &args, "")?;
+            match output.status.success() {
+                true => Ok(output.stdout),
+                false => Err(error_of("scontrol", &output.stderr)),
+            }
+        };
+        let partitions = ask(&["--oneliner", "show", "partition"])?;
+        let nodes = nodes_of_partitions(&partitions, target.partition.as_deref());
+        match nodes.is_empty() {
+            true => Ok(BTreeSet::new()),
+            false => Ok(architectures(&ask(&[
+                "--oneliner",
+                "show",
+                "node",
+                &nodes,
+            ])?)),
+        }
     }
 
     fn render_step(&self, step: &JobStep<'_>) -> Result<Vec<String>, SubmitError> {

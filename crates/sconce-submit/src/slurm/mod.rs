@@ -4,6 +4,7 @@
 //! [`said`] makes errors of its words, [`state`] and [`reason`] read its tables; [`node_list`] is for nodes themselves.
 
 mod commands;
+mod inventory;
 pub(crate) mod node_list;
 mod options;
 mod owned_options;
