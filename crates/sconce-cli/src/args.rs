@@ -242,7 +242,7 @@ pub(crate) struct RunArgs {
 }
 
 /// What no node of several does: they are one machine's, or of a run that has the terminal.
-const NOT_ON_SEVERAL_NODES: [&str; 11] = [
+const NOT_ON_SEVERAL_NODES: [&str; 10] = [
     "host",
     "services",
     "detach",
@@ -250,7 +250,6 @@ const NOT_ON_SEVERAL_NODES: [&str; 11] = [
     "gpus",
     "virtual_gpu",
     "ports",
-    "strict",
     "leak_stacks",
     "plan",
     "ranks",

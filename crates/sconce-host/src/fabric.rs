@@ -1,7 +1,7 @@
 //! Devices by which processes of several machines reach each other's memory: InfiniBand, RoCE and EFA (all of them
 //! libibverbs' `/dev/infiniband`), GDRCopy, and NVIDIA's channels of an NVLink domain (IMEX).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sconce_schema::request::{ContainerEdits, DeviceNode};
 
@@ -20,6 +20,8 @@ pub struct FabricDevices {
     pub edits: ContainerEdits,
     /// Those that the caller may not use.
     pub closed: Vec<PathBuf>,
+    /// Ports by which other machines are reached now: `mlx5_0/1`.
+    pub active_ports: Vec<String>,
 }
 
 impl FabricDevices {
@@ -43,6 +45,7 @@ impl FabricDevices {
                 false => devices.closed.push(device.path),
             }
         }
+        devices.active_ports = read_active_ports(roots);
         devices
     }
 
@@ -51,6 +54,32 @@ impl FabricDevices {
     pub fn is_empty(&self) -> bool {
         self.edits.device_nodes.is_empty() && self.closed.is_empty()
     }
+}
+
+/// The ports that are up (`/sys/class/infiniband/DEVICE/ports/N/state`, of the kernel's
+/// Documentation/ABI/stable/sysfs-class-infiniband: `4: ACTIVE`).
+fn read_active_ports(roots: &Roots) -> Vec<String> {
+    let class = roots.sys.join("class/infiniband");
+    let list = |path: &Path| {
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        names.sort();
+        names
+    };
+    let mut active = Vec::new();
+    for device in list(&class) {
+        let ports = class.join(&device).join("ports");
+        for port in list(&ports) {
+            let state =
+                std::fs::read_to_string(ports.join(&port).join("state")).unwrap_or_default();
+            if state.trim().ends_with(": ACTIVE") {
+                active.push(format!("{device}/{port}"));
+            }
+        }
+    }
+    active
 }
 
 fn device_node(device: &CharacterDevice) -> DeviceNode {
@@ -85,7 +114,16 @@ mod tests {
         ] {
             symlink("/dev/null", dev.join(name)).unwrap();
         }
+        for (port, state) in [("1", "4: ACTIVE\n"), ("2", "1: DOWN\n")] {
+            let port = dir
+                .path()
+                .join("sys/class/infiniband/mlx5_0/ports")
+                .join(port);
+            std::fs::create_dir_all(&port).unwrap();
+            std::fs::write(port.join("state"), state).unwrap();
+        }
         let devices = FabricDevices::read(&Roots::from_dir(dir.path()));
+        assert_eq!(devices.active_ports, ["mlx5_0/1"]);
         let paths: Vec<&str> = devices
             .edits
             .device_nodes

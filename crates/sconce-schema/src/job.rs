@@ -44,6 +44,9 @@ pub struct JobRequest {
     /// What holds its processes on nodes.
     #[serde(default, skip_serializing_if = "JobContainment::is_own")]
     pub containment: JobContainment,
+    /// Whether it does not start on a node whose fast network its ranks would not use.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub strict: bool,
     /// To whom it was handed.
     pub engine: SchedulerKind,
     /// How long nodes wait for each other, in milliseconds.

@@ -442,6 +442,7 @@ mod tests {
             },
             array: None,
             containment: JobContainment::Sconce,
+            strict: false,
             engine: SchedulerKind::Slurm,
             meet_within_ms: 1,
             local_store: None,

@@ -11,6 +11,7 @@ mod claim;
 mod containment;
 pub(crate) mod enclosing;
 pub mod enter;
+mod fast_network;
 mod gpus;
 mod hand_over;
 pub mod job_dir;

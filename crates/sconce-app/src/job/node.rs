@@ -18,11 +18,12 @@ use sconce_schema::job::JobRequest;
 use sconce_schema::lock::Lock;
 use sconce_schema::spec::LaunchMode;
 use sconce_schema::spec::{GpuRequest, ServicesSpec};
-use sconce_schema::{Bytes, Hint, exit};
+use sconce_schema::{Hint, exit};
 use sha2::Digest as _;
 
 use super::allocation::{Allocation, AllocationError};
 use super::claim::claim_job;
+use super::fast_network::describe_obstacles;
 use super::gpus::choose_gpus;
 use super::job_dir::{JobDir, TaskRun, is_signal};
 use super::launch::{rank_variables, wrap_command};
@@ -43,8 +44,6 @@ use crate::run_options::{ResolvedRunOptions, RunOverrides};
 use crate::sources::{LockUse, PackageSources};
 use crate::worker::current_exe;
 
-/// What queue pairs and buffers of a few ranks take at least.
-const LEAST_LOCKED_BYTES: u64 = 1 << 30;
 /// How long a node that has met the others may say nothing.
 const SILENCE: Duration = Duration::from_secs(60);
 /// The ports at which first nodes listen: of each job a few, so that others find it where no file tells.
@@ -69,6 +68,9 @@ pub enum NodeError {
     /// An element that the job does not have, or none of an array.
     #[error("the scheduler started {}, and the job's elements are others", .0.map_or("no element of an array".to_owned(), |index| format!("element {index} of an array")))]
     Element(Option<u32>),
+    /// Ranks would not use the node's fast network.
+    #[error("{0}")]
+    SlowNetwork(String),
     /// The processors are others than the lock is for.
     #[error("the lock is for {lock}, and node {node} is {here}")]
     Architecture {
@@ -101,6 +103,7 @@ impl Hint for NodeError {
     fn hint(&self) -> Option<String> {
         Some(match self {
             Self::OtherLock { .. } => "submit it again".to_owned(),
+            Self::SlowNetwork(_) => "without `--strict` of `sconce submit` it starts all the same".to_owned(),
             Self::Element(_) => "start it by the job's script, which has `--array`".to_owned(),
             Self::Architecture { .. } => {
                 "lock it on a machine of that kind, or name nodes of the lock's by `constraint` or `partition`".to_owned()
@@ -120,6 +123,7 @@ impl Hint for NodeError {
         match self {
             Self::OtherLock { .. } => exit::VERIFY,
             Self::Element(_) => exit::BAD_INPUT,
+            Self::SlowNetwork(_) => exit::NODE,
             Self::Architecture { .. } | Self::NoContainer { .. } | Self::Unfit { .. } => exit::NODE,
         }
     }
@@ -263,6 +267,7 @@ impl NodePart<'_> {
 
     fn run_met(&self, lock: &Lock, id: String, meeting: &RefCell<Option<Meeting>>) -> Result<u8> {
         let gpus = self.judge(lock)?;
+        let fabric = self.read_fabric(lock)?;
         let job = self.job;
         let local_store = match &job.local_store {
             Some(request) => open_local_store(request, self.node, self.context)?,
@@ -293,7 +298,6 @@ impl NodePart<'_> {
         if let Some(index) = self.allocation.element {
             options.env.insert(ELEMENT.to_owned(), index.to_string());
         }
-        let fabric = self.read_fabric();
         let (command, given) = (options.command.clone(), options.env.clone());
         let join = || {
             let point = meeting.take().map(Meeting::go).transpose()?;
@@ -324,28 +328,21 @@ impl NodePart<'_> {
     }
 
     /// The devices by which nodes reach each other's memory, with a word where that will not work.
-    fn read_fabric(&self) -> FabricDevices {
+    ///
+    /// # Errors
+    /// The job wants no start without its nodes' fast network, and it will not be used.
+    fn read_fabric(&self, lock: &Lock) -> Result<FabricDevices> {
         let fabric = FabricDevices::read(&Roots::default());
-        let remark = |text: String| self.context.report(&AppEvent::JobRemark(&text));
-        if let Some(closed) = fabric.closed.first() {
-            let closed = closed.display();
-            remark(format!(
-                "node {}: {closed} may not be used by this user",
-                self.node
-            ));
-        }
+        let packages: Vec<&str> = lock.debs.iter().map(|deb| deb.name.as_str()).collect();
         let limit = getrlimit(Resource::Memlock).current;
-        if !fabric.is_empty()
-            && let Some(bytes) = limit.filter(|bytes| *bytes < LEAST_LOCKED_BYTES)
-        {
-            let limit = Bytes(bytes);
-            remark(format!(
-                "node {}: a process may lock {limit} of memory, and RDMA needs far more: `PropagateResourceLimitsExcept=MEMLOCK` \
-                 in slurm.conf, or `ulimit -l unlimited` as a line of `setup`",
-                self.node
-            ));
+        let mut obstacles = describe_obstacles(&fabric, &packages, limit, self.node);
+        if self.job.strict && !obstacles.is_empty() {
+            return Err(NodeError::SlowNetwork(obstacles.swap_remove(0)).into());
         }
-        fabric
+        for obstacle in &obstacles {
+            self.context.report(&AppEvent::JobRemark(obstacle));
+        }
+        Ok(fabric)
     }
 
     /// Judges the environment by this node, before anything is unpacked; gives the job's cards.

@@ -134,6 +134,7 @@ impl PreparedJob {
                 layout: layout(job, target, lock.as_ref())?,
                 array: job.array.read()?,
                 containment,
+                strict: overrides.strict,
                 engine: target.engine,
                 meet_within_ms: meeting_timeout(target),
                 local_store,

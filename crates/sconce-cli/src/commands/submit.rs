@@ -107,6 +107,9 @@ pub(crate) struct JobRunFlags {
     /// Be root inside.
     #[arg(long, action = ArgAction::SetTrue)]
     pub(crate) root: bool,
+    /// Start on no node whose fast network the ranks would not use, such as InfiniBand without libibverbs.
+    #[arg(long)]
+    pub(crate) strict: bool,
     /// Bring nothing into the program that accounts for its steps.
     #[arg(long)]
     pub(crate) no_probe: bool,
@@ -125,6 +128,7 @@ pub(crate) fn submit(args: &SubmitArgs, context: &AppContext) -> Result<u8> {
         env: run.env.clone(),
         workdir: run.workdir.clone(),
         root: run.root,
+        strict: run.strict,
         accounting: AccountingOverrides {
             no_probe: run.no_probe,
             ..AccountingOverrides::default()

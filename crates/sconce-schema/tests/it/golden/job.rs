@@ -32,6 +32,7 @@ fn full_job_is_written_as_before_and_read_back() {
             arguments: vec![vec!["--lr".into(), "1".into()], vec![]],
         }),
         containment: JobContainment::Pyxis,
+        strict: true,
         engine: SchedulerKind::Slurm,
         meet_within_ms: 120_000,
         local_store: Some(LocalStoreRequest {
