@@ -16,7 +16,7 @@ const TYPES: &[(&str, HeldBy)] = &[
         Golden("job-architectures.json"),
     ),
     ("job/lookup::Answers", Golden("job-answers.json")),
-    ("job/lookup::JobReport", Golden("job-answers.json")),
+    ("job/job_report::JobReport", Golden("job-answers.json")),
     ("job/meeting/wire::LeaderMessage", MESSAGES),
     ("job/meeting/wire::NodeFailure", MESSAGES),
     ("job/meeting/wire::NodeMessage", MESSAGES),

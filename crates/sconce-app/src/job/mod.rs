@@ -15,6 +15,7 @@ mod fast_network;
 mod gpus;
 mod hand_over;
 pub mod job_dir;
+mod job_report;
 mod launch;
 pub mod local_store;
 pub mod lookup;

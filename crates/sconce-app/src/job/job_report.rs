@@ -1,0 +1,184 @@
+//! How a job is, in one set of words: by its own files, by its scheduler, or by what its elements come to.
+
+use sconce_schema::exit;
+use sconce_submit::{JobExit, JobState, JobStatus};
+use serde::{Deserialize, Serialize};
+
+use super::lookup::KnownJob;
+
+/// The state of a job of which its scheduler says nothing.
+pub(super) const UNANSWERED: &str = "not known";
+
+/// How a job is, by its own files or by its scheduler.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct JobReport {
+    /// In one word.
+    pub state: String,
+    /// Why it waits or ended so, in plain words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Its nodes, in the scheduler's notation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<String>,
+    /// Whether nothing of it runs or will run.
+    pub is_final: bool,
+    /// With what it ended, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<u8>,
+}
+
+impl JobReport {
+    pub(super) fn waiting() -> Self {
+        Self {
+            state: JobState::Waiting.name().to_owned(),
+            reason: None,
+            nodes: None,
+            is_final: false,
+            exit: None,
+        }
+    }
+
+    /// Of a job to which its scheduler gave no answer, and which it does not know.
+    pub(super) fn unanswered() -> Self {
+        Self {
+            state: "not known".to_owned(),
+            reason: Some(
+                "its scheduler gave no answer when it was handed over, and does not know it"
+                    .to_owned(),
+            ),
+            // Nobody waits for it; it is asked for again all the same.
+            is_final: true,
+            ..Self::waiting()
+        }
+    }
+}
+
+pub(super) fn report_of(status: &JobStatus, job: &KnownJob) -> JobReport {
+    let mut status = status.clone();
+    if status.state == JobState::Forgotten && job.dir.is_cancelled() && job.task_exit().is_none() {
+        status.state = JobState::Cancelled;
+    }
+    // A task that failed says with what; the scheduler, how the others were ended because of it.
+    let of_task = job.task_exit().filter(|exit| *exit != exit::OK);
+    let exit = match (&status.state, status.exit) {
+        (state, _) if !state.is_final() => None,
+        (JobState::Succeeded, _) => Some(exit::OK),
+        (JobState::Failed | JobState::Forgotten, _) if of_task.is_some() => of_task,
+        (_, Some(JobExit::Code(code))) if code != 0 => {
+            Some(u8::try_from(code).unwrap_or(exit::RUN))
+        }
+        (_, Some(JobExit::Signal(signal))) => Some(exit::code_for_signal(
+            i32::try_from(signal).unwrap_or_default(),
+        )),
+        (_, _) => job.task_exit(),
+    };
+    JobReport {
+        state: status.state.name().to_owned(),
+        is_final: status.state.is_final(),
+        reason: status.reason.map(|reason| reason.text),
+        nodes: status.nodes,
+        exit,
+    }
+}
+
+/// What the elements of an array come to: it runs as long as one of them does, and it failed where one did.
+pub(super) fn sum_up(indices: &[u32], reports: &[JobReport]) -> JobReport {
+    let is_good = |report: &&JobReport| report.exit == Some(exit::OK);
+    let ended = reports.iter().filter(|report| report.is_final).count();
+    let good = reports.iter().filter(is_good).count();
+    let running = JobState::Running.name();
+    let open = reports.iter().filter(|report| !report.is_final);
+    let leading = (reports.iter().find(|report| report.state == running))
+        .or_else(|| open.clone().next())
+        .or_else(|| reports.iter().find(|report| !is_good(report)))
+        .or_else(|| reports.first());
+    let bad = indices
+        .iter()
+        .zip(reports)
+        .filter(|(_, report)| report.is_final && !is_good(report));
+    let bad: Vec<String> = bad
+        .map(|(index, report)| format!("{index} {}", report.state))
+        .collect();
+    let mut parts = vec![format!("{good} of {} ended well", reports.len())];
+    match bad.len() {
+        0 => {}
+        count @ 1..=8 => parts.push(format!("{count} did not: {}", bad.join(", "))),
+        count => parts.push(format!("{count} did not: {} …", bad[..8].join(", "))),
+    }
+    let running = reports
+        .iter()
+        .filter(|report| report.state == running)
+        .count();
+    if running > 0 {
+        parts.push(format!("{running} run"));
+    }
+    let mut waiting = open.filter_map(|report| report.reason.as_deref());
+    parts.extend(waiting.next().map(str::to_owned));
+    JobReport {
+        state: leading.map_or_else(String::new, |report| report.state.clone()),
+        reason: Some(parts.join("; ")),
+        nodes: None,
+        is_final: ended == reports.len(),
+        exit: match ended == reports.len() {
+            true => leading.and_then(|report| report.exit),
+            false => None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_array_is_what_its_elements_come_to() {
+        let report = |state: &JobState, exit| JobReport {
+            state: state.name().to_owned(),
+            is_final: state.is_final(),
+            exit,
+            ..JobReport::waiting()
+        };
+        let good = report(&JobState::Succeeded, Some(0));
+        let bad = report(&JobState::Failed, Some(3));
+        let (waiting, running) = (JobReport::waiting(), report(&JobState::Running, None));
+        for (reports, state, is_final, exit, reason) in [
+            (
+                &[&good, &good][..],
+                "succeeded",
+                true,
+                Some(0),
+                "2 of 2 ended well",
+            ),
+            (
+                &[&good, &bad],
+                "failed",
+                true,
+                Some(3),
+                "1 of 2 ended well; 1 did not: 4 failed",
+            ),
+            (
+                &[&bad, &running, &waiting],
+                "running",
+                false,
+                None,
+                "0 of 3 ended well; 1 did not: 2 failed; 1 run",
+            ),
+            (
+                &[&good, &waiting],
+                "waiting",
+                false,
+                None,
+                "1 of 2 ended well",
+            ),
+        ] {
+            let reports: Vec<JobReport> = reports.iter().map(|one| (*one).clone()).collect();
+            let whole = sum_up(&[2, 4, 6], &reports);
+            assert_eq!(
+                (&*whole.state, whole.is_final, whole.exit),
+                (state, is_final, exit)
+            );
+            assert_eq!(whole.reason.as_deref(), Some(reason));
+        }
+    }
+}
