@@ -3,7 +3,7 @@
 # is in the store, since nodes have no way out.
 
 # What fails within $(…) fails outside of it, too.
-shopt -s inherit_errexit
+builtin shopt -s inherit_errexit
 
 begin_rig() {
   local program=$1
