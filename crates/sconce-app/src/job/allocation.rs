@@ -96,12 +96,27 @@ const SHOWN: [&str; 6] = [
     "SLURM_ARRAY_TASK_ID",
 ];
 
+/// The number of the node that a process is on, where Slurm started it in a container: 22.05 leaves the variables of
+/// each task out there (tried), and has one task a node where this is asked.
+fn place_in_container(env: &Env, nodes: &[String], tasks: u32, host_name: &str) -> Option<u32> {
+    env.var("SLURM_CONTAINER")?;
+    let is_missing = env.var("SLURM_PROCID").is_none();
+    if !is_missing || usize::try_from(tasks) != Ok(nodes.len()) {
+        return None;
+    }
+    let short = host_name.split('.').next().unwrap_or(host_name);
+    let position = nodes
+        .iter()
+        .position(|node| node == host_name || node == short)?;
+    u32::try_from(position).ok()
+}
+
 impl Allocation {
     /// Of a process that `srun` started.
     ///
     /// # Errors
     /// It was started by nobody of the kind.
-    pub(super) fn from_env(env: &Env) -> Result<Self, AllocationError> {
+    pub(super) fn from_env(env: &Env, host_name: &str) -> Result<Self, AllocationError> {
         let text = |name| env.var(name).ok_or(AllocationError::NotInJob(name));
         let number = |name| {
             let value = text(name)?;
@@ -115,19 +130,29 @@ impl Allocation {
             value: list.to_owned(),
             source,
         })?;
+        let tasks = number("SLURM_STEP_NUM_TASKS").or_else(|_| number("SLURM_NTASKS"))?;
         let job = number("SLURM_JOB_ID")?;
+        let in_container = place_in_container(env, &nodes, tasks, host_name);
         let restarts = env.var("SLURM_RESTART_COUNT");
         let restarts = restarts.and_then(|count| count.parse().ok()).unwrap_or(0);
         let step = env.var("SLURM_STEP_ID").unwrap_or("0");
         let cpus = ["SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE"];
         Ok(Self {
-            place: TaskPlace {
-                task: number("SLURM_PROCID")?,
-                node: number("SLURM_NODEID")?,
-                local: number("SLURM_LOCALID")?,
-                cpus: (cpus.into_iter()).find_map(|name| env.var(name)?.parse().ok()),
+            place: match in_container {
+                Some(node) => TaskPlace {
+                    task: node,
+                    node,
+                    local: 0,
+                    cpus: (cpus.into_iter()).find_map(|name| env.var(name)?.parse().ok()),
+                },
+                None => TaskPlace {
+                    task: number("SLURM_PROCID")?,
+                    node: number("SLURM_NODEID")?,
+                    local: number("SLURM_LOCALID")?,
+                    cpus: (cpus.into_iter()).find_map(|name| env.var(name)?.parse().ok()),
+                },
             },
-            tasks: number("SLURM_STEP_NUM_TASKS").or_else(|_| number("SLURM_NTASKS"))?,
+            tasks,
             nodes,
             start: format!("{job}.{restarts}.{step}"),
             restarts,
@@ -172,7 +197,8 @@ mod tests {
 
     #[test]
     fn a_tasks_place_is_read() {
-        let allocation = Allocation::from_env(&env(&[("SLURM_RESTART_COUNT", "3")])).unwrap();
+        let env = env(&[("SLURM_RESTART_COUNT", "3")]);
+        let allocation = Allocation::from_env(&env, "n10").unwrap();
         assert_eq!(allocation.nodes, ["n2", "n10"]);
         assert_eq!(allocation.start, "17.3.0");
         assert_eq!((allocation.tasks, allocation.place.cpus), (4, Some(16)));
@@ -185,6 +211,27 @@ mod tests {
     }
 
     #[test]
+    fn in_slurms_container_a_task_is_known_by_its_node() {
+        let place = |tasks, host_name| {
+            let env = env(&[
+                ("SLURM_CONTAINER", "/jobs/x/bundle"),
+                ("SLURM_STEP_NUM_TASKS", tasks),
+                ("SLURM_PROCID", ""),
+                ("SLURM_NODEID", ""),
+                ("SLURM_LOCALID", ""),
+            ]);
+            let allocation = Allocation::from_env(&env, host_name).ok()?;
+            let place = allocation.place;
+            Some((place.task, place.node, place.local))
+        };
+        assert_eq!(place("2", "n2"), Some((0, 0, 0)));
+        assert_eq!(place("2", "n10.cluster"), Some((1, 1, 0)));
+        assert_eq!(place("2", "other"), None);
+        // Which of several tasks of a node it is, nobody knows.
+        assert_eq!(place("4", "n2"), None);
+    }
+
+    #[test]
     fn outside_of_a_job_there_is_no_place() {
         for (name, value) in [
             ("SLURM_PROCID", ""),
@@ -193,7 +240,7 @@ mod tests {
             ("SLURM_JOB_ID", "x"),
         ] {
             assert!(
-                Allocation::from_env(&env(&[(name, value)])).is_err(),
+                Allocation::from_env(&env(&[(name, value)]), "n10").is_err(),
                 "{name} {value}"
             );
         }

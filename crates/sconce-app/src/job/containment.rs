@@ -1,12 +1,15 @@
 //! What holds a job's processes on its nodes: chosen and validated before anything is handed over, and what it does
 //! not hold is said.
 
+use sconce_base::Env;
 use sconce_schema::lock::Lock;
 use sconce_schema::request::{ContainerUser, NetworkMode};
-use sconce_schema::spec::{JobContainment, TargetSpec, WORKSPACE};
+use sconce_schema::spec::{JobContainment, LaunchMode, TargetSpec, WORKSPACE};
 use sconce_schema::{Hint, exit};
+use sconce_submit::find_oci_conf;
 
 use super::submit::JobOptions;
+use crate::failure::Result;
 use crate::project::Project;
 use crate::run_options::ResolvedRunOptions;
 
@@ -28,6 +31,11 @@ pub(super) enum ContainmentError {
         /// Its version.
         version: String,
     },
+    /// A task that cannot tell which it is.
+    #[error(
+        "Slurm does not tell processes in its containers which task they are, and `task-per-gpu` starts several on a node"
+    )]
+    TasksInContainer,
     /// Files cannot be somewhere else than they are.
     #[error("{mounted} cannot be at {target} without a container")]
     Mount {
@@ -54,6 +62,9 @@ impl Hint for ContainmentError {
                     "lock a standalone one, as of every version that the Debian release does not have: \
                      `[python] version = \"{other}\"`"
                 )
+            }
+            Self::TasksInContainer => {
+                "let torchrun start the ranks (`--launch torchrun`), or the command itself (`--launch node`)".to_owned()
             }
             Self::Mount { .. } => {
                 "name it by its own path, inside as outside: `/data` instead of `/scratch/data:/data`".to_owned()
@@ -88,9 +99,27 @@ pub(super) struct ContainedJob<'a> {
     pub(super) containment: JobContainment,
     pub(super) project: &'a Project,
     pub(super) options: &'a ResolvedRunOptions,
+    /// Whose variables say where Slurm's settings are.
+    pub(super) env: &'a Env,
 }
 
 impl ContainedJob<'_> {
+    /// Refuses what the site does not have, before anything is brought.
+    ///
+    /// # Errors
+    /// [`ContainmentError`], and where Slurm's containers are not set up.
+    pub(super) fn validate_site(&self, launch: LaunchMode) -> Result<()> {
+        if self.containment != JobContainment::Slurm {
+            return Ok(());
+        }
+        let file = find_oci_conf(self.env)?;
+        tracing::debug!(file = %file.display(), "Slurm's containers are set up");
+        match launch {
+            LaunchMode::TaskPerGpu => Err(ContainmentError::TasksInContainer.into()),
+            LaunchMode::Torchrun | LaunchMode::Node => Ok(()),
+        }
+    }
+
     /// Refuses what would not be as it was locked. Before there is a lock, that is not known.
     ///
     /// # Errors
@@ -131,18 +160,23 @@ impl ContainedJob<'_> {
                 ));
             }
             JobContainment::Apptainer => "apptainer's container on each node",
-            JobContainment::Slurm => "the container that Slurm makes by its oci.conf",
+            JobContainment::Slurm => {
+                "the container that Slurm makes by its oci.conf, in which the user is root"
+            }
             JobContainment::Pyxis => "enroot's container, by pyxis",
         };
         let mut gaps = vec![
             "limits of [run] but the job's",
             "Sconce's filter of system calls",
-            "names of hosts that lead to the job's network",
+            "/tmp of its own",
         ];
+        if self.containment != JobContainment::Apptainer {
+            gaps.push("cards but those that the site's own hooks bring");
+        }
         if options.network != NetworkMode::Host {
             gaps.push("a network of its own");
         }
-        if options.user == ContainerUser::Root {
+        if options.user == ContainerUser::Root && self.containment != JobContainment::Slurm {
             gaps.push("root inside");
         }
         Some(format!("by {by}: it has no {}", gaps.join(", no ")))

@@ -14,5 +14,6 @@ mod meeting;
 pub mod node;
 mod program;
 mod schedulers;
+mod site_image;
 pub mod submit;
 mod wishes;

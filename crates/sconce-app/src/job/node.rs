@@ -123,7 +123,10 @@ pub fn run_node(folder: &Path, context: &AppContext) -> Result<u8> {
     let dir = JobDir::at(folder);
     let job = dir.read_job()?;
     let context = &as_submitted(&job, context);
-    let allocation = Allocation::from_env(&context.env)?;
+    let allocation = Allocation::from_env(
+        &context.env,
+        &rustix::system::uname().nodename().to_string_lossy(),
+    )?;
     check_size(&job, &allocation)?;
     let node = allocation.node_of(allocation.place.task).to_owned();
     let id = run_id(&job, &allocation);

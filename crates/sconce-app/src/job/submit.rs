@@ -1,16 +1,16 @@
 //! Handing a job over.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sconce_image::flat_tree::ensure_flat_tree;
 use sconce_schema::job::{self, JobLayout, JobRequest};
 use sconce_schema::lock::Lock;
-use sconce_schema::spec::LaunchMode;
+use sconce_schema::request::Mount;
 use sconce_schema::spec::TargetSpec;
+use sconce_schema::spec::{JobContainment, LaunchMode};
 use sconce_schema::{Hint, Runtime, Sha256, duration, exit};
-use sconce_submit::{JobScript, SchedulerJobId};
+use sconce_submit::{JobScript, SchedulerJobId, StepContainer};
 use sha2::Digest as _;
 
 use super::containment::{ContainedJob, choose_containment};
@@ -18,9 +18,9 @@ use super::job_dir::{JobDir, SubmittedJob};
 use super::lookup::{KnownJob, find_job, list_jobs, query_jobs};
 use super::program::keep_program;
 use super::schedulers::scheduler_of;
+use super::site_image::{OciBundle, ensure_site_image, find_site_image, list_machine_mounts};
 use super::wishes::JobWishes;
 use crate::background::Background;
-use crate::build;
 use crate::command_context::CommandContext;
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
@@ -30,7 +30,6 @@ use crate::input;
 use crate::project::Project;
 use crate::protected_dirs;
 use crate::reporter::AppEvent;
-use crate::run::site_containment::flat_tree_part;
 use crate::run_id::{new_id, unix_ms};
 use crate::run_options::{ResolvedRunOptions, RunOverrides};
 
@@ -39,6 +38,8 @@ const DEFAULT_MEETING_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long the folder of a job is kept that was not handed over: a week.
 const MAX_DRY_RUN_AGE: Duration = Duration::from_secs(7 * 86_400);
+/// Where programs are found in the scheduler's container until Sconce says it.
+const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 /// The variable for the store.
 pub(super) const STORE: &str = "SCONCE_STORE";
 /// Variables that say where Sconce's folders are.
@@ -191,6 +192,7 @@ pub fn submit_job(
         containment,
         project,
         options: &options,
+        env: &context.env,
     };
     let wishes = JobWishes::new(
         run,
@@ -200,11 +202,21 @@ pub fn submit_job(
         command,
         &context.env,
     )?;
-    let lock = match job.dry_run {
-        true => project
-            .load_lock()?
-            .filter(|lock| lock.inputs == project.inputs),
-        false => Some(bring(&opened, overrides, &contained, context)?),
+    let launch = job.launch.or(target.launch);
+    contained.validate_site(launch.unwrap_or(LaunchMode::Node))?;
+    let (lock, site_image) = match job.dry_run {
+        true => {
+            let lock = project.load_lock()?;
+            let lock = lock.filter(|lock| lock.inputs == project.inputs);
+            let image = lock
+                .as_ref()
+                .and_then(|lock| find_site_image(containment, lock, &opened.store));
+            (lock, image)
+        }
+        false => {
+            let (lock, image) = bring(&opened, overrides, &contained, context)?;
+            (Some(lock), image)
+        }
     };
     contained.validate(lock.as_ref())?;
     if let Some(gaps) = contained.describe_gaps() {
@@ -242,6 +254,15 @@ pub fn submit_job(
     }
     let dir = JobDir::of(places, &request.token);
     let program = keep_program(places)?;
+    let bundle = dir.bundle();
+    let own_directories = [
+        places.store.as_path(),
+        &places.scratch,
+        &places.state,
+        &places.config_folder,
+        &project.folder,
+    ];
+    let mounts = list_machine_mounts(&options.mounts, &own_directories);
     let scheduler = scheduler_of(target.engine, context);
     let cpus = request.run.cpus.map(|cpus| cpus.0.div_ceil(1000));
     let cpus = cpus.or(target.cpus_per_node);
@@ -256,6 +277,7 @@ pub fn submit_job(
         program: &program,
         job_dir: dir.path(),
         work_dir: &project.folder,
+        container: step_container(containment, site_image.as_deref(), &bundle, &mounts),
         target: &target,
     })?;
     let spec_text = input::read_text(&project.file).map_err(AppError::unreadable(&project.file))?;
@@ -263,12 +285,22 @@ pub fn submit_job(
     if !wishes.variables.is_empty() {
         dir.write_variables(&wishes.variables)?;
     }
+    if let (JobContainment::Slurm, Some(tree)) = (containment, &site_image) {
+        let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+        OciBundle {
+            tree,
+            mounts: &mounts,
+            env: &BTreeMap::from([("PATH".to_owned(), SYSTEM_PATH.to_owned())]),
+            user: (user.as_raw(), group.as_raw()),
+        }
+        .write(&bundle)?;
+    }
     dir.write_script(&script)?;
     let mut submission = Submission {
         token: request.token,
         script,
         id: None,
-        is_complete: lock.is_some(),
+        is_complete: lock.is_some() && (containment.is_own() || site_image.is_some()),
     };
     if !job.dry_run {
         let id = scheduler.submit(&submission.script, &submission.token)?;
@@ -281,27 +313,39 @@ pub fn submit_job(
     Ok(submission)
 }
 
+/// The container that the scheduler is to start, where it starts one.
+fn step_container<'a>(
+    containment: JobContainment,
+    image: Option<&'a Path>,
+    bundle: &'a Path,
+    mounts: &'a [Mount],
+) -> Option<StepContainer<'a>> {
+    match containment {
+        JobContainment::Slurm => Some(StepContainer::Bundle(bundle)),
+        JobContainment::Pyxis => Some(StepContainer::Squashfs {
+            image: image.unwrap_or(Path::new("/missing/image.sqsh")),
+            mounts,
+        }),
+        JobContainment::Sconce | JobContainment::Apptainer | JobContainment::None => None,
+    }
+}
+
 /// Locks the project and brings all that its environment needs: nodes may have no network.
 fn bring(
     opened: &CommandContext,
     overrides: &RunOverrides,
     contained: &ContainedJob<'_>,
     context: &AppContext,
-) -> Result<Lock> {
+) -> Result<(Lock, Option<PathBuf>)> {
     let builder = opened.environment_builder(overrides.sources.clone(), context);
     let locked = builder.ensure_lock()?;
     contained.validate(Some(&locked))?;
     let lock = builder.with_editable_projects(&locked)?;
     let mut background = Background::default();
     let (environment, _guards) = builder.assemble_with_guards(&lock, &mut background)?;
-    if let Some(part) = flat_tree_part(contained.containment) {
-        // Nobody could write bytecode into that tree later.
-        let environment = build::with_bytecode(&builder, &lock, &environment)?;
-        let progress = &*opened.progress;
-        ensure_flat_tree(&environment, part, &opened.store, progress)?;
-    }
+    let image = ensure_site_image(contained.containment, &builder, &lock, &environment)?;
     opened.progress.finish();
-    Ok(locked)
+    Ok((locked, image))
 }
 
 /// Folders of jobs that were never handed over, and that nobody ran by hand.

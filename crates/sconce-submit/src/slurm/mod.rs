@@ -5,6 +5,7 @@
 
 mod commands;
 pub(crate) mod node_list;
+mod oci_conf;
 mod options;
 mod owned_options;
 mod process;
@@ -15,3 +16,4 @@ pub(crate) mod state;
 mod unsupported_options;
 
 pub use commands::{DEFAULT_COMMAND_TIMEOUT, SlurmScheduler, SlurmSettings};
+pub use oci_conf::find_oci_conf;
