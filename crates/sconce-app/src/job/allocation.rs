@@ -51,6 +51,18 @@ pub(super) enum AllocationError {
         /// Why.
         source: NodeListError,
     },
+    /// A process in Slurm's container, which cannot be told from others.
+    #[error(
+        "which of {tasks} tasks on {nodes} this is cannot be told by its machine's name, {host}, alone"
+    )]
+    TaskInContainer {
+        /// The machine's name.
+        host: String,
+        /// The nodes.
+        nodes: String,
+        /// All tasks.
+        tasks: u32,
+    },
     /// The step is another than was asked for.
     #[error(
         "the job is for {asked} tasks on {asked_nodes} nodes, and the scheduler started {tasks} on {nodes}"
@@ -74,6 +86,10 @@ impl Hint for AllocationError {
             Self::Value { .. } | Self::Nodes { .. } => {
                 "start it by `srun`, as the job's script does".to_owned()
             }
+            Self::TaskInContainer { .. } => {
+                "nodes whose names are not their machines' need another `containment` than `slurm`"
+                    .to_owned()
+            }
             Self::OtherSize { .. } => {
                 "start it by the job's script, which has `--nodes` and `--ntasks-per-node`"
                     .to_owned()
@@ -96,19 +112,29 @@ const SHOWN: [&str; 6] = [
     "SLURM_ARRAY_TASK_ID",
 ];
 
-/// The number of the node that a process is on, where Slurm started it in a container: 22.05 leaves the variables of
-/// each task out there (tried), and has one task a node where this is asked.
-fn place_in_container(env: &Env, nodes: &[String], tasks: u32, host_name: &str) -> Option<u32> {
-    env.var("SLURM_CONTAINER")?;
-    let is_missing = env.var("SLURM_PROCID").is_none();
-    if !is_missing || usize::try_from(tasks) != Ok(nodes.len()) {
-        return None;
+/// The number of the node that a process is on, where Slurm started it in a container; `None` where it did not. In one,
+/// 22.05 leaves out what tells tasks from each other, and what the script had of these variables is there instead (tried):
+/// each node would be the first.
+fn node_in_container(
+    env: &Env,
+    nodes: &[String],
+    tasks: u32,
+    host_name: &str,
+) -> Result<Option<u32>, AllocationError> {
+    if env.var("SLURM_CONTAINER").is_none() {
+        return Ok(None);
     }
     let short = host_name.split('.').next().unwrap_or(host_name);
-    let position = nodes
-        .iter()
-        .position(|node| node == host_name || node == short)?;
-    u32::try_from(position).ok()
+    let is_here = |node: &String| node == host_name || node == short;
+    let position = nodes.iter().position(is_here);
+    let position = position.filter(|_| usize::try_from(tasks) == Ok(nodes.len()));
+    let node = position.and_then(|position| u32::try_from(position).ok());
+    node.map(Some)
+        .ok_or_else(|| AllocationError::TaskInContainer {
+            host: host_name.to_owned(),
+            nodes: nodes.join(", "),
+            tasks,
+        })
 }
 
 impl Allocation {
@@ -132,25 +158,17 @@ impl Allocation {
         })?;
         let tasks = number("SLURM_STEP_NUM_TASKS").or_else(|_| number("SLURM_NTASKS"))?;
         let job = number("SLURM_JOB_ID")?;
-        let in_container = place_in_container(env, &nodes, tasks, host_name);
+        let in_container = node_in_container(env, &nodes, tasks, host_name)?;
         let restarts = env.var("SLURM_RESTART_COUNT");
         let restarts = restarts.and_then(|count| count.parse().ok()).unwrap_or(0);
         let step = env.var("SLURM_STEP_ID").unwrap_or("0");
         let cpus = ["SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE"];
         Ok(Self {
-            place: match in_container {
-                Some(node) => TaskPlace {
-                    task: node,
-                    node,
-                    local: 0,
-                    cpus: (cpus.into_iter()).find_map(|name| env.var(name)?.parse().ok()),
-                },
-                None => TaskPlace {
-                    task: number("SLURM_PROCID")?,
-                    node: number("SLURM_NODEID")?,
-                    local: number("SLURM_LOCALID")?,
-                    cpus: (cpus.into_iter()).find_map(|name| env.var(name)?.parse().ok()),
-                },
+            place: TaskPlace {
+                task: in_container.map_or_else(|| number("SLURM_PROCID"), Ok)?,
+                node: in_container.map_or_else(|| number("SLURM_NODEID"), Ok)?,
+                local: in_container.map_or_else(|| number("SLURM_LOCALID"), |_| Ok(0))?,
+                cpus: (cpus.into_iter()).find_map(|name| env.var(name)?.parse().ok()),
             },
             tasks,
             nodes,
@@ -216,9 +234,9 @@ mod tests {
             let env = env(&[
                 ("SLURM_CONTAINER", "/jobs/x/bundle"),
                 ("SLURM_STEP_NUM_TASKS", tasks),
-                ("SLURM_PROCID", ""),
-                ("SLURM_NODEID", ""),
-                ("SLURM_LOCALID", ""),
+                // The script's.
+                ("SLURM_PROCID", "0"),
+                ("SLURM_NODEID", "0"),
             ]);
             let allocation = Allocation::from_env(&env, host_name).ok()?;
             let place = allocation.place;

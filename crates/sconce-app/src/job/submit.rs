@@ -85,8 +85,8 @@ pub struct Submission {
     pub script: String,
     /// What the scheduler calls it, once it has it.
     pub id: Option<String>,
-    /// Whether the job's folder has all that the script needs.
-    pub is_complete: bool,
+    /// What the script needs and is not there yet.
+    pub lacks: Option<&'static str>,
 }
 
 /// Why a job is not handed over.
@@ -300,7 +300,13 @@ pub fn submit_job(
         token: request.token,
         script,
         id: None,
-        is_complete: lock.is_some() && (containment.is_own() || site_image.is_some()),
+        lacks: match (&lock, &site_image) {
+            (None, _) => Some("lock of this spec"),
+            (Some(_), None) if !containment.is_own() => {
+                Some("environment in the form that its nodes take")
+            }
+            (Some(_), _) => None,
+        },
     };
     if !job.dry_run {
         let id = scheduler.submit(&submission.script, &submission.token)?;

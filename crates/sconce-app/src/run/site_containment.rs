@@ -13,7 +13,7 @@ use sconce_schema::environment_layers::VENV;
 use sconce_schema::event::Containment;
 use sconce_schema::request::{ContainerUser, Mount, NetworkMode, RunRequest, RunRoot};
 use sconce_schema::spec::JobContainment;
-use sconce_schema::{EnvironmentLayers, Progress};
+use sconce_schema::{EnvironmentLayers, Hint, Progress, exit};
 use sconce_store::{ItemGuard, Store};
 
 use crate::apptainer;
@@ -47,6 +47,35 @@ const NODE_VARIABLES: [&str; 20] = [
 
 /// Where an image keeps what the run's own tree has.
 const MOVED_PREFIXES: [&str; 2] = [VENV, "/opt/python"];
+
+/// This program was to be in a container of the site's, and is in none, or in another.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "`containment = \"{0}\"`, and the node has started the job in no container of its environment"
+)]
+struct OutsideContainer(&'static str);
+
+impl Hint for OutsideContainer {
+    fn hint(&self) -> Option<String> {
+        Some(
+            "a node without oci.conf, or without the plugin, runs a job in no container and does not say so: ask whoever \
+             runs the cluster, or take another `containment`"
+                .to_owned(),
+        )
+    }
+
+    fn exit_code(&self) -> u8 {
+        exit::NODE
+    }
+}
+
+/// Whether `root` is one of the environment `image`. Nobody has a virtual environment there, and with the same words,
+/// by chance.
+fn is_root_of(image: &EnvironmentLayers, root: &Path) -> bool {
+    let read = |root: &Path| std::fs::read(root.join(&VENV[1..]).join("pyvenv.cfg")).ok();
+    let system = image.layers.first().and_then(|layer| read(&layer.path));
+    system.is_some() && system == read(root)
+}
 
 /// Which part of an environment is laid out as one tree for `kind`; `None` where none is.
 pub(crate) fn flat_tree_part(kind: JobContainment) -> Option<FlatTreePart> {
@@ -86,6 +115,10 @@ impl SiteContainment {
         if kind.is_own() {
             return Ok(None);
         }
+        let is_inside = matches!(kind, JobContainment::Slurm | JobContainment::Pyxis);
+        if is_inside && !is_root_of(image, Path::new("/")) {
+            return Err(OutsideContainer(kind.name()).into());
+        }
         let program = match kind {
             JobContainment::Apptainer => Some(
                 env.find_program(apptainer::PROGRAM)
@@ -94,7 +127,7 @@ impl SiteContainment {
             _ => None,
         };
         let tree = flat_tree_part(kind)
-            .filter(|_| kind != JobContainment::Slurm)
+            .filter(|_| !is_inside)
             .map(|part| ensure_flat_tree(image, part, store, progress))
             .transpose()?;
         let guards = sconce_store::acquire_item_guards(tree.iter().map(PathBuf::as_path))?;

@@ -280,14 +280,15 @@ fn times_are_as_sbatch_takes_them() {
 
 #[test]
 fn a_container_of_slurms_stands_before_the_program() {
-    let target = target();
-    let step = |container| {
+    fn step(container: StepContainer<'_>) -> Result<String, SubmitError> {
+        let target = target();
         let job = JobScript {
             container: Some(container),
             ..job(&target)
         };
-        render_script(&job).map(|script| script.lines().last().unwrap_or_default().to_owned())
-    };
+        let script = render_script(&job)?;
+        Ok(script.lines().last().unwrap_or_default().to_owned())
+    }
     let bundle = step(StepContainer::Bundle(Path::new("/home/a/jobs/x/bundle"))).unwrap();
     assert!(
         bundle.contains(" --container=/home/a/jobs/x/bundle /home/a/bin/sconce node "),
