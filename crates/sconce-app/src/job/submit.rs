@@ -30,6 +30,7 @@ use crate::input;
 use crate::project::Project;
 use crate::protected_dirs;
 use crate::reporter::AppEvent;
+use crate::run::site_containment::SYSTEM_PATH;
 use crate::run_id::{new_id, unix_ms};
 use crate::run_options::{ResolvedRunOptions, RunOverrides};
 
@@ -38,8 +39,6 @@ const DEFAULT_MEETING_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long the folder of a job is kept that was not handed over: a week.
 const MAX_DRY_RUN_AGE: Duration = Duration::from_secs(7 * 86_400);
-/// Where programs are found in the scheduler's container until Sconce says it.
-const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 /// The variable for the store.
 pub(super) const STORE: &str = "SCONCE_STORE";
 /// Variables that say where Sconce's folders are.

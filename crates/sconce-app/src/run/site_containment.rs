@@ -45,6 +45,9 @@ const NODE_VARIABLES: [&str; 20] = [
     "no_proxy",
 ];
 
+/// Where programs are that nobody's `PATH` names.
+pub(crate) const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
+
 /// Where an image keeps what the run's own tree has.
 const MOVED_PREFIXES: [&str; 2] = [VENV, "/opt/python"];
 
@@ -67,6 +70,16 @@ impl Hint for OutsideContainer {
     fn exit_code(&self) -> u8 {
         exit::NODE
     }
+}
+
+/// Finds the program on `PATH` or, where a scheduler that starts no login left that out, where systems have theirs.
+fn find_apptainer(env: &Env) -> Result<PathBuf, apptainer::MissingProgram> {
+    let usual = || {
+        let mut files = std::env::split_paths(SYSTEM_PATH).map(|dir| dir.join(apptainer::PROGRAM));
+        files.find(|file| file.is_file())
+    };
+    let found = env.find_program(apptainer::PROGRAM);
+    found.or_else(usual).ok_or(apptainer::MissingProgram)
 }
 
 /// Whether `root` is one of the environment `image`. Nobody has a virtual environment there, and with the same words,
@@ -94,7 +107,7 @@ pub(crate) struct SiteContainment {
     tree: Option<PathBuf>,
     /// The site's program that starts the command, and the `PATH` by which that finds its own.
     program: Option<PathBuf>,
-    path: Option<String>,
+    path: String,
     /// The variables of the node.
     node: BTreeMap<String, String>,
     _guards: Vec<ItemGuard>,
@@ -120,10 +133,7 @@ impl SiteContainment {
             return Err(OutsideContainer(kind.name()).into());
         }
         let program = match kind {
-            JobContainment::Apptainer => Some(
-                env.find_program(apptainer::PROGRAM)
-                    .ok_or(apptainer::MissingProgram)?,
-            ),
+            JobContainment::Apptainer => Some(find_apptainer(env)?),
             _ => None,
         };
         let tree = flat_tree_part(kind)
@@ -137,7 +147,7 @@ impl SiteContainment {
             kind,
             tree,
             program,
-            path: env.var("PATH").map(str::to_owned),
+            path: env.var("PATH").unwrap_or(SYSTEM_PATH).to_owned(),
             node: node.collect(),
             _guards: guards,
         }))
@@ -184,16 +194,14 @@ impl SiteContainment {
             image: tree,
             mounts: &mounts,
             workdir: &request.workdir,
+            home: request.env.get("HOME").map(String::as_str),
             has_gpus,
         };
         request.command = container.command(&request.command);
         request.env = apptainer::variables(&request.env);
         request.workdir = PathBuf::from("/");
         self.add_node_variables(request);
-        let path = self.path.clone();
-        request
-            .env
-            .extend(path.map(|path| ("PATH".to_owned(), path)));
+        request.env.insert("PATH".to_owned(), self.path.clone());
     }
 
     /// What the request says counts.

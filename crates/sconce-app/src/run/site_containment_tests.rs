@@ -14,7 +14,7 @@ fn uncontained(tree: &Path) -> SiteContainment {
         kind: JobContainment::None,
         tree: Some(tree.to_owned()),
         program: None,
-        path: None,
+        path: String::new(),
         node: BTreeMap::from(node.map(|(name, value)| (name.to_owned(), value.to_owned()))),
         _guards: Vec::new(),
     }
