@@ -30,6 +30,10 @@ const WRITES: [&str; 18] = [
 const ALLOWED: [(&str, &str); 22] = [
     ("sconce-app/src/job/job_dir.rs", "the folder of a job"),
     (
+        "sconce-app/src/job/site_image.rs",
+        "an OCI bundle in the folder of a job",
+    ),
+    (
         "sconce-app/src/job/lookup.rs",
         "what schedulers said, in the folder of jobs",
     ),
