@@ -258,7 +258,7 @@ fn moved_value(name: &str, value: &str, tree: &Path) -> String {
     }
     let moved = value.split(':').map(|path| {
         let is_moved = |prefix: &&str| Path::new(path).starts_with(prefix);
-        match MOVED_PREFIXES.iter().any(|prefix| is_moved(&prefix)) {
+        match MOVED_PREFIXES.iter().any(is_moved) {
             true => format!("{}{path}", tree.display()),
             false => path.to_owned(),
         }
