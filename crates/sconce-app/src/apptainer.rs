@@ -40,6 +40,8 @@ pub(crate) struct Container<'a> {
     pub(crate) mounts: &'a [Mount],
     /// Where the command starts, inside.
     pub(crate) workdir: &'a Path,
+    /// Where the run is at home, inside.
+    pub(crate) home: Option<&'a str>,
     /// Whether it has NVIDIA's cards, whose files apptainer finds itself.
     pub(crate) has_gpus: bool,
 }
@@ -53,9 +55,13 @@ impl Container<'_> {
             "exec",
             // Of the node's variables, files of the home and places that its settings mount, nothing.
             "--cleanenv",
+            // Else a shell expands what stands in variables: `$` and `$(…)` (tried with 1.4).
+            "--no-eval",
             "--no-home",
             "--no-mount",
             "home,cwd,bind-paths",
+            // What is written elsewhere than in mounts goes away with the container.
+            "--writable-tmpfs",
         ]
         .map(str::to_owned)
         .to_vec();
@@ -68,6 +74,10 @@ impl Container<'_> {
         let pwd = self.workdir.to_string_lossy().into_owned();
         words.extend(["--pwd".to_owned(), pwd]);
         words.push(self.image.to_string_lossy().into_owned());
+        // The one variable that apptainer sets itself, whatever it is told.
+        if let Some(home) = self.home {
+            words.extend(["/usr/bin/env".to_owned(), format!("HOME={home}")]);
+        }
         words.extend(command.iter().cloned());
         words
     }
@@ -95,7 +105,7 @@ fn mount_value(mount: &Mount) -> String {
 
 /// A container's variables, as apptainer takes them from its own.
 pub(crate) fn variables(inside: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let named = inside.iter();
+    let named = inside.iter().filter(|(name, _)| *name != "HOME");
     named
         .map(|(name, value)| (format!("{VARIABLE_PREFIX}{name}"), value.clone()))
         .collect()
@@ -124,6 +134,7 @@ mod tests {
             image: Path::new("/store/items/flat-root/7f/content"),
             mounts: &mounts,
             workdir: Path::new("/workspace/src"),
+            home: Some("/home/sconce"),
             has_gpus: true,
         };
         let words = container.command(&["python".to_owned(), "-c".to_owned(), "1, 2".to_owned()]);
@@ -133,9 +144,11 @@ mod tests {
                 "/usr/bin/apptainer",
                 "exec",
                 "--cleanenv",
+                "--no-eval",
                 "--no-home",
                 "--no-mount",
                 "home,cwd,bind-paths",
+                "--writable-tmpfs",
                 "--nv",
                 "--mount",
                 "type=bind,source=/home/ada/digits,destination=/workspace",
@@ -144,6 +157,8 @@ mod tests {
                 "--pwd",
                 "/workspace/src",
                 "/store/items/flat-root/7f/content",
+                "/usr/bin/env",
+                "HOME=/home/sconce",
                 "python",
                 "-c",
                 "1, 2",

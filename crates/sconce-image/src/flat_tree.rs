@@ -107,7 +107,7 @@ pub fn ensure_flat_tree(
     store: &Store,
     progress: &dyn Progress,
 ) -> Result<PathBuf, FlatTreeError> {
-    let key = tree_key(layers, store);
+    let key = environment_key(layers, store);
     let place = store.tree_path(part.kind(), &key)?;
     let name = "one tree";
     let making = TreeBuildOptions {
@@ -132,9 +132,20 @@ pub fn ensure_flat_tree(
     })
 }
 
-/// Names a tree by what is in it. Bytecode does not count: it comes when nobody looks, and a tree that was made without
+/// The tree of `layers`, if the store has it.
+#[must_use]
+pub fn find_flat_tree(
+    layers: &EnvironmentLayers,
+    part: FlatTreePart,
+    store: &Store,
+) -> Option<PathBuf> {
+    store.find_tree(part.kind(), &environment_key(layers, store))
+}
+
+/// Names what is made of all of an environment by what is in it. Bytecode does not count: it comes when nobody looks, and a tree that was made without
 /// it is the same.
-fn tree_key(layers: &EnvironmentLayers, store: &Store) -> String {
+#[must_use]
+pub fn environment_key(layers: &EnvironmentLayers, store: &Store) -> String {
     let mut hash = sha2::Sha256::new();
     hash.update(format!("{FORMAT}\n"));
     for layer in &layers.layers {

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 
 use sconce_record::UtcMinute;
+use sconce_schema::event::{Containment, RunStarted};
+use sconce_schema::spec::JobContainment;
 
 /// A length of time: `under 1 ms`, `340 ms`, `14.2 s`, `12 min 05 s`, `3 h 12 min`, `2 d 3 h`.
 pub(crate) fn format_duration(us: u64) -> String {
@@ -105,6 +107,22 @@ pub fn describe_signal(number: i32) -> (String, &'static str) {
         _ => return (format!("signal {number}"), "ended"),
     };
     (name.to_owned(), meaning)
+}
+
+/// What a run had instead of a container of Sconce's or of a runtime that it was told to use; `None` where it had one.
+pub(crate) fn containment_label(started: &RunStarted) -> Option<&'static str> {
+    match (started.containment, started.mode) {
+        (Some(JobContainment::None), _) => {
+            Some("the lock's packages on the machine itself, no container")
+        }
+        (Some(JobContainment::Apptainer), _) => Some("in apptainer's container"),
+        (Some(JobContainment::Slurm), _) => Some("in a container of Slurm's"),
+        (Some(JobContainment::Pyxis), _) => Some("in enroot's container"),
+        (Some(JobContainment::Sconce) | None, Containment::Container) => None,
+        (Some(JobContainment::Sconce) | None, Containment::Host) => {
+            Some("the machine's own, no container")
+        }
+    }
 }
 
 #[cfg(test)]

@@ -57,6 +57,14 @@ pub enum SubmitError {
         /// Its name.
         program: &'static str,
     },
+    /// Slurm's containers are not set up, as far as this machine shows.
+    #[error(
+        "Slurm's oci.conf is not in {searched}, without which nodes would run the job in no container"
+    )]
+    NoOciConf {
+        /// Where it was looked for.
+        searched: String,
+    },
     /// A program of the scheduler that cannot be started or spoken to.
     #[error("cannot run {program}")]
     Start {
@@ -169,6 +177,9 @@ impl Hint for SubmitError {
             Self::NoProgram { .. } => {
                 "hand jobs over from a login node of the cluster, with Slurm's programs in PATH (often `module load slurm`)"
             }
+            Self::NoOciConf { .. } => {
+                "ask whoever runs the cluster whether its nodes have one (oci.conf(5)); SLURM_CONF says where this machine's is; or take another `containment`"
+            }
             Self::Start { .. } | Self::Failed { .. } => {
                 "try the same program by hand on this machine"
             }
@@ -192,6 +203,7 @@ impl Hint for SubmitError {
             | Self::ConflictingOption { .. }
             | Self::UnsupportedOption { .. }
             | Self::MalformedOption { .. }
+            | Self::NoOciConf { .. }
             | Self::Rejected { .. } => exit::BAD_INPUT,
             Self::Timeout { .. } | Self::Unanswered { .. } | Self::Unreachable { .. } => {
                 exit::FETCH

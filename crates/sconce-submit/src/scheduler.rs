@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use sconce_schema::job::{JobArray, JobLayout};
+use sconce_schema::request::Mount;
 use sconce_schema::spec::TargetSpec;
 use sconce_schema::units::Bytes;
 
@@ -77,6 +78,20 @@ pub trait Scheduler {
     }
 }
 
+/// A container of the scheduler's own.
+#[derive(Debug, Clone, Copy)]
+pub enum StepContainer<'a> {
+    /// An OCI bundle's directory, which the site's OCI runtime starts.
+    Bundle(&'a Path),
+    /// A squashfs file, which enroot starts by pyxis.
+    Squashfs {
+        /// The file.
+        image: &'a Path,
+        /// What of the machine is in it, in their order.
+        mounts: &'a [Mount],
+    },
+}
+
 /// What a script is made of. It holds no variables: what a job's processes get travels in the job's directory.
 #[derive(Debug, Clone, Copy)]
 pub struct JobScript<'a> {
@@ -102,6 +117,8 @@ pub struct JobScript<'a> {
     pub job_dir: &'a Path,
     /// Where the script begins; absolute.
     pub work_dir: &'a Path,
+    /// The container that the scheduler starts this program in; absent where it starts none.
+    pub container: Option<StepContainer<'a>>,
     /// Where it is handed over.
     pub target: &'a TargetSpec,
 }

@@ -55,6 +55,18 @@ pub(super) enum AllocationError {
         /// Why.
         source: NodeListError,
     },
+    /// A process in Slurm's container, which cannot be told from others.
+    #[error(
+        "which of {tasks} tasks on {nodes} this is cannot be told by its machine's name, {host}, alone"
+    )]
+    TaskInContainer {
+        /// The machine's name.
+        host: String,
+        /// The nodes.
+        nodes: String,
+        /// All tasks.
+        tasks: u32,
+    },
     /// The step is another than was asked for.
     #[error(
         "the job is for {asked} tasks on {asked_nodes} nodes, and the scheduler started {tasks} on {nodes}"
@@ -78,6 +90,10 @@ impl Hint for AllocationError {
             Self::Value { .. } | Self::Nodes { .. } => {
                 "start it by `srun`, as the job's script does".to_owned()
             }
+            Self::TaskInContainer { .. } => {
+                "nodes whose names are not their machines' need another `containment` than `slurm`"
+                    .to_owned()
+            }
             Self::OtherSize { .. } => {
                 "start it by the job's script, which has `--nodes` and `--ntasks-per-node`"
                     .to_owned()
@@ -100,12 +116,37 @@ const SHOWN: [&str; 6] = [
     "SLURM_ARRAY_TASK_ID",
 ];
 
+/// The number of the node that a process is on, where Slurm started it in a container; `None` where it did not. In one,
+/// 22.05 leaves out what tells tasks from each other, and what the script had of these variables is there instead (tried):
+/// each node would be the first.
+fn node_in_container(
+    env: &Env,
+    nodes: &[String],
+    tasks: u32,
+    host_name: &str,
+) -> Result<Option<u32>, AllocationError> {
+    if env.var("SLURM_CONTAINER").is_none() {
+        return Ok(None);
+    }
+    let short = host_name.split('.').next().unwrap_or(host_name);
+    let is_here = |node: &String| node == host_name || node == short;
+    let position = nodes.iter().position(is_here);
+    let position = position.filter(|_| usize::try_from(tasks) == Ok(nodes.len()));
+    let node = position.and_then(|position| u32::try_from(position).ok());
+    node.map(Some)
+        .ok_or_else(|| AllocationError::TaskInContainer {
+            host: host_name.to_owned(),
+            nodes: nodes.join(", "),
+            tasks,
+        })
+}
+
 impl Allocation {
     /// Of a process that `srun` started.
     ///
     /// # Errors
     /// It was started by nobody of the kind.
-    pub(super) fn from_env(env: &Env) -> Result<Self, AllocationError> {
+    pub(super) fn from_env(env: &Env, host_name: &str) -> Result<Self, AllocationError> {
         let text = |name| env.var(name).ok_or(AllocationError::NotInJob(name));
         let number = |name| {
             let value = text(name)?;
@@ -119,7 +160,9 @@ impl Allocation {
             value: list.to_owned(),
             source,
         })?;
+        let tasks = number("SLURM_STEP_NUM_TASKS").or_else(|_| number("SLURM_NTASKS"))?;
         let job = number("SLURM_JOB_ID")?;
+        let in_container = node_in_container(env, &nodes, tasks, host_name)?;
         let restarts = env.var("SLURM_RESTART_COUNT");
         let restarts = restarts.and_then(|count| count.parse().ok()).unwrap_or(0);
         let step = env.var("SLURM_STEP_ID").unwrap_or("0");
@@ -134,12 +177,12 @@ impl Allocation {
         let cpus = ["SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE"];
         Ok(Self {
             place: TaskPlace {
-                task: number("SLURM_PROCID")?,
-                node: number("SLURM_NODEID")?,
-                local: number("SLURM_LOCALID")?,
+                task: in_container.map_or_else(|| number("SLURM_PROCID"), Ok)?,
+                node: in_container.map_or_else(|| number("SLURM_NODEID"), Ok)?,
+                local: in_container.map_or_else(|| number("SLURM_LOCALID"), |_| Ok(0))?,
                 cpus: (cpus.into_iter()).find_map(|name| env.var(name)?.parse().ok()),
             },
-            tasks: number("SLURM_STEP_NUM_TASKS").or_else(|_| number("SLURM_NTASKS"))?,
+            tasks,
             nodes,
             start: format!("{job}.{restarts}.{step}"),
             restarts,
@@ -186,7 +229,8 @@ mod tests {
 
     #[test]
     fn a_tasks_place_is_read() {
-        let allocation = Allocation::from_env(&env(&[("SLURM_RESTART_COUNT", "3")])).unwrap();
+        let env = env(&[("SLURM_RESTART_COUNT", "3")]);
+        let allocation = Allocation::from_env(&env, "n10").unwrap();
         assert_eq!(allocation.nodes, ["n2", "n10"]);
         assert_eq!(allocation.start, "17.3.0");
         assert_eq!((allocation.tasks, allocation.place.cpus), (4, Some(16)));
@@ -209,6 +253,27 @@ mod tests {
     }
 
     #[test]
+    fn in_slurms_container_a_task_is_known_by_its_node() {
+        let place = |tasks, host_name| {
+            let env = env(&[
+                ("SLURM_CONTAINER", "/jobs/x/bundle"),
+                ("SLURM_STEP_NUM_TASKS", tasks),
+                // The script's.
+                ("SLURM_PROCID", "0"),
+                ("SLURM_NODEID", "0"),
+            ]);
+            let allocation = Allocation::from_env(&env, host_name).ok()?;
+            let place = allocation.place;
+            Some((place.task, place.node, place.local))
+        };
+        assert_eq!(place("2", "n2"), Some((0, 0, 0)));
+        assert_eq!(place("2", "n10.cluster"), Some((1, 1, 0)));
+        assert_eq!(place("2", "other"), None);
+        // Which of several tasks of a node it is, nobody knows.
+        assert_eq!(place("4", "n2"), None);
+    }
+
+    #[test]
     fn outside_of_a_job_there_is_no_place() {
         for (name, value) in [
             ("SLURM_PROCID", ""),
@@ -217,7 +282,7 @@ mod tests {
             ("SLURM_JOB_ID", "x"),
         ] {
             assert!(
-                Allocation::from_env(&env(&[(name, value)])).is_err(),
+                Allocation::from_env(&env(&[(name, value)]), "n10").is_err(),
                 "{name} {value}"
             );
         }

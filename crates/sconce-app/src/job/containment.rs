@@ -1,12 +1,15 @@
 //! What holds a job's processes on its nodes: chosen and validated before anything is handed over, and what it does
 //! not hold is said.
 
+use sconce_base::Env;
 use sconce_schema::lock::Lock;
 use sconce_schema::request::{ContainerUser, NetworkMode};
-use sconce_schema::spec::{JobContainment, TargetSpec, WORKSPACE};
+use sconce_schema::spec::{JobContainment, LaunchMode, TargetSpec, WORKSPACE};
 use sconce_schema::{Hint, exit};
+use sconce_submit::find_oci_conf;
 
 use super::submit::JobOptions;
+use crate::failure::Result;
 use crate::project::Project;
 use crate::run_options::ResolvedRunOptions;
 
@@ -28,6 +31,11 @@ pub(super) enum ContainmentError {
         /// Its version.
         version: String,
     },
+    /// A task that cannot tell which it is.
+    #[error(
+        "Slurm does not tell processes in its containers which task they are, and `task-per-gpu` starts several on a node"
+    )]
+    TasksInContainer,
     /// Files cannot be somewhere else than they are.
     #[error("{mounted} cannot be at {target} without a container")]
     Mount {
@@ -54,6 +62,9 @@ impl Hint for ContainmentError {
                     "lock a standalone one, as of every version that the Debian release does not have: \
                      `[python] version = \"{other}\"`"
                 )
+            }
+            Self::TasksInContainer => {
+                "let torchrun start the ranks (`--launch torchrun`), or the command itself (`--launch node`)".to_owned()
             }
             Self::Mount { .. } => {
                 "name it by its own path, inside as outside: `/data` instead of `/scratch/data:/data`".to_owned()
@@ -88,9 +99,27 @@ pub(super) struct ContainedJob<'a> {
     pub(super) containment: JobContainment,
     pub(super) project: &'a Project,
     pub(super) options: &'a ResolvedRunOptions,
+    /// Whose variables say where Slurm's settings are.
+    pub(super) env: &'a Env,
 }
 
 impl ContainedJob<'_> {
+    /// Refuses what the site does not have, before anything is brought.
+    ///
+    /// # Errors
+    /// [`ContainmentError`], and where Slurm's containers are not set up.
+    pub(super) fn validate_site(&self, launch: LaunchMode) -> Result<()> {
+        if self.containment != JobContainment::Slurm {
+            return Ok(());
+        }
+        let file = find_oci_conf(self.env)?;
+        tracing::debug!(file = %file.display(), "Slurm's containers are set up");
+        match launch {
+            LaunchMode::TaskPerGpu => Err(ContainmentError::TasksInContainer.into()),
+            LaunchMode::Torchrun | LaunchMode::Node => Ok(()),
+        }
+    }
+
     /// Refuses what would not be as it was locked. Before there is a lock, that is not known.
     ///
     /// # Errors
@@ -115,56 +144,64 @@ impl ContainedJob<'_> {
         }
     }
 
-    /// What does not hold, in one sentence; `None` where everything does.
+    /// What the job has, and what of it does not hold; `None` where everything does.
     pub(super) fn describe_gaps(&self) -> Option<String> {
-        let options = self.options;
         let by = match self.containment {
             JobContainment::Sconce => return None,
             JobContainment::None => {
-                return Some(format!(
-                    "without a container: the lock's Python and wheels are first on PATH, and beside them are the \
-                     node's own files and programs, the home, and all that the user may open; there are no \
-                     /workspace (the command starts in the project's own directory), no limits of [run] but the \
-                     job's, no network of its own, no filter of system calls and no writable layer that goes \
-                     away{}",
-                    self.describe_packages()
-                ));
+                "without a container: the lock's Python and wheels are first on PATH, beside the node's own files and \
+                 programs and the user's home"
             }
-            JobContainment::Apptainer => "apptainer's container on each node",
-            JobContainment::Slurm => "the container that Slurm makes by its oci.conf",
-            JobContainment::Pyxis => "enroot's container, by pyxis",
+            JobContainment::Apptainer => "in apptainer's container",
+            JobContainment::Slurm => {
+                "in the container that Slurm makes by its oci.conf, where the user is root"
+            }
+            JobContainment::Pyxis => "in enroot's container, by pyxis",
         };
-        let mut gaps = vec![
-            "limits of [run] but the job's",
-            "Sconce's filter of system calls",
-            "names of hosts that lead to the job's network",
-        ];
-        if options.network != NetworkMode::Host {
-            gaps.push("a network of its own");
-        }
-        if options.user == ContainerUser::Root {
-            gaps.push("root inside");
-        }
-        Some(format!("by {by}: it has no {}", gaps.join(", no ")))
+        Some(format!("{by}. Not held: {}", self.list_gaps().join(", ")))
     }
 
-    /// The Debian packages that were asked for, which are in the container alone.
-    fn describe_packages(&self) -> String {
-        let packages = &self.project.spec.system.packages;
-        let named: Vec<&str> = (packages.iter().take(MAX_NAMED_PACKAGES))
-            .map(String::as_str)
-            .collect();
-        let more = packages.len().saturating_sub(named.len());
-        match (named.is_empty(), more) {
-            (true, _) => "; none of the lock's Debian packages are there".to_owned(),
-            (false, 0) => format!(
-                "; of the lock's Debian packages none are there: {}",
-                named.join(", ")
-            ),
-            (false, more) => {
-                let named = named.join(", ");
-                format!("; of the lock's Debian packages none are there: {named} and {more} more")
-            }
+    fn list_gaps(&self) -> Vec<String> {
+        let is_contained = self.containment != JobContainment::None;
+        let mut gaps = vec!["limits of [run] but the job's", "a filter of system calls"];
+        if self.options.network != NetworkMode::Host {
+            gaps.push("a network of its own");
+        }
+        match self.containment {
+            JobContainment::None => gaps.extend([
+                "/workspace (the command starts in the project's own directory)",
+                "changes that go away with the run",
+            ]),
+            JobContainment::Slurm | JobContainment::Pyxis => gaps.extend([
+                "a /tmp of its own",
+                "cards but those that the site's own hooks bring",
+            ]),
+            JobContainment::Sconce | JobContainment::Apptainer => gaps.push("a /tmp of its own"),
+        }
+        let is_root = self.containment == JobContainment::Slurm;
+        if self.options.user == ContainerUser::Root && !is_root {
+            gaps.push("root inside");
+        }
+        let mut gaps: Vec<String> = gaps.into_iter().map(str::to_owned).collect();
+        if !is_contained {
+            gaps.push(describe_packages(&self.project.spec.system.packages));
+        }
+        gaps
+    }
+}
+
+/// The Debian packages that were asked for, which are in a container alone.
+fn describe_packages(packages: &[String]) -> String {
+    let named: Vec<&str> = (packages.iter().take(MAX_NAMED_PACKAGES))
+        .map(String::as_str)
+        .collect();
+    let named = named.join(", ");
+    match packages.len() {
+        0 => "the lock's Debian packages".to_owned(),
+        1..=MAX_NAMED_PACKAGES => format!("the lock's Debian packages ({named} among them)"),
+        all => {
+            let more = all - MAX_NAMED_PACKAGES;
+            format!("the lock's Debian packages ({named} and {more} more among them)")
         }
     }
 }
@@ -174,6 +211,19 @@ mod tests {
     use sconce_schema::spec::SchedulerKind;
 
     use super::*;
+
+    #[test]
+    fn of_many_packages_the_first_are_named() {
+        let names = |count| (0..count).map(|n| format!("p{n}")).collect::<Vec<_>>();
+        assert_eq!(describe_packages(&[]), "the lock's Debian packages");
+        let two = describe_packages(&names(2));
+        assert_eq!(two, "the lock's Debian packages (p0, p1 among them)");
+        let many = describe_packages(&names(10));
+        assert!(
+            many.contains("p7 and 2 more among them") && !many.contains("p8"),
+            "{many}"
+        );
+    }
 
     #[test]
     fn nothing_is_uncontained_that_the_target_does_not_allow() {

@@ -110,7 +110,7 @@ pub(super) fn take_up_unanswered(
         token,
         script,
         id: Some(id),
-        is_complete: true,
+        lacks: None,
     }))
 }
 

@@ -170,6 +170,11 @@ impl JobDir {
         self.path.join("sconce.lock")
     }
 
+    /// The OCI bundle that the scheduler starts, where it is to start one.
+    pub fn bundle(&self) -> PathBuf {
+        self.path.join("bundle")
+    }
+
     /// The folder of the logs.
     pub fn logs(&self) -> PathBuf {
         self.outcome().join("logs")

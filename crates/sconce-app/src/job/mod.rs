@@ -24,6 +24,7 @@ pub mod node;
 mod prepare;
 mod program;
 mod schedulers;
+mod site_image;
 pub mod submit;
 pub mod sweep;
 mod wishes;

@@ -137,7 +137,10 @@ pub fn run_node(folder: &Path, context: &AppContext) -> Result<u8> {
     let dir = JobDir::at(folder);
     let job = dir.read_job()?;
     let context = &as_submitted(&job, context);
-    let allocation = Allocation::from_env(&context.env)?;
+    let allocation = Allocation::from_env(
+        &context.env,
+        &rustix::system::uname().nodename().to_string_lossy(),
+    )?;
     let (dir, job) = own_element(dir, job, &allocation)?;
     check_size(&job, &allocation)?;
     claim_job(&dir, &job, &allocation.scheduler_id, context)?;

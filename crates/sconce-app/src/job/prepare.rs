@@ -2,22 +2,24 @@
 //! environment needs is brought.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sconce_image::flat_tree::ensure_flat_tree;
 use sconce_schema::job::{self, JobLayout, JobRequest, LocalStoreRequest};
 use sconce_schema::lock::Lock;
-use sconce_schema::spec::{LaunchMode, TargetSpec};
+use sconce_schema::request::Mount;
+use sconce_schema::spec::{JobContainment, LaunchMode, TargetSpec};
 use sconce_schema::{Runtime, Sha256, duration};
+use sconce_submit::StepContainer;
 use sha2::Digest as _;
 
 use super::containment::{ContainedJob, choose_containment};
 use super::job_dir::JobDir;
 use super::local_store::pack_environment;
+use super::site_image::{OciBundle, ensure_site_image, find_site_image, list_machine_mounts};
 use super::submit::{JobOptions, SubmissionError};
 use super::wishes::JobWishes;
 use crate::background::Background;
-use crate::build;
 use crate::command_context::CommandContext;
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
@@ -27,7 +29,7 @@ use crate::input;
 use crate::probe;
 use crate::protected_dirs;
 use crate::reporter::AppEvent;
-use crate::run::site_containment::flat_tree_part;
+use crate::run::site_containment::SYSTEM_PATH;
 use crate::run_id::{new_id, unix_ms};
 use crate::run_options::{ResolvedRunOptions, RunOverrides};
 
@@ -51,8 +53,12 @@ pub(super) struct PreparedJob {
     pub(super) request: JobRequest,
     /// Values of the caller's variables that its run is given by name.
     pub(super) variables: BTreeMap<String, String>,
-    /// Whether there is a lock.
-    pub(super) is_complete: bool,
+    /// What the script needs and is not there yet, of a dry run.
+    pub(super) lacks: Option<&'static str>,
+    /// The environment in the form that the site's container takes.
+    site_image: Option<PathBuf>,
+    /// What of the machine is in the site's container.
+    mounts: Vec<Mount>,
     spec_text: String,
     lock_text: String,
 }
@@ -90,6 +96,7 @@ impl PreparedJob {
             containment,
             project,
             options: &options,
+            env: &context.env,
         };
         let wishes = JobWishes::new(
             run,
@@ -99,14 +106,22 @@ impl PreparedJob {
             command,
             &context.env,
         )?;
-        let (lock, local_store) = match job.dry_run {
+        let launch = job.launch.or(target.launch);
+        contained.validate_site(launch.unwrap_or(LaunchMode::Node))?;
+        let (lock, brought) = match job.dry_run {
             true => {
                 let lock = project.load_lock()?;
-                (lock.filter(|lock| lock.inputs == project.inputs), None)
+                let lock = lock.filter(|lock| lock.inputs == project.inputs);
+                let image = |lock| find_site_image(containment, lock, &opened.store);
+                let brought = BroughtEnvironment {
+                    site_image: lock.as_ref().and_then(image),
+                    local_store: None,
+                };
+                (lock, brought)
             }
             false => {
-                let (lock, local_store) = bring(opened, overrides, &contained, target, context)?;
-                (Some(lock), local_store)
+                let (lock, brought) = bring(opened, overrides, &contained, target, context)?;
+                (Some(lock), brought)
             }
         };
         contained.validate(lock.as_ref())?;
@@ -137,11 +152,28 @@ impl PreparedJob {
                 strict: overrides.strict,
                 engine: target.engine,
                 meet_within_ms: meeting_timeout(target),
-                local_store,
+                local_store: brought.local_store,
                 unix_ms: unix_ms(),
             },
             variables: wishes.variables,
-            is_complete: lock.is_some(),
+            lacks: match (&lock, &brought.site_image) {
+                (None, _) => Some("lock of this spec"),
+                (Some(_), None) if !containment.is_own() => {
+                    Some("environment in the form that its nodes take")
+                }
+                (Some(_), _) => None,
+            },
+            site_image: brought.site_image,
+            mounts: list_machine_mounts(
+                &options.mounts,
+                &[
+                    places.store.as_path(),
+                    &places.scratch,
+                    &places.state,
+                    &places.config_folder,
+                    &project.folder,
+                ],
+            ),
             spec_text: input::read_text(path).map_err(AppError::unreadable(path))?,
             lock_text,
         })
@@ -164,8 +196,37 @@ impl PreparedJob {
         if !self.variables.is_empty() {
             dir.write_variables(&self.variables)?;
         }
+        if let (JobContainment::Slurm, Some(tree)) = (self.request.containment, &self.site_image) {
+            let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+            OciBundle {
+                tree,
+                mounts: &self.mounts,
+                env: &BTreeMap::from([("PATH".to_owned(), SYSTEM_PATH.to_owned())]),
+                user: (user.as_raw(), group.as_raw()),
+            }
+            .write(&dir.bundle())?;
+        }
         Ok(())
     }
+
+    /// The container that the scheduler is to start, where it starts one; `bundle` is the job's.
+    pub(super) fn step_container<'a>(&'a self, bundle: &'a Path) -> Option<StepContainer<'a>> {
+        let image = self.site_image.as_deref();
+        match self.request.containment {
+            JobContainment::Slurm => Some(StepContainer::Bundle(bundle)),
+            JobContainment::Pyxis => Some(StepContainer::Squashfs {
+                image: image.unwrap_or(Path::new("/missing/image.sqsh")),
+                mounts: &self.mounts,
+            }),
+            JobContainment::Sconce | JobContainment::Apptainer | JobContainment::None => None,
+        }
+    }
+}
+
+/// What nodes run on, where that is not the store itself.
+struct BroughtEnvironment {
+    local_store: Option<LocalStoreRequest>,
+    site_image: Option<PathBuf>,
 }
 
 /// Locks the project and brings all that its environment needs: nodes may have no network, and may not write to the
@@ -176,7 +237,7 @@ fn bring(
     contained: &ContainedJob<'_>,
     target: &TargetSpec,
     context: &AppContext,
-) -> Result<(Lock, Option<LocalStoreRequest>)> {
+) -> Result<(Lock, BroughtEnvironment)> {
     let builder = opened.environment_builder(overrides.sources.clone(), context);
     let locked = builder.ensure_lock()?;
     contained.validate(Some(&locked))?;
@@ -186,18 +247,16 @@ fn bring(
     if contained.options.probe.is_some() && opened.store.is_writable() {
         probe::ensure_modules(&opened.store)?;
     }
-    let local_store = match flat_tree_part(contained.containment) {
-        None => pack_environment(target, &builder, &lock, &environment, context)?,
-        Some(part) => {
-            // Nobody could write bytecode into that tree later.
-            let environment = build::with_bytecode(&builder, &lock, &environment)?;
-            let progress = &*opened.progress;
-            ensure_flat_tree(&environment, part, &opened.store, progress)?;
-            None
-        }
+    let brought = BroughtEnvironment {
+        // What a site's container takes is one tree or one file already.
+        local_store: match contained.containment.is_own() {
+            true => pack_environment(target, &builder, &lock, &environment, context)?,
+            false => None,
+        },
+        site_image: ensure_site_image(contained.containment, &builder, &lock, &environment)?,
     };
     opened.progress.finish();
-    Ok((locked, local_store))
+    Ok((locked, brought))
 }
 
 /// Where Sconce's folders are for whoever hands a job over.

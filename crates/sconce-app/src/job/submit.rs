@@ -61,8 +61,8 @@ pub struct Submission {
     pub script: String,
     /// What the scheduler calls it, once it has it.
     pub id: Option<String>,
-    /// Whether the job's folder has all that the script needs.
-    pub is_complete: bool,
+    /// What the script needs and is not there yet.
+    pub lacks: Option<&'static str>,
 }
 
 /// Why a job is not handed over.
@@ -178,6 +178,7 @@ pub fn submit_job(
     }
     let dir = JobDir::of(places, &request.token);
     let program = keep_program(places)?;
+    let bundle = dir.bundle();
     let scheduler = scheduler_of(target.engine, context);
     let script = scheduler.render(&JobScript {
         name: &request.name,
@@ -191,6 +192,7 @@ pub fn submit_job(
         program: &program,
         job_dir: dir.path(),
         work_dir: &project.folder,
+        container: prepared.step_container(&bundle),
         target: &target,
     })?;
     prepared.write(&dir)?;
@@ -199,7 +201,7 @@ pub fn submit_job(
         token: prepared.request.token,
         script,
         id: None,
-        is_complete: prepared.is_complete,
+        lacks: prepared.lacks,
     };
     if !job.dry_run {
         let (token, script) = (&submission.token, &submission.script);

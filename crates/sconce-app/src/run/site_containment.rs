@@ -13,7 +13,7 @@ use sconce_schema::environment_layers::VENV;
 use sconce_schema::event::Containment;
 use sconce_schema::request::{ContainerUser, Mount, NetworkMode, RunRequest, RunRoot};
 use sconce_schema::spec::JobContainment;
-use sconce_schema::{EnvironmentLayers, Progress};
+use sconce_schema::{EnvironmentLayers, Hint, Progress, exit};
 use sconce_store::{ItemGuard, Store};
 
 use crate::apptainer;
@@ -45,8 +45,50 @@ const NODE_VARIABLES: [&str; 20] = [
     "no_proxy",
 ];
 
+/// Where programs are that nobody's `PATH` names.
+pub(crate) const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
+
 /// Where an image keeps what the run's own tree has.
 const MOVED_PREFIXES: [&str; 2] = [VENV, "/opt/python"];
+
+/// This program was to be in a container of the site's, and is in none, or in another.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "`containment = \"{0}\"`, and the node has started the job in no container of its environment"
+)]
+struct OutsideContainer(&'static str);
+
+impl Hint for OutsideContainer {
+    fn hint(&self) -> Option<String> {
+        Some(
+            "a node without oci.conf, or without the plugin, runs a job in no container and does not say so: ask whoever \
+             runs the cluster, or take another `containment`"
+                .to_owned(),
+        )
+    }
+
+    fn exit_code(&self) -> u8 {
+        exit::NODE
+    }
+}
+
+/// Finds the program on `PATH` or, where a scheduler that starts no login left that out, where systems have theirs.
+fn find_apptainer(env: &Env) -> Result<PathBuf, apptainer::MissingProgram> {
+    let usual = || {
+        let mut files = std::env::split_paths(SYSTEM_PATH).map(|dir| dir.join(apptainer::PROGRAM));
+        files.find(|file| file.is_file())
+    };
+    let found = env.find_program(apptainer::PROGRAM);
+    found.or_else(usual).ok_or(apptainer::MissingProgram)
+}
+
+/// Whether `root` is one of the environment `image`. Nobody has a virtual environment there, and with the same words,
+/// by chance.
+fn is_root_of(image: &EnvironmentLayers, root: &Path) -> bool {
+    let read = |root: &Path| std::fs::read(root.join(&VENV[1..]).join("pyvenv.cfg")).ok();
+    let system = image.layers.first().and_then(|layer| read(&layer.path));
+    system.is_some() && system == read(root)
+}
 
 /// Which part of an environment is laid out as one tree for `kind`; `None` where none is.
 pub(crate) fn flat_tree_part(kind: JobContainment) -> Option<FlatTreePart> {
@@ -65,7 +107,7 @@ pub(crate) struct SiteContainment {
     tree: Option<PathBuf>,
     /// The site's program that starts the command, and the `PATH` by which that finds its own.
     program: Option<PathBuf>,
-    path: Option<String>,
+    path: String,
     /// The variables of the node.
     node: BTreeMap<String, String>,
     _guards: Vec<ItemGuard>,
@@ -86,15 +128,16 @@ impl SiteContainment {
         if kind.is_own() {
             return Ok(None);
         }
+        let is_inside = matches!(kind, JobContainment::Slurm | JobContainment::Pyxis);
+        if is_inside && !is_root_of(image, Path::new("/")) {
+            return Err(OutsideContainer(kind.name()).into());
+        }
         let program = match kind {
-            JobContainment::Apptainer => Some(
-                env.find_program(apptainer::PROGRAM)
-                    .ok_or(apptainer::MissingProgram)?,
-            ),
+            JobContainment::Apptainer => Some(find_apptainer(env)?),
             _ => None,
         };
         let tree = flat_tree_part(kind)
-            .filter(|_| kind != JobContainment::Slurm)
+            .filter(|_| !is_inside)
             .map(|part| ensure_flat_tree(image, part, store, progress))
             .transpose()?;
         let guards = sconce_store::acquire_item_guards(tree.iter().map(PathBuf::as_path))?;
@@ -104,7 +147,7 @@ impl SiteContainment {
             kind,
             tree,
             program,
-            path: env.var("PATH").map(str::to_owned),
+            path: env.var("PATH").unwrap_or(SYSTEM_PATH).to_owned(),
             node: node.collect(),
             _guards: guards,
         }))
@@ -151,16 +194,14 @@ impl SiteContainment {
             image: tree,
             mounts: &mounts,
             workdir: &request.workdir,
+            home: request.env.get("HOME").map(String::as_str),
             has_gpus,
         };
         request.command = container.command(&request.command);
         request.env = apptainer::variables(&request.env);
         request.workdir = PathBuf::from("/");
         self.add_node_variables(request);
-        let path = self.path.clone();
-        request
-            .env
-            .extend(path.map(|path| ("PATH".to_owned(), path)));
+        request.env.insert("PATH".to_owned(), self.path.clone());
     }
 
     /// What the request says counts.
@@ -217,7 +258,7 @@ fn moved_value(name: &str, value: &str, tree: &Path) -> String {
     }
     let moved = value.split(':').map(|path| {
         let is_moved = |prefix: &&str| Path::new(path).starts_with(prefix);
-        match MOVED_PREFIXES.iter().any(|prefix| is_moved(&prefix)) {
+        match MOVED_PREFIXES.iter().any(is_moved) {
             true => format!("{}{path}", tree.display()),
             false => path.to_owned(),
         }

@@ -14,7 +14,7 @@ fn uncontained(tree: &Path) -> SiteContainment {
         kind: JobContainment::None,
         tree: Some(tree.to_owned()),
         program: None,
-        path: None,
+        path: String::new(),
         node: BTreeMap::from(node.map(|(name, value)| (name.to_owned(), value.to_owned()))),
         _guards: Vec::new(),
     }
@@ -98,5 +98,33 @@ fn a_path_inside_is_that_of_the_mount_it_lies_in() {
         ("/tmp", "/tmp"),
     ] {
         assert_eq!(outside_of(Path::new(inside), &mounts), Path::new(outside));
+    }
+}
+
+#[test]
+fn a_node_that_started_no_container_is_found_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |root: &str, text: &str| {
+        let venv = folder.path().join(root).join("opt/venv");
+        std::fs::create_dir_all(&venv).unwrap();
+        std::fs::write(venv.join("pyvenv.cfg"), text).unwrap();
+    };
+    put("system", "home = /usr/bin\nversion = 3.13\n");
+    put("inside", "home = /usr/bin\nversion = 3.13\n");
+    put("others", "home = /usr/bin\n");
+    let layer = sconce_schema::environment_layers::LayerTree {
+        name: "debian/trixie".to_owned(),
+        path: folder.path().join("system"),
+    };
+    let image = EnvironmentLayers {
+        layers: vec![layer],
+        env: BTreeMap::new(),
+    };
+    for (root, is_inside) in [("inside", true), ("others", false), ("nothing", false)] {
+        assert_eq!(
+            is_root_of(&image, &folder.path().join(root)),
+            is_inside,
+            "{root}"
+        );
     }
 }

@@ -175,10 +175,10 @@ pub(crate) fn submit(args: &SubmitArgs, context: &AppContext) -> Result<u8> {
     }
     if args.dry_run {
         output::write_data(done.script.trim_end())?;
-        if !context.quiet && !done.is_complete {
-            output::print_message(
-                "there is no lock of this spec yet: `sconce submit` makes it, and brings what it names",
-            );
+        if let Some(lacks) = done.lacks.filter(|_| !context.quiet) {
+            output::print_message(&format!(
+                "there is no {lacks} yet: `sconce submit` makes it, and brings what it names"
+            ));
         }
         return Ok(exit::OK);
     }

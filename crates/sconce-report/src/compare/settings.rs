@@ -4,6 +4,7 @@ use sconce_schema::event::Containment;
 use sconce_schema::training::TrainingSetup;
 
 use super::SettingChange;
+use crate::format::containment_label;
 use crate::format::format_command;
 use crate::model::RunReport;
 
@@ -48,9 +49,12 @@ fn given(report: &RunReport) -> Vec<(&'static str, Option<String>)> {
     let started = &report.started;
     let (host, limits) = (&started.host, &started.limits);
     let cards: Vec<&str> = started.gpus.iter().map(|card| card.name.as_str()).collect();
-    let mode = match started.mode {
-        Containment::Container => "in a container",
-        Containment::Host => "on the machine itself",
+    let mode = match started.containment {
+        Some(_) => containment_label(started).unwrap_or_default(),
+        None => match started.mode {
+            Containment::Container => "in a container",
+            Containment::Host => "on the machine itself",
+        },
     };
     vec![
         ("command", Some(format_command(&started.command))),

@@ -3,6 +3,7 @@
 use sconce_schema::event::{Containment, HostSummary, RunStarted, ServiceState, UnenforcedLimit};
 use sconce_schema::lock::LockedVersions;
 use sconce_schema::runtime::Runtime;
+use sconce_schema::spec::JobContainment;
 use sconce_schema::{Bytes, Millicores};
 use serde::Serialize;
 
@@ -334,6 +335,8 @@ pub fn render_report(report: &RunReport) -> String {
 /// A record names other programs alone: without one, the container was Sconce's own.
 fn runtime(started: &RunStarted) -> RuntimeShape<'_> {
     let name = match (started.mode, &started.runtime) {
+        // `none` has the lock's own Python, and `host` the machine's.
+        _ if started.containment.is_some() => started.containment.map_or("", JobContainment::name),
         (Containment::Host, _) => "host",
         (Containment::Container, Some(runtime)) => runtime.name.name(),
         (Containment::Container, None) => Runtime::Sconce.name(),

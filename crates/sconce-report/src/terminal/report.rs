@@ -1,14 +1,14 @@
 //! The report after a run.
 
 use sconce_schema::Bytes;
-use sconce_schema::event::{Containment, OomKill};
+use sconce_schema::event::OomKill;
 
 use super::layout::{TextPage, TextSpan, Tone, plain_span, styled_span};
 use super::spark::render_sparkline;
 use super::{TerminalStyle, gpus, load, training, verdicts};
 use crate::format::{
-    describe_signal, format_command, format_count, format_date_time, format_duration,
-    format_percent,
+    containment_label, describe_signal, format_command, format_count, format_date_time,
+    format_duration, format_percent,
 };
 use crate::model::{RunEnd, RunReport};
 use crate::timeline::Timeline;
@@ -101,8 +101,8 @@ fn environment(report: &RunReport) -> Vec<TextSpan> {
             runtime.name, runtime.version
         )));
     }
-    if started.mode == Containment::Host {
-        parts.push(plain_span("the machine's own, no container"));
+    if let Some(containment) = containment_label(started) {
+        parts.push(plain_span(containment));
     }
     parts
 }

@@ -6,6 +6,7 @@
 mod commands;
 mod inventory;
 pub(crate) mod node_list;
+mod oci_conf;
 mod options;
 mod owned_options;
 mod process;
@@ -17,3 +18,4 @@ mod step;
 mod unsupported_options;
 
 pub use commands::{DEFAULT_COMMAND_TIMEOUT, SlurmScheduler, SlurmSettings};
+pub use oci_conf::find_oci_conf;

@@ -31,6 +31,7 @@ fn check(
         program: Path::new("/p"),
         job_dir: Path::new("/j"),
         work_dir: Path::new("/w"),
+        container: None,
         target: &target,
     };
     let items: Vec<String> = items.iter().map(|item| (*item).to_owned()).collect();

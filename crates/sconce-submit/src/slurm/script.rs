@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use sconce_base::text::{is_unprintable, to_printable};
 use sconce_schema::job::JobArray;
+use sconce_schema::request::Mount;
 
 use super::options::check_options;
 use super::owned_options::{SBATCH, SRUN, owned_of_sbatch, owned_of_srun};
 use crate::error::SubmitError;
-use crate::scheduler::JobScript;
+use crate::scheduler::{JobScript, StepContainer};
 
 /// The log of what the script and srun say: in a job's directory, or in that of an array's element.
 pub const LOG_NAME: &str = "logs/scheduler.log";
@@ -160,12 +161,68 @@ fn srun_words(job: &JobScript<'_>, target: Vec<Vec<String>>) -> Result<Vec<Strin
         log_root(&job_dir, job.array)
     ));
     words.extend(target.into_iter().flatten());
+    words.extend(container_words(job)?);
     words.extend([
         absolute("the program", job.program)?,
         "node".to_owned(),
         absolute("the job's directory", job.job_dir)?,
     ]);
     Ok(words)
+}
+
+/// Lists the words that have Slurm start the step in a container: `--container` (srun(1)), or pyxis' own
+/// (its README, "srun options").
+fn container_words(job: &JobScript<'_>) -> Result<Vec<String>, SubmitError> {
+    Ok(match job.container {
+        None => Vec::new(),
+        Some(StepContainer::Bundle(bundle)) => {
+            let bundle = absolute("the container's bundle", bundle)?;
+            vec![format!("--container={bundle}")]
+        }
+        Some(StepContainer::Squashfs { image, mounts }) => {
+            let mut words = vec![format!(
+                "--container-image={}",
+                absolute("the container's image", image)?
+            )];
+            let mounts = mounts.iter().map(pyxis_mount);
+            let mounts = mounts.collect::<Result<Vec<_>, _>>()?;
+            if !mounts.is_empty() {
+                words.push(format!("--container-mounts={}", mounts.join(",")));
+            }
+            // The user stays who they are, and the home is not there.
+            words.extend(
+                [
+                    "--no-container-mount-home",
+                    "--no-container-remap-root",
+                    "--no-container-entrypoint",
+                    "--container-writable",
+                ]
+                .map(str::to_owned),
+            );
+            words
+        }
+    })
+}
+
+/// A mount as pyxis takes it: `SOURCE:TARGET[:FLAGS]`, with a comma between mounts and no way to quote either.
+fn pyxis_mount(mount: &Mount) -> Result<String, SubmitError> {
+    let path = |path: &Path| {
+        let text = absolute("a mount", path)?;
+        match text.contains([':', ',']) {
+            true => Err(wrong_value(
+                "a mount",
+                &text,
+                "a path without `:` and `,`, which pyxis splits at",
+            )),
+            false => Ok(text),
+        }
+    };
+    let flags = if mount.read_only { ":ro" } else { "" };
+    Ok(format!(
+        "{}:{}{flags}",
+        path(&mount.source)?,
+        path(&mount.target)?
+    ))
 }
 
 /// Says how many CPUs each task has, in shell: from 22.05 to 23.02 srun does not take that from the job (RELEASE_NOTES

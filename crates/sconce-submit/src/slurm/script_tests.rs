@@ -26,6 +26,7 @@ fn job(target: &TargetSpec) -> JobScript<'_> {
         program: Path::new("/home/a/bin/sconce"),
         job_dir: Path::new("/home/a/.local/state/sconce/jobs/0123456789abcdef"),
         work_dir: Path::new("/home/a/project"),
+        container: None,
         target,
     }
 }
@@ -301,4 +302,50 @@ fn times_are_as_sbatch_takes_them() {
         assert_eq!(format_time(Duration::from_secs(seconds)), text);
     }
     assert_eq!(format_time(Duration::from_millis(59_001)), "00:01:00");
+}
+
+#[test]
+fn a_container_of_slurms_stands_before_the_program() {
+    fn step(container: StepContainer<'_>) -> Result<String, SubmitError> {
+        let target = target();
+        let job = JobScript {
+            container: Some(container),
+            ..job(&target)
+        };
+        let script = render_script(&job)?;
+        Ok(script.lines().last().unwrap_or_default().to_owned())
+    }
+    let bundle = step(StepContainer::Bundle(Path::new("/home/a/jobs/x/bundle"))).unwrap();
+    assert!(
+        bundle.contains(" --container=/home/a/jobs/x/bundle /home/a/bin/sconce node "),
+        "{bundle}"
+    );
+    let mount = |source: &str, read_only| Mount {
+        source: source.into(),
+        target: "/data".into(),
+        read_only,
+    };
+    let image = Path::new("/store/image.sqsh");
+    let mounts = [mount("/home/a/my data", false), mount("/scratch", true)];
+    let pyxis = step(StepContainer::Squashfs {
+        image,
+        mounts: &mounts,
+    });
+    let pyxis = pyxis.unwrap();
+    assert!(
+        pyxis.contains(
+            " --container-image=/store/image.sqsh '--container-mounts=/home/a/my data:/data,/scratch:/data:ro' \
+             --no-container-mount-home --no-container-remap-root --no-container-entrypoint --container-writable \
+             /home/a/bin/sconce node "
+        ),
+        "{pyxis}"
+    );
+    for source in ["/a:b", "/a,b", "relative"] {
+        let mounts = [mount(source, false)];
+        let refused = step(StepContainer::Squashfs {
+            image,
+            mounts: &mounts,
+        });
+        assert!(refused.is_err(), "{source}");
+    }
 }

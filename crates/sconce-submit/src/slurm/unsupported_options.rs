@@ -42,7 +42,7 @@ pub(super) const UNSUPPORTED: &[UnsupportedOption] = &[
         names: &["container", "container-id"],
         letters: "",
         harmless: &[],
-        why: "Sconce brings its own container, and a node without oci.conf would run the script in none",
+        why: "Sconce brings the container: `containment = \"slurm\"` of the target has Slurm start one of the job's own environment",
     },
     UnsupportedOption {
         keys: BOTH,
