@@ -26,7 +26,7 @@ mod tar_stream;
 pub mod wheel;
 
 pub use error::{StoreError, TreeBuildError};
-pub use file_system::{is_local_disk, network_file_system};
+pub use file_system::{is_local, is_local_disk, network_file_system};
 pub use lock::ItemGuard;
 pub use partial_work::{OnBusy, PartialWork};
 pub use prune::{PruneSummary, acquire_item_guards, item_of_path};

@@ -122,8 +122,9 @@ impl Store {
         self.view.is_writable
     }
 
-    /// Whether locks tell others what this process does.
-    pub(crate) fn has_locks(&self) -> bool {
+    /// Whether locks tell others what this process does. Where they do not, each makes what it needs beside the others.
+    #[must_use]
+    pub fn has_locks(&self) -> bool {
         self.view.has_locks(&self.root)
     }
 

@@ -179,7 +179,6 @@ fn make_as(at: &OwnedFd, name: &[u8], like: &Stat) -> Result<OwnedFd> {
             let made = folder(at, name)?;
             let alike = give(&made, Some((like.st_uid, like.st_gid)))
                 .and_then(|()| fchmod(&made, Mode::from_raw_mode(like.st_mode & 0o7777)));
-            // A user namespace may lack the owner. Then the image's folder is better than another's.
             alike.inspect_err(|_| {
                 let _ = unlinkat(at, name, AtFlags::REMOVEDIR);
             })?;
@@ -203,7 +202,12 @@ fn give(made: &OwnedFd, owner: Option<(u32, u32)>) -> Result<()> {
     if (now.st_uid, now.st_gid) == (uid, gid) {
         return Ok(());
     }
-    fchown(made, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
+    match fchown(made, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))) {
+        // A user namespace may lack the owner, as of a store that is another user's. Nothing could be made in the
+        // image's folder then, and so it is the run's here.
+        Err(Errno::INVAL) => Ok(()),
+        given => given,
+    }
 }
 
 /// A new folder with exactly this mode: init's file mode mask is empty.
