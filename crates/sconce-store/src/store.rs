@@ -1,5 +1,7 @@
 //! The store: a folder of items that are found by what they are.
 
+mod view;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
@@ -14,13 +16,17 @@ use tracing::{debug, trace};
 
 use crate::item::{ItemPaths, OWN_WORK_PREFIX, sync_disk};
 use crate::item_access::{ItemAccess, MakeJob, RetryBackoff, Waiting};
-use crate::item_pack;
 use crate::lock::{ItemGuard, LockAttempt, ShareAttempt};
-use crate::store_view::{Machine, StoreView};
 use crate::{StoreError, TreeBuildError};
+
+#[doc(hidden)]
+pub use view::Machine;
+use view::StoreView;
 
 /// The layout that this program writes.
 const FORMAT: u32 = 1;
+/// Where packs lie ([`crate::item_pack`]).
+pub(crate) const PACKS: &str = "packed";
 /// The file that says which layout a store has.
 const VERSION_FILE: &str = "version";
 /// How long bytes of a download that broke off are kept, and what was made or set aside without locks: longer than
@@ -347,6 +353,7 @@ impl Store {
                 return Ok(content);
             }
             ItemAccess::Mine(held) => held,
+            ItemAccess::Beside => return self.make_item_beside(place, accept, fill),
         };
         place.prepare_work_dir(&held)?;
         let made = fill(&place.work).and_then(|()| Ok(self.publish(place, &place.work, accept)?));
@@ -359,7 +366,7 @@ impl Store {
         made
     }
 
-    /// As [`Store::make_item`] where locks tell nobody anything: in a directory of its own, so that nobody waits for
+    /// As [`Store::make_item`] where locks tell nobody anything, or no more: in a directory of its own, so that nobody waits for
     /// anybody, and whoever comes second keeps nothing.
     fn make_item_beside<E: From<StoreError>>(
         &self,
@@ -454,11 +461,11 @@ impl Store {
             bytes.0 += size;
             Ok(())
         })?;
-        let packs = disk_space(&self.root.join(item_pack::DIRECTORY));
+        let packs = disk_space(&self.root.join(PACKS));
         let packs = packs.map_err(StoreError::from_io("read", &self.root))?;
-        let files = item_pack::list_packs(self)?.len();
+        let files = self.list_packs()?.len();
         if files > 0 {
-            let kind = item_pack::DIRECTORY.to_owned();
+            let kind = PACKS.to_owned();
             usage.kinds.insert(kind, (files, Bytes(packs)));
         }
         for name in ["tmp", "partial"] {
@@ -482,6 +489,19 @@ impl Store {
         Ok(())
     }
 
+    /// The files of packs, whole ones alone.
+    pub(crate) fn list_packs(&self) -> Result<Vec<(PathBuf, fs::Metadata)>, StoreError> {
+        let dir = self.root.join(PACKS);
+        let names = names(&dir)?.into_iter();
+        let whole = names.filter(|name| !name.starts_with(OWN_WORK_PREFIX));
+        let packs = whole.filter_map(|name| {
+            let path = dir.join(name);
+            let meta = path.symlink_metadata().ok()?;
+            meta.is_file().then_some((path, meta))
+        });
+        Ok(packs.collect())
+    }
+
     /// Removes the work of processes that no longer live, and kept bytes of downloads and unfinished
     /// work that nobody went on with. The locks of the dead can be had.
     fn clean(&self) -> Result<(), StoreError> {
@@ -499,8 +519,8 @@ impl Store {
                 _ => {}
             }
         }
-        for name in names(&self.root.join(item_pack::DIRECTORY))? {
-            let path = self.root.join(item_pack::DIRECTORY).join(&name);
+        for name in names(&self.root.join(PACKS))? {
+            let path = self.root.join(PACKS).join(&name);
             if name.starts_with(OWN_WORK_PREFIX) {
                 remove_if_older(&path, DOWNLOAD_RETENTION_PERIOD)?;
             }
@@ -552,7 +572,7 @@ pub(crate) fn older(meta: &fs::Metadata, age: Duration) -> bool {
 }
 
 /// The UTF-8 names in a folder, sorted.
-pub(crate) fn names(folder: &Path) -> Result<Vec<String>, StoreError> {
+fn names(folder: &Path) -> Result<Vec<String>, StoreError> {
     let read = || -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         let entries = match fs::read_dir(folder) {
@@ -570,7 +590,7 @@ pub(crate) fn names(folder: &Path) -> Result<Vec<String>, StoreError> {
 }
 
 /// Makes `folder` and what is missing above it, for its owner alone.
-pub(crate) fn private_folders(folder: &Path) -> Result<(), StoreError> {
+fn private_folders(folder: &Path) -> Result<(), StoreError> {
     if folder.is_dir() {
         return Ok(());
     }
