@@ -88,6 +88,10 @@ impl PackError {
 impl Hint for PackError {
     fn hint(&self) -> Option<String> {
         match self {
+            // Of a pack, named by its file.
+            Self::Store(StoreError::Hash { what, .. } | StoreError::Size { what, .. }) => {
+                Some(format!("remove {what}, and submit the job again"))
+            }
             Self::Store(error) => error.hint(),
             Self::NoSpace { .. } => Some(
                 "make room there, or name another directory of the nodes, or `off`, as `local-store` of the target"

@@ -243,6 +243,7 @@ fn other_bytes_are_told_by_their_digest() {
         );
         assert!(is_told, "{error:?}");
         assert_eq!(error.exit_code(), exit::VERIFY);
+        assert!(error.hint().unwrap().contains("submit the job again"));
     }
     fs::remove_file(&pack.file).unwrap();
     let error = refused(&pack);
