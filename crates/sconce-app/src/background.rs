@@ -2,7 +2,8 @@
 
 use std::process::{Child, Stdio};
 
-use crate::dirs::{SconceDirs, is_read_only};
+use sconce_store::Store;
+
 use crate::project::Project;
 use crate::worker::{WorkerTask, current_exe, worker_command};
 
@@ -13,8 +14,9 @@ pub struct Background(Option<Child>);
 impl Background {
     /// Starts the work, unless it is under way. A failure is no one's concern: the run is right
     /// without it, and the next one tries again.
-    pub fn start(&mut self, project: &Project, places: &SconceDirs) {
-        if self.0.is_some() || is_read_only(&places.store) {
+    pub fn start(&mut self, project: &Project, store: &Store) {
+        // Killed in the middle, as it may be, it would leave what no lock tells from another one's work.
+        if self.0.is_some() || !store.is_writable() || !store.has_locks() {
             return;
         }
         let Ok(program) = current_exe() else {
@@ -22,7 +24,7 @@ impl Background {
         };
         let task = WorkerTask::WorkBesideRun {
             spec: project.file.clone().into(),
-            store: places.store.clone().into(),
+            store: store.root().into(),
         };
         let Ok(mut command) = worker_command(&program, &task) else {
             return;

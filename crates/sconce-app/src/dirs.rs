@@ -36,8 +36,8 @@ pub struct SconceDirs {
     pub host_keys: PathBuf,
     /// Kernels that runs compiled.
     pub kernels: KernelCache,
-    /// Scratch folders of runs under way. On the store's file system, so that an overlay can use it; beside the records
-    /// where the store may not be written.
+    /// Scratch folders of runs under way, of this machine's alone where others see them. On the store's file system, so
+    /// that an overlay can use it; beside the records where the store may not be written.
     pub scratch: PathBuf,
     /// The folder of records, leases and keys together.
     pub state: PathBuf,
@@ -126,9 +126,17 @@ impl SconceDirs {
         };
         let state = folder("XDG_STATE_HOME", ".local/state", env)?.join("sconce");
         // A home may be many machines', and each has cards of its own.
-        let leases = match sconce_host::machine_id(&Roots::default()) {
-            Some(machine) => format!("leases-{machine}"),
-            None => "leases".to_owned(),
+        let machine = sconce_host::machine_id(&Roots::default());
+        let of_machine = |name: &str| match &machine {
+            Some(machine) => format!("{name}-{machine}"),
+            None => name.to_owned(),
+        };
+        let leases = of_machine("leases");
+        // Which runs are over is told by locks, which others may not see.
+        let scratch_above = if is_read_only(&store) { &state } else { &store };
+        let scratch = match is_of_one_machine(scratch_above) {
+            true => "scratch".to_owned(),
+            false => of_machine("scratch"),
         };
         let (runs, leases) = (state.join("runs"), state.join(leases));
         let kernels = KernelCache {
@@ -143,10 +151,7 @@ impl SconceDirs {
             kernels,
             jobs: state.join("jobs"),
             host_keys: state.join("host-keys"),
-            scratch: match is_read_only(&store) {
-                true => state.join("scratch"),
-                false => store.join("scratch"),
-            },
+            scratch: scratch_above.join(scratch),
             store,
             runs,
             leases,
@@ -155,6 +160,12 @@ impl SconceDirs {
             config,
         })
     }
+}
+
+/// Whether one machine alone uses the file system of a directory, which need not be there yet.
+fn is_of_one_machine(dir: &Path) -> bool {
+    let there = dir.ancestors().find(|path| path.exists());
+    there.is_none_or(sconce_store::is_local)
 }
 
 /// Whether a directory is there and this user cannot write to it, or nobody can.

@@ -410,7 +410,7 @@ impl EnvironmentBuilder<'_> {
             offline::check_is_there(&missing)?;
         }
         let fetcher = self.fetcher()?;
-        background.start(self.project, self.places);
+        background.start(self.project, self.store);
         let manifest = assemble_environment(lock, self.store, &fetcher, self.progress)?;
         self.library_advisor().note_lacking(lock);
         self.progress.finish();

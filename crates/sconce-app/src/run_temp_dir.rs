@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use sconce_base::locks;
+
 use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
 
@@ -18,7 +20,7 @@ const LOCK_ENDING: &str = ".private.lock";
 #[derive(Debug)]
 pub struct RunTempDir {
     path: PathBuf,
-    /// Locked (flock) for as long as it is: a file beside it, as NFS has no locks on folders that another
+    /// Locked (flock) for as long as it is, where the file system has locks, and else never swept by others: a file beside it, as NFS has no locks on folders that another
     /// machine sees; and the folder, by which older programs judge.
     _locks: [File; 2],
 }
@@ -37,10 +39,10 @@ impl RunTempDir {
         private_folder(&fresh)?;
         let locked = || {
             let lock = open_lock(&fresh_lock, true)?;
-            lock.lock()?;
+            locks::if_supported(lock.lock())?;
             std::fs::rename(&fresh_lock, lock_of(path))?;
             let folder = File::open(&fresh)?;
-            folder.lock()?;
+            locks::if_supported(folder.lock())?;
             std::fs::rename(&fresh, path)?;
             Ok([lock, folder])
         };

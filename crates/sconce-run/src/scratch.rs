@@ -11,6 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use sconce_base::locks;
 use sconce_base::tree::remove_tree;
 
 use crate::cgroup;
@@ -169,6 +170,11 @@ fn take(path: &Path, create: bool) -> io::Result<Option<File>> {
             .open(path)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            // No lock tells anything here: nobody sweeps, and a folder of this name is another one's.
+            Err(errno) if create && locks::are_unsupported(&errno.into()) => {
+                let is_free = !path.with_extension("").exists();
+                return Ok(is_free.then_some(file));
+            }
             other => other?,
         }
         // Between open and lock, the holder before us may have removed the file.

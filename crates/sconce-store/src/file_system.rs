@@ -17,8 +17,9 @@ const LOCAL_LOCKS: [&str; 6] = [
     "localflocks",
 ];
 
-/// Whether a folder is on a file system that one machine alone uses.
-pub(crate) fn is_local(folder: &Path) -> bool {
+/// Whether a folder is on a file system that one machine alone uses; not where it is not there.
+#[must_use]
+pub fn is_local(folder: &Path) -> bool {
     // A field of 32 bits that some machines widen with its sign.
     statfs(folder).is_ok_and(|stat| is_local_type(stat.f_type as u32))
 }

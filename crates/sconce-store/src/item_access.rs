@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sconce_schema::{Progress, WaitCause};
 
@@ -37,6 +37,8 @@ pub(crate) enum ItemAccess {
     There(PathBuf),
     /// Nobody else makes or uses it.
     Mine(ItemGuard),
+    /// Another machine has made it for too long: it is made beside.
+    Beside,
 }
 
 /// The times between tries, each a little different, so that those who wait do not march in step.
@@ -107,9 +109,18 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// Whether a maker on another machine is waited for.
+fn is_elsewhere(wait: &WaitCause) -> bool {
+    let WaitCause::Maker(maker) = wait else {
+        return false;
+    };
+    let name = rustix::system::uname();
+    name.nodename().to_str() != Ok(maker.host.as_str())
+}
+
 impl Store {
     /// Waits until another process has made the item, and `accept` takes what it holds, or until nobody
-    /// else makes or uses it.
+    /// else makes or uses it; not forever where the maker is on another machine.
     pub(crate) fn wait_for_access(
         &self,
         place: &ItemPaths,
@@ -117,6 +128,7 @@ impl Store {
         accept: &dyn Fn(&Path) -> bool,
     ) -> Result<ItemAccess, StoreError> {
         let mut waiting = Waiting::new(job);
+        let began = Instant::now();
         loop {
             if let Some(content) = self.find_trusted_item(place, accept)? {
                 return Ok(ItemAccess::There(content));
@@ -136,6 +148,10 @@ impl Store {
                     None => WaitCause::Users,
                 },
             };
+            if is_elsewhere(&wait) && began.elapsed() >= self.view.max_remote_wait {
+                tracing::info!(work = job.work, %wait, "is not waited for any longer");
+                return Ok(ItemAccess::Beside);
+            }
             waiting.pause_for(wait);
         }
     }
@@ -159,6 +175,7 @@ impl Store {
             progress,
         };
         loop {
+            // Only an item can be made beside.
             if let ItemAccess::Mine(held) = self.wait_for_access(&place, job, &|_| false)? {
                 return Ok(held);
             }

@@ -9,23 +9,18 @@
 mod pack;
 mod unpack;
 
-use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use sconce_schema::{Bytes, Hint, exit};
 
-use crate::item::OWN_WORK_PREFIX;
-use crate::store::names;
+use crate::StoreError;
 use crate::tar_stream::TarError;
-use crate::{Store, StoreError};
 
 #[doc(no_inline)]
 pub use sconce_schema::job::{ItemPack, PackedItem};
 pub use unpack::UnpackOutcome;
 
-/// Where packs lie in a store.
-pub(crate) const DIRECTORY: &str = "packed";
 /// How much of a file is read or written at once, bytes.
 const CHUNK_BYTES: usize = 4 << 20;
 
@@ -93,6 +88,10 @@ impl PackError {
 impl Hint for PackError {
     fn hint(&self) -> Option<String> {
         match self {
+            // Of a pack, named by its file.
+            Self::Store(StoreError::Hash { what, .. } | StoreError::Size { what, .. }) => {
+                Some(format!("remove {what}, and submit the job again"))
+            }
             Self::Store(error) => error.hint(),
             Self::NoSpace { .. } => Some(
                 "make room there, or name another directory of the nodes, or `off`, as `local-store` of the target"
@@ -116,17 +115,4 @@ impl Hint for PackError {
             Self::Archive { .. } => exit::VERIFY,
         }
     }
-}
-
-/// The files of packs, whole ones alone.
-pub(crate) fn list_packs(store: &Store) -> Result<Vec<(PathBuf, Metadata)>, StoreError> {
-    let dir = store.root().join(DIRECTORY);
-    let names = names(&dir)?.into_iter();
-    let whole = names.filter(|name| !name.starts_with(OWN_WORK_PREFIX));
-    let packs = whole.filter_map(|name| {
-        let path = dir.join(name);
-        let meta = path.symlink_metadata().ok()?;
-        meta.is_file().then_some((path, meta))
-    });
-    Ok(packs.collect())
 }

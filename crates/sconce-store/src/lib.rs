@@ -21,15 +21,14 @@ mod prune;
 pub mod scoped_root;
 pub mod standalone_python;
 mod store;
-mod store_view;
 mod tar_stream;
 pub mod wheel;
 
 pub use error::{StoreError, TreeBuildError};
-pub use file_system::{is_local_disk, network_file_system};
+pub use file_system::{is_local, is_local_disk, network_file_system};
 pub use lock::ItemGuard;
 pub use partial_work::{OnBusy, PartialWork};
 pub use prune::{PruneSummary, acquire_item_guards, item_of_path};
-pub use store::{Store, StoreUsage, SyncSummary, TreeBuildOptions};
 #[doc(hidden)]
-pub use store_view::Machine;
+pub use store::Machine;
+pub use store::{Store, StoreUsage, SyncSummary, TreeBuildOptions};

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use sconce_base::locks::are_unsupported;
 use sconce_schema::{MakerProcess, WaitCause};
 
 use crate::StoreError;
@@ -221,9 +222,9 @@ fn locks(tried: Result<(), TryLockError>, path: &Path) -> Result<bool, StoreErro
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
         Err(TryLockError::Error(source)) => {
-            let without = [Errno::NOLCK, Errno::NOSYS, Errno::OPNOTSUPP, Errno::INVAL];
-            let errno = Errno::from_io_error(&source);
-            Err(match errno.is_some_and(|errno| without.contains(&errno)) {
+            // Some answer that the call is wrong.
+            let is_invalid = Errno::from_io_error(&source) == Some(Errno::INVAL);
+            Err(match is_invalid || are_unsupported(&source) {
                 true => StoreError::NoLocks {
                     path: path.to_owned(),
                     source,

@@ -16,9 +16,8 @@ use sconce_schema::Bytes;
 
 use crate::item::ItemPaths;
 use crate::item_access::RetryBackoff;
-use crate::item_pack;
 use crate::lock::{ItemGuard, LockAttempt, ShareAttempt};
-use crate::store::{disk_space, older};
+use crate::store::{PACKS, disk_space, older};
 use crate::{Store, StoreError};
 
 /// How often a tree is tried to be held that another process makes anew or removes: for 15 seconds. Who
@@ -170,13 +169,13 @@ impl Store {
             tracing::debug!(kind, key, size, dry, "nobody used the item");
             pruned.add(kind, size);
         }
-        for (path, meta) in item_pack::list_packs(self)? {
+        for (path, meta) in self.list_packs()? {
             // Of one that waits for long in a scheduler's queue, nodes read the items themselves.
             if older(&meta, unused) {
                 if !dry {
                     remove_tree(&path).map_err(StoreError::from_io("remove", &path))?;
                 }
-                pruned.add(item_pack::DIRECTORY.to_owned(), meta.blocks() * 512);
+                pruned.add(PACKS.to_owned(), meta.blocks() * 512);
             }
         }
         Ok(pruned)

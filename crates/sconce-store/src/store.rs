@@ -1,5 +1,8 @@
 //! The store: a folder of items that are found by what they are.
 
+mod make;
+mod view;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
@@ -9,18 +12,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sconce_base::tree::remove_tree;
-use sconce_schema::{Bytes, NoProgress, Progress};
+use sconce_schema::{Bytes, Progress};
 use tracing::{debug, trace};
 
+use crate::StoreError;
 use crate::item::{ItemPaths, OWN_WORK_PREFIX, sync_disk};
-use crate::item_access::{ItemAccess, MakeJob, RetryBackoff, Waiting};
-use crate::item_pack;
 use crate::lock::{ItemGuard, LockAttempt, ShareAttempt};
-use crate::store_view::{Machine, StoreView};
-use crate::{StoreError, TreeBuildError};
+
+#[doc(hidden)]
+pub use view::Machine;
+use view::StoreView;
 
 /// The layout that this program writes.
 const FORMAT: u32 = 1;
+/// Where packs lie ([`crate::item_pack`]).
+pub(crate) const PACKS: &str = "packed";
 /// The file that says which layout a store has.
 const VERSION_FILE: &str = "version";
 /// How long bytes of a download that broke off are kept, and what was made or set aside without locks: longer than
@@ -122,8 +128,9 @@ impl Store {
         self.view.is_writable
     }
 
-    /// Whether locks tell others what this process does.
-    pub(crate) fn has_locks(&self) -> bool {
+    /// Whether locks tell others what this process does. Where they do not, each makes what it needs beside the others.
+    #[must_use]
+    pub fn has_locks(&self) -> bool {
         self.view.has_locks(&self.root)
     }
 
@@ -214,194 +221,6 @@ impl Store {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The folder of a tree, made by `build` if it is not in the store. `build` gets an empty
-    /// folder with mode 0755; it runs at most once at a time for one `kind` and `key`, in all
-    /// processes. `kind` and `key` are made of ASCII letters, digits and `._+-`.
-    ///
-    /// # Errors
-    /// [`TreeBuildError::Build`] with what `build` returned, else [`TreeBuildError::Store`].
-    pub fn build_tree<E>(
-        &self,
-        kind: &str,
-        key: &str,
-        build: impl FnOnce(&Path) -> Result<(), E>,
-    ) -> Result<PathBuf, TreeBuildError<E>> {
-        let making = TreeBuildOptions {
-            name: kind,
-            work: &format!("makes {kind} {key}"),
-            progress: &NoProgress,
-            accept: &|_| true,
-        };
-        self.build_tree_with(kind, key, making, build)
-    }
-
-    /// As [`Store::build_tree`], where somebody is told of a wait, or a tree may be there that will not do.
-    ///
-    /// # Errors
-    /// As [`Store::build_tree`].
-    pub fn build_tree_with<E>(
-        &self,
-        kind: &str,
-        key: &str,
-        making: TreeBuildOptions<'_>,
-        build: impl FnOnce(&Path) -> Result<(), E>,
-    ) -> Result<PathBuf, TreeBuildError<E>> {
-        let place = self.item_paths(kind, key)?;
-        let job = MakeJob {
-            name: making.name,
-            work: making.work,
-            progress: making.progress,
-        };
-        self.make_item(&place, job, making.accept, |work| {
-            let content = work.join("content");
-            make_folder(&content, 0o755).map_err(StoreError::from_io("create", &content))?;
-            build(&content).map_err(TreeBuildError::Build)
-        })
-    }
-
-    /// As [`Store::build_tree_with`], in a folder of its own: the item's lock is held for a rename alone. So
-    /// who makes the item meanwhile does not wait for this process, which may be stopped for long; whoever
-    /// comes second keeps nothing.
-    ///
-    /// # Errors
-    /// As [`Store::build_tree`].
-    pub fn build_tree_apart<E>(
-        &self,
-        kind: &str,
-        key: &str,
-        making: TreeBuildOptions<'_>,
-        build: impl FnOnce(&Path) -> Result<(), E>,
-    ) -> Result<PathBuf, TreeBuildError<E>> {
-        if !self.has_locks() {
-            return self.build_tree_with(kind, key, making, build);
-        }
-        let place = self.item_paths(kind, key)?;
-        // Of a kind without items, so that what a killed process leaves there is removed as all such work.
-        let apart = self.item_paths(&format!("{kind}-apart"), key)?;
-        let job = MakeJob {
-            name: making.name,
-            work: making.work,
-            progress: making.progress,
-        };
-        let mut waiting = Waiting::new(job);
-        let held = loop {
-            if let Some(content) = self.find_trusted_item(&place, making.accept)? {
-                return Ok(content);
-            }
-            match apart.lock.try_lock_exclusive(making.work)?.into_guard() {
-                Ok(held) => break held,
-                Err(wait) => waiting.pause_for(wait),
-            }
-        };
-        drop(waiting);
-        apart.prepare_work_dir(&held)?;
-        let content = apart.work.join("content");
-        make_folder(&content, 0o755).map_err(StoreError::from_io("create", &content))?;
-        let built = build(&content).map_err(TreeBuildError::Build);
-        let made = built.and_then(|()| {
-            self.make_item(&place, job, making.accept, |work| {
-                let renamed = fs::rename(&content, work.join("content"));
-                Ok(renamed.map_err(StoreError::from_io("rename", &content))?)
-            })
-        });
-        // What cannot be removed now is removed by the next open.
-        let _ = remove_tree(&apart.work);
-        made
-    }
-
-    /// Removes an item, so that it is made anew when it is next asked for. One that a run uses stays.
-    /// Says whether it is gone.
-    ///
-    /// # Errors
-    /// [`StoreError::Disk`].
-    pub fn remove_item(&self, kind: &str, key: &str) -> Result<bool, StoreError> {
-        let place = self.item_paths(kind, key)?;
-        if !self.has_locks() {
-            place.set_aside()?;
-            debug!(kind, key, "set an item aside");
-            return Ok(true);
-        }
-        let mut pauses = RetryBackoff::new();
-        let held = loop {
-            match place.lock.try_lock_exclusive("removes it")? {
-                LockAttempt::Alone(held) => break held,
-                LockAttempt::Shared => return Ok(false),
-                LockAttempt::Taken(_) => pauses.sleep_before_retry(),
-            }
-        };
-        place.prepare_work_dir(&held)?;
-        remove_tree(&place.work).map_err(StoreError::from_io("remove", &place.work))?;
-        debug!(kind, key, "removed an item");
-        Ok(true)
-    }
-
-    /// Makes an item unless one is there that `accept` takes: `fill` gets the work folder and leaves
-    /// `content` in it.
-    pub(crate) fn make_item<E: From<StoreError>>(
-        &self,
-        place: &ItemPaths,
-        job: MakeJob<'_>,
-        accept: &dyn Fn(&Path) -> bool,
-        fill: impl FnOnce(&Path) -> Result<(), E>,
-    ) -> Result<PathBuf, E> {
-        let (work, path) = (job.work, place.folder.display());
-        if !self.has_locks() {
-            return self.make_item_beside(place, accept, fill);
-        }
-        let held = match self.wait_for_access(place, job, accept)? {
-            ItemAccess::There(content) => {
-                debug!(work, %path, "the item is there");
-                return Ok(content);
-            }
-            ItemAccess::Mine(held) => held,
-        };
-        place.prepare_work_dir(&held)?;
-        let made = fill(&place.work).and_then(|()| Ok(self.publish(place, &place.work, accept)?));
-        let is_made = made.is_ok();
-        debug!(work, %path, is_made, "worked on the item");
-        if !is_made {
-            // What cannot be removed now is removed by the next open.
-            let _ = remove_tree(&place.work);
-        }
-        made
-    }
-
-    /// As [`Store::make_item`] where locks tell nobody anything: in a directory of its own, so that nobody waits for
-    /// anybody, and whoever comes second keeps nothing.
-    fn make_item_beside<E: From<StoreError>>(
-        &self,
-        place: &ItemPaths,
-        accept: &dyn Fn(&Path) -> bool,
-        fill: impl FnOnce(&Path) -> Result<(), E>,
-    ) -> Result<PathBuf, E> {
-        if let Some(content) = self.find_trusted_item(place, accept)? {
-            return Ok(content);
-        }
-        let work = place.create_own_work_dir()?;
-        let made = fill(&work).and_then(|()| Ok(self.publish(place, &work, accept)?));
-        if made.is_err() {
-            let _ = remove_tree(&work);
-        }
-        made
-    }
-
-    /// Makes what lies in `work` the item, unless another one was first who had no lock to say so.
-    fn publish(
-        &self,
-        place: &ItemPaths,
-        work: &Path,
-        accept: &dyn Fn(&Path) -> bool,
-    ) -> Result<PathBuf, StoreError> {
-        while !place.publish(work, self.view.boot_of_new_items())? {
-            if let Some(content) = self.find_trusted_item(place, accept)? {
-                remove_tree(work).map_err(StoreError::from_io("remove", work))?;
-                return Ok(content);
-            }
-            place.set_aside()?;
-        }
-        Ok(place.content_path())
-    }
-
     /// Has the disk confirm every item that is not safe against a power loss yet. Meant to be
     /// called off the critical path, for example while the first run is under way.
     ///
@@ -461,11 +280,11 @@ impl Store {
             bytes.0 += size;
             Ok(())
         })?;
-        let packs = disk_space(&self.root.join(item_pack::DIRECTORY));
+        let packs = disk_space(&self.root.join(PACKS));
         let packs = packs.map_err(StoreError::from_io("read", &self.root))?;
-        let files = item_pack::list_packs(self)?.len();
+        let files = self.list_packs()?.len();
         if files > 0 {
-            let kind = item_pack::DIRECTORY.to_owned();
+            let kind = PACKS.to_owned();
             usage.kinds.insert(kind, (files, Bytes(packs)));
         }
         for name in ["tmp", "partial"] {
@@ -489,6 +308,19 @@ impl Store {
         Ok(())
     }
 
+    /// The files of packs, whole ones alone.
+    pub(crate) fn list_packs(&self) -> Result<Vec<(PathBuf, fs::Metadata)>, StoreError> {
+        let dir = self.root.join(PACKS);
+        let names = names(&dir)?.into_iter();
+        let whole = names.filter(|name| !name.starts_with(OWN_WORK_PREFIX));
+        let packs = whole.filter_map(|name| {
+            let path = dir.join(name);
+            let meta = path.symlink_metadata().ok()?;
+            meta.is_file().then_some((path, meta))
+        });
+        Ok(packs.collect())
+    }
+
     /// Removes the work of processes that no longer live, and kept bytes of downloads and unfinished
     /// work that nobody went on with. The locks of the dead can be had.
     fn clean(&self) -> Result<(), StoreError> {
@@ -506,8 +338,8 @@ impl Store {
                 _ => {}
             }
         }
-        for name in names(&self.root.join(item_pack::DIRECTORY))? {
-            let path = self.root.join(item_pack::DIRECTORY).join(&name);
+        for name in names(&self.root.join(PACKS))? {
+            let path = self.root.join(PACKS).join(&name);
             if name.starts_with(OWN_WORK_PREFIX) {
                 remove_if_older(&path, DOWNLOAD_RETENTION_PERIOD)?;
             }
@@ -559,7 +391,7 @@ pub(crate) fn older(meta: &fs::Metadata, age: Duration) -> bool {
 }
 
 /// The UTF-8 names in a folder, sorted.
-pub(crate) fn names(folder: &Path) -> Result<Vec<String>, StoreError> {
+fn names(folder: &Path) -> Result<Vec<String>, StoreError> {
     let read = || -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         let entries = match fs::read_dir(folder) {
@@ -577,7 +409,7 @@ pub(crate) fn names(folder: &Path) -> Result<Vec<String>, StoreError> {
 }
 
 /// Makes `folder` and what is missing above it, for its owner alone.
-pub(crate) fn private_folders(folder: &Path) -> Result<(), StoreError> {
+fn private_folders(folder: &Path) -> Result<(), StoreError> {
     if folder.is_dir() {
         return Ok(());
     }

@@ -153,16 +153,23 @@ pub(super) fn open_local_store(
     let remark = |text: &str| {
         context.report(&AppEvent::JobRemark(&format!("node {node}: {text}")));
     };
-    if !request.environment.file.exists() {
+    let has_pack = || request.environment.file.exists();
+    let gone = || {
         let file = request.environment.file.display();
         remark(&format!(
             "{file} is not there any more: the environment is read from the shared store"
         ));
-        return Ok(None);
-    }
+    };
     if let Some(directory) = &request.directory {
         let dir = expand(directory, node, &context.env)?;
-        return unpack_to(&dir, request, node, context).map(Some);
+        return match unpack_to(&dir, request, node, context) {
+            // `prune` has removed it while the job waited.
+            Err(_) if !has_pack() => {
+                gone();
+                Ok(None)
+            }
+            unpacked => unpacked.map(Some),
+        };
     }
     let usual = USUAL_DIRECTORIES.into_iter();
     let usual = usual.filter_map(|directory| expand(directory, node, &context.env).ok());
@@ -170,6 +177,10 @@ pub(super) fn open_local_store(
     for dir in usual.filter(|dir| is_local_disk(dir)) {
         match unpack_to(&dir, request, node, context) {
             Ok(store) => return Ok(Some(store)),
+            Err(_) if !has_pack() => {
+                gone();
+                return Ok(None);
+            }
             // Other bytes than were packed are no matter of the disk.
             Err(failure) if failure.exit_code() == exit::VERIFY => return Err(failure),
             Err(failure) => obstacles.push(failure.message()),

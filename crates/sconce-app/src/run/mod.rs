@@ -234,7 +234,7 @@ impl ProjectRun<'_> {
         };
         let idle_work = || {
             if !bytecode::list_missing(&manifest, &lock, &opened.store).is_empty() {
-                background.start(project, places);
+                background.start(project, &opened.store);
             }
         };
         let keeps = !is_trial

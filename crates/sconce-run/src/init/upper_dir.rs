@@ -79,6 +79,7 @@ pub(super) fn populate_layer(layer: &OwnedFd, plan: &ContainerConfig) -> Result<
 pub(super) fn add_places(memory: &MemoryUpperDir, image: &[OwnedFd], plan: &ContainerConfig) {
     let mut layers = vec![memory.layer.as_fd()];
     layers.extend(image.iter().rev().map(AsFd::as_fd));
+    let is_anothers = image.first().is_some_and(is_of_nobody_here);
     let shared = plan.shared.as_deref().map(|path| (path, true));
     let mounts = plan.mounts.iter().filter_map(|mount| {
         let is_folder = mount.source.metadata().ok()?.is_dir();
@@ -94,12 +95,25 @@ pub(super) fn add_places(memory: &MemoryUpperDir, image: &[OwnedFd], plan: &Cont
         .chain(shared)
         .filter(|(target, _)| !elsewhere(target))
     {
-        let _ = add_place(&layers, target, is_folder);
+        let _ = add_place(&layers, target, is_folder, is_anothers);
     }
 }
 
-/// A place with the folders above it, each as the uppermost layer that has it.
-fn add_place(layers: &[BorrowedFd<'_>], target: &Path, is_folder: bool) -> Result<()> {
+/// Whether a tree is of a user that this namespace lacks, as in a store of another user: all of the system is then.
+fn is_of_nobody_here(tree: &OwnedFd) -> bool {
+    /// What the kernel shows for such a user, unless `/proc/sys/kernel/overflowuid` was changed.
+    const OVERFLOW_ID: u32 = 65534;
+    rustix::fs::fstat(tree).is_ok_and(|stat| stat.st_uid == OVERFLOW_ID)
+}
+
+/// A place with the folders above it, each as the uppermost layer that has it. Where the system `is_anothers`, nothing
+/// can be made in any of its folders, and so they are the run's here.
+fn add_place(
+    layers: &[BorrowedFd<'_>],
+    target: &Path,
+    is_folder: bool,
+    is_anothers: bool,
+) -> Result<()> {
     let mut seen = layers.to_vec();
     let mut so_far = PathBuf::new();
     let mut parent = None;
@@ -128,7 +142,11 @@ fn add_place(layers: &[BorrowedFd<'_>], target: &Path, is_folder: bool) -> Resul
         for part in path.components() {
             above.push(part);
             let mut all = layers.to_vec();
-            let stat = uppermost(&mut all, &above)?.ok_or(Errno::NOENT)?;
+            let mut stat = uppermost(&mut all, &above)?.ok_or(Errno::NOENT)?;
+            if is_anothers {
+                let own = rustix::fs::fstat(layers[0])?;
+                (stat.st_uid, stat.st_gid) = (own.st_uid, own.st_gid);
+            }
             at = make_as(&at, part.as_os_str().as_bytes(), &stat)?;
             owner = Some((stat.st_uid, stat.st_gid));
         }

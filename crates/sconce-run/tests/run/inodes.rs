@@ -169,7 +169,11 @@ fn a_folder_of_a_stranger_is_not_taken_over() {
         if bench.who != Who::Plain || !rustix::process::geteuid().is_root() {
             continue;
         }
-        std::fs::create_dir(bench.folder.path().join("base/srv")).unwrap();
+        let base = bench.folder.path().join("base");
+        std::fs::create_dir(base.join("srv")).unwrap();
+        // The system itself is the user's own.
+        let owner = Some(NOBODY_IN_PARTICULAR);
+        chown(&base, owner, owner).unwrap();
         let mut request = bench.script("stat -c '%u %a' /srv; ls -Ad /srv/place");
         request.mounts.push(Mount {
             target: "/srv/place".into(),
@@ -186,5 +190,28 @@ fn a_folder_of_a_stranger_is_not_taken_over() {
         request.id += "-again";
         let done = bench.run(&request);
         assert!(done.out.starts_with("65534 755"), "{done:?}");
+    }
+}
+
+/// As of a store that another user owns: none of its folders could have a place, and all that needs one would fail.
+#[test]
+fn a_system_of_another_user_has_places_for_mounts() {
+    for bench in benches() {
+        if bench.who != Who::Plain || !rustix::process::geteuid().is_root() {
+            continue;
+        }
+        std::fs::create_dir(bench.folder.path().join("base/srv")).unwrap();
+        let mut request = bench.script("ls -Ad /srv/place; touch /etc/passwd");
+        request.mounts.push(Mount {
+            target: "/srv/place".into(),
+            ..bench.work_mount(true)
+        });
+        let done = bench.run(&request);
+        assert_eq!(done.out, "/srv/place\n", "{done:?}");
+        // What is in them stays that user's.
+        assert!(
+            done.code != 0 && done.err.contains("/etc/passwd"),
+            "{done:?}"
+        );
     }
 }

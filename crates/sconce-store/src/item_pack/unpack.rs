@@ -10,11 +10,11 @@ use sconce_base::tree::remove_tree;
 use sconce_schema::{Bytes, Progress};
 use sha2::Digest as _;
 
-use super::{CHUNK_BYTES, DIRECTORY, ItemPack, PackError, PackedItem};
+use super::{CHUNK_BYTES, ItemPack, PackError, PackedItem};
 use crate::blob::verify_size_and_hash;
 use crate::item_access::MakeJob;
 use crate::scoped_root::{OnConflict, ScopedRoot};
-use crate::store::make_folder;
+use crate::store::{PACKS, make_folder};
 use crate::tar_stream::{Budget, Entry, TarError, unpack_entry, walk_entries};
 use crate::{Store, StoreError};
 
@@ -37,7 +37,7 @@ impl Store {
     /// others wait for it.
     ///
     /// # Errors
-    /// [`PackError`]. After any of them nothing of the pack is in the store that was not there before.
+    /// [`PackError`]. Of a pack whose bytes are wrong nothing is kept.
     pub fn unpack_items(
         &self,
         pack: &ItemPack,
@@ -47,11 +47,11 @@ impl Store {
             return Ok(UnpackOutcome::AlreadyThere);
         }
         let key = pack.sha256.to_string();
-        let place = self.item_paths(DIRECTORY, &key)?;
+        let place = self.item_paths(PACKS, &key)?;
         let held = match self.has_locks() {
             true => {
                 let work = "unpacks an environment";
-                Some(self.acquire_exclusive(DIRECTORY, &key, work, progress)?)
+                Some(self.acquire_exclusive(PACKS, &key, work, progress)?)
             }
             false => None,
         };

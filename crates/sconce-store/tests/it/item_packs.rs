@@ -243,6 +243,7 @@ fn other_bytes_are_told_by_their_digest() {
         );
         assert!(is_told, "{error:?}");
         assert_eq!(error.exit_code(), exit::VERIFY);
+        assert!(error.hint().unwrap().contains("submit the job again"));
     }
     fs::remove_file(&pack.file).unwrap();
     let error = refused(&pack);
@@ -265,8 +266,11 @@ fn a_full_disk_is_named_with_what_is_needed_and_free() {
     assert!(error.hint().unwrap().contains("local-store"));
 }
 
-/// A pack of these entries: name, link, kind, bytes.
-fn hostile(dir: &Path, entries: &[(&[u8], &[u8], tar::EntryType, &[u8])]) -> ItemPack {
+/// Name, link, kind, bytes.
+type HostileEntry<'a> = (&'a [u8], &'a [u8], tar::EntryType, &'a [u8]);
+
+/// A pack of these entries.
+fn hostile(dir: &Path, entries: &[HostileEntry<'_>]) -> ItemPack {
     let mut builder = tar::Builder::new(Vec::new());
     for (name, link, kind, bytes) in entries {
         let mut header = tar::Header::new_gnu();
@@ -301,7 +305,7 @@ fn pack_of(dir: &Path, tar: &[u8]) -> ItemPack {
 fn archives_that_reach_elsewhere_are_refused() {
     use tar::EntryType::{Block, Directory, Fifo, Link, Regular, Symlink};
     let dir = tempfile::tempdir().unwrap();
-    let good: (&[u8], &[u8], _, &[u8]) = (b"wheel/six/content", b"", Directory, b"");
+    let good: HostileEntry<'_> = (b"wheel/six/content", b"", Directory, b"");
     for bad in [
         (&b"../x"[..], &b""[..], Regular, &b"x"[..]),
         (b"/wheel/six/content/a", b"", Regular, b"x"),

@@ -18,6 +18,7 @@ fn open(root: &Path, boot: &str, lacks_locks: bool) -> Store {
         boot: Some(boot.to_owned()),
         is_shared: true,
         lacks_locks,
+        ..Machine::default()
     };
     Store::open_as(root, machine).unwrap()
 }
@@ -160,6 +161,34 @@ fn without_locks_what_makes_room_stays_for_whoever_has_it_open_and_nothing_is_pr
     age(&aside.unwrap().path(), 8);
     open(dir.path(), "two", true);
     assert_eq!(count(&dir.path().join("tmp")), 0);
+}
+
+/// A machine that went down may leave a lock that nobody gives back.
+#[test]
+fn a_maker_on_another_machine_is_not_waited_for_without_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let machine = Machine {
+        boot: Some("two".to_owned()),
+        is_shared: true,
+        max_wait: Some(Duration::from_millis(300)),
+        ..Machine::default()
+    };
+    let store = Store::open_as(dir.path(), machine).unwrap();
+    let path = dir.path().join("locks/wheel~six");
+    let lock = fs::File::create(&path).unwrap();
+    lock.lock().unwrap();
+    fs::write(
+        &path,
+        "17\na-machine-that-went-down\n1790000000\ninstalls six\n",
+    )
+    .unwrap();
+    let half = dir.path().join("tmp/wheel~six/content");
+    fs::create_dir_all(&half).unwrap();
+    let tree = make(&store, "six", "beside");
+    assert_eq!(fs::read_to_string(tree.join("a")).unwrap(), "beside");
+    // What the other one makes is not touched.
+    assert!(half.is_dir());
+    assert_eq!(count(&dir.path().join("tmp")), 1);
 }
 
 /// The server's own disk beside its clients: it does not know of them before one of them says so.

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use rustix::fs::{Access, access};
 
@@ -13,6 +14,9 @@ use crate::file_system::{is_local, local_locks};
 use crate::item::TrustedBoots;
 use crate::lock::{ItemLock, is_refused};
 
+/// How long a maker on another machine is waited for: longer than most things take to make. A lock may outlive a
+/// machine that went down (NFSv3's until it is back), and its maker cannot be asked.
+const MAX_REMOTE_WAIT: Duration = Duration::from_secs(600);
 /// The directories of a store.
 const DIRECTORIES: [&str; 4] = ["items", "locks", "partial", "tmp"];
 /// An empty file that the first of several machines leaves, for the one whose own disk it is: that one cannot see that
@@ -29,6 +33,8 @@ pub struct Machine {
     pub is_shared: bool,
     /// That its locks are seen by nobody, whatever they are.
     pub lacks_locks: bool,
+    /// How long a maker on another machine is waited for, where that is not as usual.
+    pub max_wait: Option<Duration>,
 }
 
 impl Machine {
@@ -56,6 +62,8 @@ pub(crate) struct StoreView {
     pub(crate) is_writable: bool,
     /// The mount option that keeps locks on this machine.
     local_locks: Option<&'static str>,
+    /// How long a maker on another machine is waited for.
+    pub(crate) max_remote_wait: Duration,
     /// Whether locks work, once that was tried.
     locks_work: Arc<OnceLock<bool>>,
 }
@@ -68,7 +76,7 @@ impl StoreView {
         let mut is_writable = true;
         for name in DIRECTORIES {
             let path = root.join(name);
-            match crate::store::private_folders(&path) {
+            match super::private_folders(&path) {
                 Err(StoreError::Disk { source, .. }) if !is_new && is_refused(&source) => {
                     is_writable = false;
                 }
@@ -91,6 +99,7 @@ impl StoreView {
             has_other_machines: is_shared || mark.exists(),
             is_writable,
             local_locks: is_shared.then(|| local_locks(root)).flatten(),
+            max_remote_wait: machine.max_wait.unwrap_or(MAX_REMOTE_WAIT),
             locks_work: Arc::new(locks_work),
         })
     }
