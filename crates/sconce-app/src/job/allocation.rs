@@ -229,8 +229,8 @@ mod tests {
 
     #[test]
     fn a_tasks_place_is_read() {
-        let env = env(&[("SLURM_RESTART_COUNT", "3")]);
-        let allocation = Allocation::from_env(&env, "n10").unwrap();
+        let read = |more: &[(&str, &str)]| Allocation::from_env(&env(more), "n10").unwrap();
+        let allocation = read(&[("SLURM_RESTART_COUNT", "3")]);
         assert_eq!(allocation.nodes, ["n2", "n10"]);
         assert_eq!(allocation.start, "17.3.0");
         assert_eq!((allocation.tasks, allocation.place.cpus), (4, Some(16)));
@@ -238,8 +238,7 @@ mod tests {
             (allocation.element, allocation.scheduler_id.as_str()),
             (None, "17")
         );
-        let element = [("SLURM_ARRAY_JOB_ID", "15"), ("SLURM_ARRAY_TASK_ID", "2")];
-        let element = Allocation::from_env(&env(&element)).unwrap();
+        let element = read(&[("SLURM_ARRAY_JOB_ID", "15"), ("SLURM_ARRAY_TASK_ID", "2")]);
         assert_eq!(
             (element.element, element.scheduler_id.as_str()),
             (Some(2), "15_2")
