@@ -23,7 +23,8 @@ pub(super) struct TaskPlace {
 
 /// The command of a task, whole.
 ///
-/// The launcher gets the command as it is (`--no-python`), so that every rank runs what was asked for; one that starts
+/// Options are written as torch before 2.0 knows them; later ones know both spellings.
+/// The launcher gets the command as it is (`--no_python`), so that every rank runs what was asked for; one that starts
 /// ranks itself is not started by another.
 pub(super) fn wrap_command(
     layout: &JobLayout,
@@ -37,18 +38,18 @@ pub(super) fn wrap_command(
     let mut words = vec![
         "torchrun".to_owned(),
         format!("--nnodes={}", layout.nodes),
-        format!("--nproc-per-node={}", layout.node_ranks()),
+        format!("--nproc_per_node={}", layout.node_ranks()),
     ];
     match point {
         Some(point) => words.extend([
-            format!("--node-rank={}", place.node),
-            format!("--master-addr={}", point.master.ip()),
-            format!("--master-port={}", point.master.port()),
+            format!("--node_rank={}", place.node),
+            format!("--master_addr={}", point.master.ip()),
+            format!("--master_port={}", point.master.port()),
         ]),
         // A port of its own: others of the machine may have the usual one.
         None => words.push("--standalone".to_owned()),
     }
-    words.push("--no-python".to_owned());
+    words.push("--no_python".to_owned());
     words.extend(command.iter().cloned());
     words
 }
@@ -157,8 +158,8 @@ mod tests {
         };
         assert_eq!(
             wrap(LaunchMode::Torchrun, "python -u train.py --lr 1"),
-            "torchrun --nnodes=2 --nproc-per-node=4 --node-rank=1 --master-addr=10.0.0.7 \
-             --master-port=29501 --no-python python -u train.py --lr 1"
+            "torchrun --nnodes=2 --nproc_per_node=4 --node_rank=1 --master_addr=10.0.0.7 \
+             --master_port=29501 --no_python python -u train.py --lr 1"
         );
         for command in ["torchrun train.py", "accelerate launch train.py"] {
             assert_eq!(wrap(LaunchMode::Torchrun, command), command);
@@ -172,7 +173,7 @@ mod tests {
         let alone = wrap_command(&alone, place, None, &words("python train.py"));
         assert_eq!(
             alone.join(" "),
-            "torchrun --nnodes=1 --nproc-per-node=4 --standalone --no-python python train.py"
+            "torchrun --nnodes=1 --nproc_per_node=4 --standalone --no_python python train.py"
         );
     }
 
