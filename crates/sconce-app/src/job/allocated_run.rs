@@ -12,7 +12,6 @@ use sconce_schema::spec::{LaunchMode, SchedulerKind, TargetSpec};
 use sconce_schema::{Hint, exit};
 use sconce_submit::{JobStep, SchedulerJobId, expand_node_list};
 
-use super::enclosing::EnclosingJob;
 use super::job_dir::{JobDir, first_exit};
 use super::prepare::PreparedJob;
 use super::program::keep_program;
@@ -22,6 +21,7 @@ use crate::background::Background;
 use crate::command_context::CommandContext;
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
+use crate::enclosing_job::EnclosingJob;
 use crate::failure::Result;
 use crate::project::Project;
 use crate::run::current_folder;

@@ -92,7 +92,7 @@ const VARIABLES: [&str; 3] = ["SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE
 ///
 /// # Errors
 /// The variable and the devices contradict each other, or there are too few.
-pub(super) fn choose_gpus(
+pub(crate) fn choose_gpus(
     cards: &[GpuDevice],
     wanted: Option<u32>,
     env: &Env,

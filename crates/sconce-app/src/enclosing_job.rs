@@ -6,7 +6,7 @@ use sconce_base::Env;
 use sconce_host::GpuDevice;
 use sconce_schema::spec::{GpuId, GpuRequest};
 
-use super::gpus::{JobGpuError, choose_gpus};
+use crate::job_gpus::{JobGpuError, choose_gpus};
 
 /// A job that this process is in.
 #[derive(Debug, Clone, PartialEq, Eq)]
