@@ -80,18 +80,4 @@ SUITES = (
             *below("scripts/test.d", "stress stress.py"),
         ),
     ),
-    # Slurm's daemons killed and stopped, nodes that lack something, and a newer Slurm. CI has those that take seconds.
-    Suite(
-        name="slurm",
-        list_command=("scripts/test.d/slurm-faults", "--cases"),
-        command=("scripts/test.d/slurm-faults", "{sconce}", "{case}"),
-        small_cases=("late-answer", "daemon-killed"),
-        paths=(
-            *sources_of("submit"),
-            *below("crates/sconce-app/src", "job"),
-            *below("crates/sconce-cli/src/commands", "job_logs.rs stop.rs wait.rs"),
-            *("scripts/common", "scripts/slurm-rig"),
-            *below("scripts/test.d", "slurm.sh slurm-faults slurm-trixie"),
-        ),
-    ),
 )
