@@ -165,6 +165,8 @@ pub struct ResourceUsage {
 pub struct RunOutcome {
     /// How the command ended.
     pub exit: ExitStatus,
+    /// Whether somebody asked for its end before, by SIGINT or SIGTERM: what it ended with may be its answer.
+    pub asked_to_end: bool,
     /// Set when the kernel killed a process of the run for want of memory.
     pub out_of_memory: Option<OomKill>,
     /// What its processes used: all that were ever started in it, however short it was and whether

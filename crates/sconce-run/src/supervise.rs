@@ -124,6 +124,7 @@ fn run_in_scratch(
     let left_behind = supervisor.execution.end(ended.is_err());
     // Nobody has the pipes open any more.
     supervisor.logs.finish();
+    let asked_to_end = supervisor.asked_to_end.is_some();
     let RunEnd {
         exit,
         out_of_memory,
@@ -132,6 +133,7 @@ fn run_in_scratch(
     } = ended?;
     Ok(RunOutcome {
         exit,
+        asked_to_end,
         out_of_memory,
         used,
         last_output,

@@ -119,6 +119,19 @@ pub struct JobStatus {
 }
 
 impl JobStatus {
+    /// Of a job that the queue does not know any more, and whose accounting does not answer.
+    #[must_use]
+    pub fn unanswered(id: SchedulerJobId, why: &str) -> Self {
+        Self {
+            state: JobState::Unknown("not known".to_owned()),
+            reason: Some(StateReason {
+                raw: String::new(),
+                text: why.to_owned(),
+            }),
+            ..Self::forgotten(id)
+        }
+    }
+
     /// Of a job that the scheduler does not know.
     #[must_use]
     pub fn forgotten(id: SchedulerJobId) -> Self {

@@ -17,7 +17,7 @@ use sconce_schema::{Hint, exit};
 use sconce_submit::{JobState, SchedulerJobId};
 use serde::{Deserialize, Serialize};
 
-use super::job_dir::{JobDir, SubmittedJob, first_exit, is_signal};
+use super::job_dir::{JobDir, SubmittedJob, first_exit, first_failed};
 pub use super::job_report::JobReport;
 use super::job_report::{UNANSWERED, report_of, sum_up};
 use super::schedulers::scheduler_of;
@@ -188,8 +188,8 @@ impl KnownJob {
         if u32::try_from(ended) != Ok(wanted) {
             return None;
         }
-        // Who was ended by a signal does not know by whom: the scheduler does.
-        let exit = self.task_exit().filter(|exit| !is_signal(*exit))?;
+        let first = first_failed(&tasks).filter(|task| !task.was_ended())?;
+        let exit = first.exit?;
         let state = match exit {
             exit::OK => JobState::Succeeded,
             _ => JobState::Failed,
@@ -249,13 +249,17 @@ pub fn query_jobs(
     let mut reports = query_elements(&elements.concat(), places, context)?.into_iter();
     let whole = jobs.iter().zip(&elements).map(|(job, elements)| {
         let reports: Vec<JobReport> = reports.by_ref().take(elements.len()).collect();
-        match &job.request.array {
+        let report = match &job.request.array {
             Some(array) => sum_up(&array.indices, &reports),
             None => reports
                 .into_iter()
                 .next()
                 .unwrap_or_else(JobReport::waiting),
+        };
+        if report.is_final && job.submitted.id.is_some() && job.dir.index().is_none() {
+            job.dir.remove_variables();
         }
+        report
     });
     Ok(whole.collect())
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use sha2::Digest as _;
 use super::allocation::{Allocation, AllocationError};
 use super::claim::claim_job;
 use super::fast_network::describe_obstacles;
-use super::job_dir::{JobDir, TaskRun, is_signal};
+use super::job_dir::{JobDir, TaskRun};
 use super::launch::{rank_variables, wrap_command};
 use super::local_store::open_local_store;
 use super::meeting::{
@@ -149,6 +150,7 @@ pub fn run_node(folder: &Path, context: &AppContext) -> Result<u8> {
     let mut task = TaskRun {
         node: node.clone(),
         run: Some(id.clone()),
+        asked_to_end: false,
         exit: None,
         ended_unix_ms: None,
     };
@@ -158,6 +160,7 @@ pub fn run_node(folder: &Path, context: &AppContext) -> Result<u8> {
         job: &job,
         allocation: &allocation,
         node: &node,
+        asked_to_end: Arc::default(),
         context,
     };
     let done = part.run(id);
@@ -166,9 +169,10 @@ pub fn run_node(folder: &Path, context: &AppContext) -> Result<u8> {
         Err(failure) => failure.exit_code(),
     };
     (task.exit, task.ended_unix_ms) = (Some(exit), Some(unix_ms()));
+    task.asked_to_end = part.asked_to_end.load(Ordering::Relaxed);
     dir.write_task(allocation.place.task, &task)?;
-    // What a signal ended may be started again; other elements of an array need them too.
-    if allocation.place.task == 0 && allocation.element.is_none() && !is_signal(exit) {
+    // What somebody ended may be started again; other elements of an array need them too.
+    if allocation.place.task == 0 && allocation.element.is_none() && !task.was_ended() {
         dir.remove_variables();
     }
     done
@@ -241,6 +245,8 @@ struct NodePart<'a> {
     job: &'a JobRequest,
     allocation: &'a Allocation,
     node: &'a str,
+    /// Set where the run's end was asked for.
+    asked_to_end: Arc<AtomicBool>,
     context: &'a AppContext,
 }
 
@@ -313,6 +319,7 @@ impl NodePart<'_> {
                 edits: fabric.edits,
                 command: wrap_command(&job.layout, place, point, &command),
                 env,
+                asked_to_end: Arc::clone(&self.asked_to_end),
                 address: point
                     .map(|point| point.own)
                     .filter(|own| is_reachable(*own)),

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use sconce_schema::request::ContainerEdits;
 
@@ -11,7 +13,7 @@ use crate::failure::Result;
 pub(crate) type JoinNodes<'a> = Box<dyn FnOnce() -> Result<NodeWorld> + 'a>;
 
 /// What only all nodes together know.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct NodeWorld {
     /// What is run on this node: the job's command, or what starts its ranks.
     pub(crate) command: Vec<String>,
@@ -19,6 +21,8 @@ pub(crate) struct NodeWorld {
     pub(crate) env: BTreeMap<String, String>,
     /// Devices by which nodes reach each other's memory.
     pub(crate) edits: ContainerEdits,
+    /// Set where the run's end is asked for.
+    pub(crate) asked_to_end: Arc<AtomicBool>,
     /// The address by which other nodes reach this one; absent where there are none.
     pub(crate) address: Option<IpAddr>,
 }

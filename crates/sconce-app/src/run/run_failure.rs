@@ -76,6 +76,7 @@ mod tests {
     fn first_cause(exit: ExitStatus, output: &str) -> Option<String> {
         let outcome = RunOutcome {
             exit,
+            asked_to_end: false,
             out_of_memory: None,
             used: None,
             last_output: output.as_bytes().to_owned(),

@@ -1,5 +1,7 @@
 //! Holding a run: recorded while it goes on, reported when it has ended.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sconce_base::Env;
@@ -38,6 +40,8 @@ pub(super) struct RunSession<'a> {
     pub(super) sample_hz: u32,
     /// Whether it is a node's part of a scheduler's job.
     pub(super) in_job: bool,
+    /// Set where its end is asked for; absent where nobody wants to know.
+    pub(super) asked_to_end: Option<Arc<AtomicBool>>,
     /// The variables that a run without a container has beside its own.
     pub(super) environment: Option<&'a Env>,
     /// Where the report goes.
@@ -126,6 +130,9 @@ impl RunSession<'_> {
             && !recorder.has_begun()
         {
             return Err(AppError::TooLittleMemory { limit }.into());
+        }
+        if let Some(flag) = &self.asked_to_end {
+            flag.store(outcome.asked_to_end, Ordering::Relaxed);
         }
         let json = self.json.take();
         self.tell(json, &outcome, &recorder)?;

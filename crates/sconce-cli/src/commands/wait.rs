@@ -60,7 +60,11 @@ fn wait_for_job(job: &KnownJob, places: &SconceDirs, context: &AppContext) -> Re
         let reason = ended
             .reason
             .map_or_else(String::new, |reason| format!(" ({reason})"));
-        output::print_message(&format!("job {token}: {}{reason}", ended.state));
+        let logs = match ended.exit {
+            Some(_) => format!("; `sconce logs {token}` has what it printed"),
+            None => String::new(),
+        };
+        output::print_message(&format!("job {token}: {}{reason}{logs}", ended.state));
     }
     match ended.exit {
         Some(exit) => Ok(exit),

@@ -224,19 +224,24 @@ impl Scheduler for SlurmScheduler {
             .collect();
         missing.sort_unstable();
         missing.dedup();
+        let mut silence = None;
         if !missing.is_empty() {
             match self.list_accounting(&[format!("--jobs={}", missing.join(","))]) {
                 Ok(rows) => known.extend(rows.into_iter().flatten()),
-                // They ended in any case, and their own files may say how.
-                Err(error) => tracing::info!(%error, "the accounting cannot be read"),
+                // It may say more when it is asked again: nothing is forgotten yet.
+                Err(error) => {
+                    tracing::info!(%error, "the accounting cannot be read");
+                    silence = Some(error.to_string());
+                }
             }
         }
         let status = |job: &SchedulerJobId| {
             let row = known.iter().find(|row| row.status.id == *job);
-            row.map_or_else(
-                || JobStatus::forgotten(job.clone()),
-                |row| row.status.clone(),
-            )
+            match (row, &silence) {
+                (Some(row), _) => row.status.clone(),
+                (None, None) => JobStatus::forgotten(job.clone()),
+                (None, Some(why)) => JobStatus::unanswered(job.clone(), why),
+            }
         };
         Ok(jobs.iter().map(status).collect())
     }

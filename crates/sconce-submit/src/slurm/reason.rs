@@ -64,6 +64,14 @@ const REASONS: &[(&str, &str)] = &[
         "you have as many jobs as your account may have",
     ),
     (
+        "AssocMaxJobsLimit",
+        "as many jobs of you run as your account lets each user run",
+    ),
+    (
+        "AssocMaxSubmitJobLimit",
+        "you have as many jobs as your account lets each user have",
+    ),
+    (
         "AssociationResourceLimit",
         "your account has reached a limit",
     ),
