@@ -30,12 +30,13 @@ pub(crate) struct PsArgs {
 
 pub(crate) fn ps(args: &PsArgs, context: &AppContext) -> Result<u8> {
     let places = SconceDirs::find(context)?;
+    // Before runs are looked at: a scheduler takes its time, and tasks end meanwhile.
+    let jobs = JobRow::list(args.all, &places, context)?;
     let listing = sconce_record::list_runs(&places.runs)?;
     for error in &listing.unreadable {
         output::print_message(&sconce_app::failure::with_causes(error));
     }
     let wanted = |run: &&RunEntry| args.all || run.state == RunState::Running;
-    let jobs = JobRow::list(args.all, &places, context)?;
     // A task's run is a part of its job, and often on another machine.
     let is_of_job = |run: &&RunEntry| {
         let mut tokens = jobs.iter().map(|row| &row.job.request.token);
