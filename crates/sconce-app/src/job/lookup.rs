@@ -297,7 +297,8 @@ fn ask(open: &[&KnownJob], places: &SconceDirs, context: &AppContext) -> Result<
     let find_kept = |job: &KnownJob| {
         let report = kept.jobs.get(&job.request.token)?;
         // It has been found since.
-        (job.submitted.id.is_none() || report.state != UNANSWERED).then_some(report)
+        let was_unanswered = report.state == UNANSWERED && report.is_final;
+        (job.submitted.id.is_none() || !was_unanswered).then_some(report)
     };
     let knows_all = open.iter().all(|job| find_kept(job).is_some());
     if knows_all && Duration::from_millis(age) < interval {
