@@ -7,8 +7,9 @@ macro_rules! files {
 }
 
 /// Every file of `crates/sconce-compat/rules/`, with its text.
-pub(crate) const FILES: [(&str, &str); 82] = files![
+pub(crate) const FILES: [(&str, &str); 83] = files![
     "abort-at-end.toml",
+    "accelerate-nodes.toml",
     "bf16-unsupported.toml",
     "bitsandbytes-no-cuda.toml",
     "build-failed.toml",

@@ -1,6 +1,7 @@
 //! What a run was given, as texts under names.
 
-use sconce_schema::event::Containment;
+use sconce_schema::event::{Containment, RunStarted};
+use sconce_schema::runtime::Runtime;
 use sconce_schema::training::TrainingSetup;
 
 use super::SettingChange;
@@ -57,13 +58,18 @@ fn given(report: &RunReport) -> Vec<(&'static str, Option<String>)> {
         },
     };
     vec![
-        ("command", Some(format_command(&started.command))),
+        (
+            "command",
+            Some(format_command(own_command(&started.command))),
+        ),
+        ("launcher", or_none(launcher(&started.command))),
         (
             "folder",
             Some(started.folder.to_string_lossy().into_owned()),
         ),
         ("environment", or_none(started.name.as_ref())),
         ("where", Some(mode.to_owned())),
+        ("runtime", runtime(started)),
         ("plan", or_none(started.plan.as_ref())),
         ("CPU limit", or_none(limits.cpus)),
         ("memory limit", or_none(limits.memory)),
@@ -77,6 +83,33 @@ fn given(report: &RunReport) -> Vec<(&'static str, Option<String>)> {
         ("driver", text(host.driver.as_ref())),
         ("cards", or_none(Some(cards.join(", ")))),
     ]
+}
+
+/// The program that set the container up. One that another held, or none, is named by "where".
+fn runtime(started: &RunStarted) -> Option<String> {
+    let is_contained = started.containment.is_none() && started.mode == Containment::Container;
+    is_contained.then(|| match &started.runtime {
+        Some(runtime) => format!("{} {}", runtime.name, runtime.version),
+        None => Runtime::Sconce.to_string(),
+    })
+}
+
+/// Where torchrun's own words end that it was given whole: `--no_python` is followed by the command of a rank.
+const COMMAND_FOLLOWS: [&str; 2] = ["--no_python", "--no-python"];
+
+/// What each rank runs: of a command that torchrun starts as it is, that command. Which ranks there are is a setting
+/// of its own, and addresses and ports are nobody's choice.
+pub(super) fn own_command(command: &[String]) -> &[String] {
+    let of_torchrun = launcher(command).is_some();
+    let option = (command.iter()).position(|word| COMMAND_FOLLOWS.contains(&word.as_str()));
+    match option {
+        Some(at) if of_torchrun => &command[at + 1..],
+        _ => command,
+    }
+}
+
+fn launcher(command: &[String]) -> Option<&'static str> {
+    (command.first()?.rsplit('/').next() == Some("torchrun")).then_some("torchrun")
 }
 
 fn environment(report: &RunReport) -> Vec<(&'static str, Option<String>)> {
@@ -159,4 +192,26 @@ fn training(report: &RunReport) -> Vec<(&'static str, Option<String>)> {
             yes(loader.map(|loader| loader.persistent)),
         ),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_what_each_rank_runs() {
+        let own = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            own_command(&words).join(" ")
+        };
+        let wrapped = "torchrun --nnodes=2 --master_port=41685 --no_python python train.py --lr 1";
+        assert_eq!(own(wrapped), "python train.py --lr 1");
+        assert_eq!(own("/opt/venv/bin/torchrun --no-python ./train"), "./train");
+        for untouched in [
+            "torchrun --standalone train.py",
+            "python train.py --no_python",
+        ] {
+            assert_eq!(own(untouched), untouched);
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use sconce_schema::Bytes;
 
-use super::settings::settings;
+use super::settings::{own_command, settings};
 use super::{card_allocated, samples_per_s, tokens_per_s};
 use crate::format::format_command;
 use crate::model::{RunEnd, RunReport};
@@ -59,10 +59,13 @@ impl<'a> RunTable<'a> {
     /// Of reports.
     #[must_use]
     pub fn from_reports(reports: &'a [RunReport]) -> Self {
-        let commands: Vec<&[String]> = reports.iter().map(|one| &*one.started.command).collect();
+        let commands: Vec<&[String]> = reports
+            .iter()
+            .map(|one| own_command(&one.started.command))
+            .collect();
         let (before, after) = common_ends(&commands);
         let rows = reports.iter().map(|report| {
-            let words = &report.started.command;
+            let words = own_command(&report.started.command);
             let own = &words[before..words.len() - after];
             row(report, format_command(own))
         });
