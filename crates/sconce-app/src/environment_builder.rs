@@ -161,6 +161,7 @@ impl EnvironmentBuilder<'_> {
         );
         let (spec, config) = (&self.project.spec, &self.places.config);
         self.check_addresses()?;
+        self.check_modules()?;
         let index = IndexSettings {
             index_url: first([&self.sources.index, &spec.python.index, &config.index]),
             extra_index_urls: first_list([
@@ -330,6 +331,19 @@ impl EnvironmentBuilder<'_> {
 
     /// Whether the settings that count are addresses: uv takes any text for an index, and then
     /// says that no package is there.
+    /// What is known to be missing is said before anything is brought, and not by the run.
+    fn check_modules(&self) -> Result<()> {
+        let missing = &self.project.spec.python.missing;
+        match missing.is_empty() {
+            true => Ok(()),
+            false => Err(AppError::MissingModules {
+                modules: missing.clone(),
+                path: self.project.file.clone(),
+            }
+            .into()),
+        }
+    }
+
     fn check_addresses(&self) -> Result<()> {
         let env = &self.context.env;
         let (spec, config) = (&self.project.spec, &self.places.config);

@@ -92,6 +92,11 @@ pub enum AppError {
         what: String,
         exit: sconce_schema::event::ExitStatus,
     },
+    #[error("nothing brings {}, which the code imports", modules.join(", "))]
+    MissingModules {
+        modules: Vec<String>,
+        path: std::path::PathBuf,
+    },
     #[error("{mounted} {conflict}: a run could {}", conflict.own.write_risk())]
     OwnFolder {
         mounted: crate::folder_conflict::WritableSource,
@@ -203,6 +208,16 @@ impl Hint for AppError {
             Self::NoSpecFile { .. } => {
                 "write it to a file in a folder of its own: its lock lies beside it".to_owned()
             }
+            Self::MissingModules { modules, path } => {
+                let (they, them) = match modules.len() {
+                    1 => ("it", "it"),
+                    _ => ("they", "them"),
+                };
+                format!(
+                    "name the packages that {they} come from in `[python] packages` of {path}, and take {them} out of `missing` there; where the run does without, only the latter",
+                    path = path.display()
+                )
+            }
             Self::OwnFolder { mounted, conflict } => {
                 let own = conflict.own;
                 let elsewhere = own.relocation_hint();
@@ -292,6 +307,7 @@ impl Hint for AppError {
             Self::TooLittleMemory { .. } => 137,
             Self::NoSpec { .. }
             | Self::NoSpecFile { .. }
+            | Self::MissingModules { .. }
             | Self::OwnFolder { .. }
             | Self::PackedOwnFolder { .. }
             | Self::Spec { .. }

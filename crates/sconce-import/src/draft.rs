@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use sconce_formats::normalize_project_name;
 use sconce_schema::Spec;
 
 use super::note::{ImportNote, NoteKind, redacted_line};
@@ -40,6 +41,8 @@ pub(super) struct Draft {
     pub(super) indexed: bool,
     /// A CUDA that is asked for besides torch.
     cuda: Option<CudaRequest>,
+    /// Packages that no index is known to have, normalised.
+    unknown: BTreeSet<String>,
 }
 
 /// A CUDA that a file asks for besides torch.
@@ -76,6 +79,11 @@ impl Draft {
             what,
             why.into(),
         ));
+    }
+
+    /// A package that is asked for by a name that no index is known to have.
+    pub(super) fn note_unknown(&mut self, name: &str) {
+        self.unknown.extend(normalize_project_name(name));
     }
 
     fn note(&mut self, note: ImportNote) {
@@ -358,6 +366,8 @@ impl Draft {
             notes: self.notes,
             provided: self.requirements.into_iter().map(|r| r.name).collect(),
             origins: Vec::new(),
+            unknown: self.unknown,
+            unprovided: Vec::new(),
         }
     }
 

@@ -64,6 +64,23 @@ pub struct ImportedSpec {
     pub provided: BTreeSet<String>,
     /// Which of `[python] packages` come from another file than the source, and from where in it.
     pub origins: Vec<PackageOrigin>,
+    /// Packages that it names and that no index is known to have, normalised.
+    pub unknown: BTreeSet<String>,
+    /// What the code imports and nothing brings.
+    pub unprovided: Vec<UnprovidedModule>,
+}
+
+/// A module that is imported and that nothing is known to bring.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnprovidedModule {
+    /// Without its points: `cudf`.
+    pub module: String,
+    /// The file that imports it, relative to the project's folder.
+    pub file: String,
+    /// The file cannot be loaded without it: it is imported when the file is, and no `try` is around it.
+    pub is_required: bool,
+    /// A file of packages asks for it, so its author has it.
+    pub is_declared: bool,
 }
 
 /// Where a package of the spec comes from, other than from the source.

@@ -21,6 +21,8 @@ pub(super) struct RequirementsScan {
     pub(super) projects: Vec<(Option<usize>, String)>,
     /// What cannot be locked, with the reason.
     pub(super) refused: Vec<(Option<usize>, String, String)>,
+    /// Of these, the packages that conda alone has.
+    unknown: Vec<String>,
     /// Files that it includes.
     pub(super) includes: Vec<String>,
     /// `--index-url`.
@@ -96,6 +98,8 @@ impl RequirementsScan {
                 Some(FrozenLine::UnknownOfConda) => {
                     let why = freeze::NOT_KNOWN.to_owned();
                     self.refused.push((place, name(text), why));
+                    self.unknown
+                        .extend(text.split('=').next().map(str::to_owned));
                     continue;
                 }
                 Some(FrozenLine::Python(version)) => {
@@ -227,6 +231,9 @@ impl RequirementsScan {
     /// Puts it into the draft as requirements of the spec's own.
     pub(super) fn copy_into(self, draft: &mut Draft, line: Option<usize>) {
         let place = |own: Option<usize>| line.or(own);
+        for name in &self.unknown {
+            draft.note_unknown(name);
+        }
         for (own, what, why) in self.refused {
             draft.left_out(place(own), &what, why);
         }

@@ -8,7 +8,7 @@ mod project_tree;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use sconce_import::ImportError;
+use sconce_import::{ImportError, UnprovidedModule};
 use sconce_schema::spec::{FILE_NAME, Spec, SpecError};
 use sconce_schema::{Hint, exit};
 
@@ -245,6 +245,12 @@ fn adopted(found: &mut ImportCandidate, folder: &Path, args: &InitArgs) -> Strin
         spec.run.command = vec!["python".to_owned(), script.to_owned()];
         found.script = Some(script);
     }
+    let script = found.script;
+    let is_needed = |module: &&UnprovidedModule| {
+        module.is_required && (module.is_declared || script == Some(module.file.as_str()))
+    };
+    let needed = found.adopted.unprovided.iter().filter(is_needed);
+    found.adopted.spec.python.missing = needed.map(|module| module.module.clone()).collect();
     format::render_imported_spec(found)
 }
 

@@ -149,7 +149,10 @@ pub(super) fn add_dependency(
         Some(CondaMapping::Compiler) => draft.left_out(line, text, COMPILER),
         Some(CondaMapping::Unneeded) => unneeded.push(name.to_owned()),
         None if is_known_project(name) => add_project(name, &read, text, line, draft),
-        None => draft.left_out(line, text, UNKNOWN),
+        None => {
+            draft.note_unknown(name);
+            draft.left_out(line, text, UNKNOWN);
+        }
     }
 }
 

@@ -13,6 +13,7 @@ mod removed_modules;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use self::programs::ModuleNeed;
 use self::removed_from_python::PythonBound;
 use super::dockerfile::add_debian_package;
 use super::draft::Draft;
@@ -24,7 +25,7 @@ use super::readme::{self, InstallLines};
 use super::requirement::{self, Requirement, note_isolation};
 use super::setup;
 use super::static_project::StaticProject;
-use super::{ImportFormat, ImportedSpec, PackageOrigin, is_lock_format};
+use super::{ImportFormat, ImportedSpec, PackageOrigin, UnprovidedModule, is_lock_format};
 
 /// A file or a folder of a project.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -503,7 +504,7 @@ impl<'a> FolderSurvey<'a> {
             self.is_declared_package(),
             !(self.declared && self.is_declared_package()),
         );
-        let mut unknown: Vec<String> = Vec::new();
+        let mut unknown: Vec<ModuleNeed> = Vec::new();
         for need in needs {
             let Some(mut providers) = sconce_formats::find_providers(&need.module) else {
                 let top = need.module.split('.').next().unwrap_or_default();
@@ -512,7 +513,7 @@ impl<'a> FolderSurvey<'a> {
                 if let Some((place, one)) = named.and_then(|name| self.find_wish(&name)) {
                     self.add_package(&one, place);
                 } else if !self.is_alike(top) && unknown.len() < 30 {
-                    unknown.push(format!("{top} ({}:{})", need.file, need.line));
+                    unknown.push(need);
                 }
                 continue;
             };
@@ -533,12 +534,21 @@ impl<'a> FolderSurvey<'a> {
                 self.add_package(&one, format!("{}:{}", need.file, need.line));
             }
         }
-        for what in unknown {
+        for need in unknown {
+            let module = need.module.split('.').next().unwrap_or_default();
+            let module = module.to_owned();
             self.note(
                 NoteKind::LeftOut,
-                &what,
+                &format!("{module} ({}:{})", need.file, need.line),
                 "imported, and nothing says what brings it: add that to `[python] packages`",
             );
+            let name = sconce_formats::normalize_project_name(&module);
+            self.imported.unprovided.push(UnprovidedModule {
+                is_declared: name.is_some_and(|name| self.imported.unknown.contains(&name)),
+                is_required: !need.in_function,
+                module,
+                file: need.file,
+            });
         }
     }
 

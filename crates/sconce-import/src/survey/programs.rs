@@ -21,6 +21,8 @@ pub(super) struct ModuleNeed {
     pub(super) module: String,
     pub(super) file: String,
     pub(super) line: usize,
+    /// It is imported when a function is called, and not when the file is loaded.
+    pub(super) in_function: bool,
 }
 
 /// Folders of programs beside those of the project's own folder.
@@ -306,6 +308,7 @@ impl ProgramReader<'_> {
                 module,
                 file: path.to_owned(),
                 line: statement.line,
+                in_function: statement.in_function,
             });
         }
     }

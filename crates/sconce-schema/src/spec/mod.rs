@@ -113,6 +113,10 @@ pub struct Python {
     /// `--no-build-isolation`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub no_build_isolation: Vec<String>,
+    /// Modules that the project's code needs and that nothing brings: while it names some, there is no lock.
+    /// `sconce init` writes it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
     /// The index to use instead of the machine's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<String>,

@@ -70,6 +70,9 @@ fn annotate_python(text: &str, found: &ImportCandidate) -> String {
             }
             out += &annotated_packages(found);
         } else {
+            if inside && line.starts_with("missing = ") {
+                out += MISSING;
+            }
             out += line;
             out.push('\n');
         }
@@ -87,6 +90,9 @@ fn annotate_python(text: &str, found: &ImportCandidate) -> String {
     }
     out
 }
+
+/// What is to be done about `missing`.
+const MISSING: &str = "# The code imports it, and nothing brings it: `sconce lock` says so and ends, until a package does and this line has gone.\n";
 
 fn annotated_packages(found: &ImportCandidate) -> String {
     let mut out = "packages = [\n".to_owned();

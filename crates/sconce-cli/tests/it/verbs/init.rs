@@ -167,6 +167,48 @@ fn init_completes_a_project_by_what_its_folder_has() {
 }
 
 #[test]
+fn what_the_code_cannot_do_without_is_an_error_of_lock() {
+    let home = Home::new("");
+    let project = home.path().join("project");
+    std::fs::remove_file(project.join("sconce.toml")).unwrap();
+    for (name, text) in [
+        (
+            "environment.yml",
+            "dependencies:\n  - six\n  - cudf=24.04\n  - no-code-imports-it\n",
+        ),
+        ("tools/own.py", "import cudf\nimport some_tool\n"),
+        (
+            "main.py",
+            "import some_module\nfrom a.b import c\ndef f():\n    import some_other\ntry:\n    import apex\nexcept ImportError:\n    pass\n",
+        ),
+        ("a/b.py", "import deeper\n"),
+    ] {
+        let path = project.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    assert_eq!(home.sconce(&["init"]).0, 0);
+    let written = std::fs::read_to_string(project.join("sconce.toml")).unwrap();
+    let spec = sconce_schema::Spec::parse(&written).unwrap();
+    assert_eq!(spec.python.missing, ["some_module", "cudf"], "{written}");
+    assert_snapshot!(home.said(&["--offline", "lock"]), @r"
+    exit code 3
+    -- standard output
+    -- standard error
+    error: nothing brings some_module, cudf, which the code imports
+    hint: name the packages that they come from in `[python] packages` of [home]/project/sconce.toml, and take them out of `missing` there; where the run does without, only the latter
+    ");
+    // What the hint says.
+    let mended: Vec<&str> = written
+        .lines()
+        .filter(|line| !line.starts_with("missing = "))
+        .collect();
+    std::fs::write(project.join("sconce.toml"), mended.join("\n")).unwrap();
+    let (_, _, err) = home.sconce(&["--offline", "lock"]);
+    assert!(!err.contains("imports"), "{err}");
+}
+
+#[test]
 fn init_says_what_it_cannot_read() {
     let home = Home::new("");
     let project = home.path().join("project");

@@ -38,6 +38,7 @@ fn full_spec() -> Spec {
             as_of: Some("2026-03-25".into()),
             build_sources: Some(false),
             no_build_isolation: strings(&["flash-attn"]),
+            missing: strings(&["cudf"]),
             index: Some("https://packages.example/simple".into()),
             extra_index: strings(&["https://more.example/simple"]),
         },
