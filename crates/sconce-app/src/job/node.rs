@@ -15,7 +15,7 @@ use sconce_host::addresses::{is_reachable, list_addresses};
 use sconce_host::fabric::FabricDevices;
 use sconce_host::{HostProfile, Roots, facts};
 use sconce_run::{ContainerObstacle, check_container_support};
-use sconce_schema::job::JobRequest;
+use sconce_schema::job::{JobRequest, LocalStoreRequest};
 use sconce_schema::lock::Lock;
 use sconce_schema::spec::LaunchMode;
 use sconce_schema::spec::{GpuRequest, ServicesSpec};
@@ -25,14 +25,16 @@ use sha2::Digest as _;
 use super::allocation::{Allocation, AllocationError};
 use super::claim::claim_job;
 use super::fast_network::describe_obstacles;
-use super::job_dir::{JobDir, TaskRun};
+use super::job_dir::JobDir;
 use super::launch::{rank_variables, wrap_command};
 use super::local_store::open_local_store;
 use super::meeting::{
     Follower, JobKey, Leader, MeetingError, MeetingLimits, MeetingPoint, NodeFailure, NodeIdentity,
 };
 use super::prepare::STORE;
+use super::task_run::TaskRun;
 use crate::context::AppContext;
+use crate::environment_builder::debian_architecture;
 use crate::failure::{AppError, Result};
 use crate::inspect::precheck;
 use crate::job_gpus::choose_gpus;
@@ -69,6 +71,14 @@ pub enum NodeError {
     /// An element that the job does not have, or none of an array.
     #[error("the scheduler started {}, and the job's elements are others", .0.map_or("no element of an array".to_owned(), |index| format!("element {index} of an array")))]
     Element(Option<u32>),
+    /// What makes its environment has not ended well: somebody started it by hand.
+    #[error("the environment of job {job} has not been made: {} is not there", path.display())]
+    NotPrepared {
+        /// The job.
+        job: String,
+        /// The file that says what was made.
+        path: PathBuf,
+    },
     /// Ranks would not use the node's fast network.
     #[error("{0}")]
     SlowNetwork(String),
@@ -106,6 +116,10 @@ impl Hint for NodeError {
             Self::OtherLock { .. } => "submit it again".to_owned(),
             Self::SlowNetwork(_) => "without `--strict` of `sconce submit` it starts all the same".to_owned(),
             Self::Element(_) => "start it by the job's script, which has `--array`".to_owned(),
+            Self::NotPrepared { path, .. } => format!(
+                "start {} before, and wait until it has ended",
+                path.with_file_name("preparation.sh").display()
+            ),
             Self::Architecture { .. } => {
                 "lock it on a machine of that kind, or name nodes of the lock's by `constraint` or `partition`".to_owned()
             }
@@ -123,7 +137,7 @@ impl Hint for NodeError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::OtherLock { .. } => exit::VERIFY,
-            Self::Element(_) => exit::BAD_INPUT,
+            Self::Element(_) | Self::NotPrepared { .. } => exit::BAD_INPUT,
             Self::SlowNetwork(_) => exit::NODE,
             Self::Architecture { .. } | Self::NoContainer { .. } | Self::Unfit { .. } => exit::NODE,
         }
@@ -153,6 +167,7 @@ pub fn run_node(folder: &Path, context: &AppContext) -> Result<u8> {
         asked_to_end: false,
         exit: None,
         ended_unix_ms: None,
+        failure: None,
     };
     dir.write_task(allocation.place.task, &task)?;
     let part = NodePart {
@@ -195,7 +210,7 @@ fn own_element(
 }
 
 /// The folders are those of whoever handed it over: a scheduler that starts no login leaves `HOME` out.
-fn as_submitted(job: &JobRequest, context: &AppContext) -> AppContext {
+pub(super) fn as_submitted(job: &JobRequest, context: &AppContext) -> AppContext {
     let own = context
         .env
         .iter()
@@ -240,6 +255,46 @@ fn check_size(job: &JobRequest, allocation: &Allocation) -> Result<()> {
     .into())
 }
 
+/// The job's lock, which is the one that was handed over.
+///
+/// # Errors
+/// It is another one, or cannot be read.
+pub(super) fn read_job_lock(dir: &JobDir, job: &JobRequest) -> Result<Lock> {
+    let path = dir.lock();
+    let text = crate::input::read_text(&path).map_err(AppError::unreadable(&path))?;
+    if sha2::Sha256::digest(text.as_bytes())[..] != job.lock.0 {
+        return Err(NodeError::OtherLock { path }.into());
+    }
+    crate::project::read_lock(&path)
+}
+
+/// Refuses a node with other processors than the lock is for.
+///
+/// # Errors
+/// [`NodeError::Architecture`].
+pub(super) fn check_architecture(job: &JobRequest, node: &str) -> Result<(), NodeError> {
+    match debian_architecture() {
+        here if here == job.architecture => Ok(()),
+        here => Err(NodeError::Architecture {
+            lock: job.architecture.clone(),
+            node: node.to_owned(),
+            here: here.to_owned(),
+        }),
+    }
+}
+
+/// What each node unpacks to a disk of its own: as the job was handed over, or as its preparation made it.
+fn find_local_store(dir: &JobDir, job: &JobRequest) -> Result<Option<LocalStoreRequest>> {
+    if job.preparation.is_none() {
+        return Ok(job.local_store.clone());
+    }
+    let prepared = dir.read_prepared()?.ok_or_else(|| NodeError::NotPrepared {
+        job: job.token.clone(),
+        path: dir.prepared_file(),
+    })?;
+    Ok(prepared.local_store)
+}
+
 struct NodePart<'a> {
     dir: &'a JobDir,
     job: &'a JobRequest,
@@ -252,7 +307,7 @@ struct NodePart<'a> {
 
 impl NodePart<'_> {
     fn run(&self, id: String) -> Result<u8> {
-        let lock = self.read_lock()?;
+        let lock = read_job_lock(self.dir, self.job)?;
         let meeting = RefCell::new(self.meet()?);
         let done = self.run_met(&lock, id, &meeting);
         if let (Err(failure), Some(meeting)) = (&done, meeting.take()) {
@@ -264,22 +319,12 @@ impl NodePart<'_> {
         done
     }
 
-    /// The job's lock, which is the one that was handed over.
-    fn read_lock(&self) -> Result<Lock> {
-        let path = self.dir.lock();
-        let text = crate::input::read_text(&path).map_err(AppError::unreadable(&path))?;
-        if sha2::Sha256::digest(text.as_bytes())[..] != self.job.lock.0 {
-            return Err(NodeError::OtherLock { path }.into());
-        }
-        crate::project::read_lock(&path)
-    }
-
     fn run_met(&self, lock: &Lock, id: String, meeting: &RefCell<Option<Meeting>>) -> Result<u8> {
         let gpus = self.judge(lock)?;
         let fabric = self.read_fabric(lock)?;
         let job = self.job;
-        let local_store = match &job.local_store {
-            Some(request) => open_local_store(request, self.node, self.context)?,
+        let local_store = match find_local_store(self.dir, job)? {
+            Some(request) => open_local_store(&request, self.node, self.context)?,
             None => None,
         };
         let context = &AppContext {
@@ -357,15 +402,7 @@ impl NodePart<'_> {
 
     /// Judges the environment by this node, before anything is unpacked; gives the job's cards.
     fn judge(&self, lock: &Lock) -> Result<GpuRequest> {
-        let here = crate::environment_builder::debian_architecture();
-        if here != self.job.architecture {
-            return Err(NodeError::Architecture {
-                lock: self.job.architecture.clone(),
-                node: self.node.to_owned(),
-                here: here.to_owned(),
-            }
-            .into());
-        }
+        check_architecture(self.job, self.node)?;
         let host = HostProfile::read(&Roots::default());
         if self.job.containment.is_own() {
             let can_contain = check_container_support(&host, &current_exe()?);

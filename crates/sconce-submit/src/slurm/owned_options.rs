@@ -218,7 +218,7 @@ pub(super) fn owned_of_sbatch(job: &JobScript<'_>) -> Vec<OwnedOption> {
             ),
         ),
         (
-            !job.after.is_empty(),
+            job.is_prepared || !job.after.is_empty(),
             own(
                 &["dependency", "kill-on-invalid-dep"],
                 "d",
