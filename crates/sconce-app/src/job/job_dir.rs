@@ -16,11 +16,10 @@
 //! | `preparation/` | the last four of that job |
 //! | `prepared.json` | what that job has made: the [`PreparedEnvironment`] |
 
+mod files;
+mod outcome;
+
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, File};
-use std::io::Write as _;
-use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use sconce_schema::job::{self, JobRequest, PreparedEnvironment};
@@ -29,11 +28,12 @@ use sconce_submit::{ARRAY_DIR, PREPARATION_DIR};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::task_run::TaskRun;
 use crate::dirs::SconceDirs;
 use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
 use crate::input;
+use files::{is_listed, read_json, write_json};
+pub(super) use files::{make_private_dir, write};
 
 /// What a scheduler was handed, and what it calls it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,9 +56,6 @@ pub struct SubmittedJob {
 
 /// What a preparation has made.
 const PREPARED: &str = "prepared.json";
-
-/// The file that says that its owner cancelled it.
-const CANCELLED: &str = "cancelled";
 
 /// Why a job's folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -328,92 +325,6 @@ impl JobDir {
         }
     }
 
-    /// Keeps what is known of a task's run.
-    pub fn write_task(&self, task: u32, run: &TaskRun) -> Result<()> {
-        write_json(&self.tasks().join(format!("{task}.json")), run)
-    }
-
-    /// What is known of the tasks' runs, by their numbers.
-    pub fn read_tasks(&self) -> BTreeMap<u32, TaskRun> {
-        let tasks = self.tasks();
-        let entries = std::fs::read_dir(&tasks).into_iter();
-        let names = entries
-            .flatten()
-            .flatten()
-            .filter_map(|entry| entry.file_name().into_string().ok());
-        let numbers = names.filter_map(|name| name.strip_suffix(".json")?.parse().ok());
-        numbers
-            .filter_map(|task: u32| {
-                Some((task, read_json(&tasks.join(format!("{task}.json"))).ok()?))
-            })
-            .collect()
-    }
-
-    /// Tells the other nodes of this start of the job where the first is.
-    pub(super) fn write_leader(&self, start: &str, addresses: &[SocketAddr]) -> Result<()> {
-        write_json(
-            &self.outcome().join(format!("leader-{start}.json")),
-            &addresses,
-        )
-    }
-
-    /// Where the first node of this start of the job is, as far as it has said so.
-    pub(super) fn read_leader(&self, start: &str) -> Vec<SocketAddr> {
-        let name = format!("leader-{start}.json");
-        let outcome = self.outcome();
-        match is_listed(&outcome, &name) {
-            true => read_json(&outcome.join(name)).unwrap_or_default(),
-            false => Vec::new(),
-        }
-    }
-
-    /// Takes the files of this job for the start that its scheduler calls `id`, unless another start has them, whose id is
-    /// given then. A second start by the same id, after a node's failure, has them already.
-    pub(super) fn claim(&self, id: &str) -> Result<Option<String>> {
-        let path = self.claim_file();
-        let mut options = File::options();
-        let made = options.write(true).create_new(true).mode(0o600).open(&path);
-        let written = made.and_then(|mut file| file.write_all(id.as_bytes()));
-        match written {
-            Ok(()) => return Ok(None),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(source) => {
-                return Err(AppError::File {
-                    action: FileAction::Create,
-                    path,
-                    source,
-                }
-                .into());
-            }
-        }
-        let owner = input::read_text(&path).map_err(AppError::unreadable(&path))?;
-        // One that is not written yet is of this very moment, and so of this start: others do not come that near.
-        Ok(Some(owner).filter(|owner| !owner.is_empty() && owner != id))
-    }
-
-    /// The file that says which start of the job the others are of.
-    pub(super) fn claim_file(&self) -> PathBuf {
-        self.outcome().join("claim")
-    }
-
-    /// Takes the files over from a start that has ended, with what became of it.
-    pub(super) fn take_over(&self, id: &str) -> Result<()> {
-        for task in self.read_tasks().into_keys() {
-            let _ = std::fs::remove_file(self.tasks().join(format!("{task}.json")));
-        }
-        write(&self.claim_file(), id.as_bytes())
-    }
-
-    /// Keeps that whoever handed it over cancelled it: a scheduler without accounting forgets what never ran.
-    pub(super) fn mark_cancelled(&self) -> Result<()> {
-        write(&self.outcome().join(CANCELLED), b"")
-    }
-
-    /// Whether whoever handed it over cancelled it.
-    pub(super) fn is_cancelled(&self) -> bool {
-        self.outcome().join(CANCELLED).exists()
-    }
-
     fn write_json(&self, name: &str, value: &impl Serialize) -> Result<()> {
         write_json(&self.path.join(name), value)
     }
@@ -427,60 +338,13 @@ impl JobDir {
     }
 }
 
-/// Whether a directory has a file, which another machine may just have written: a shared file system may go on saying
-/// that a file is not there, and looks when the directory is read.
-fn is_listed(dir: &Path, name: &str) -> bool {
-    let mut entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.any(|entry| entry.file_name() == *name)
-}
-
-fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
-    let mut text = serde_json::to_vec_pretty(value).expect("plain data is JSON");
-    text.push(b'\n');
-    write(path, &text)
-}
-
-fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let text = input::read_text(path).map_err(AppError::unreadable(path))?;
-    Ok(
-        serde_json::from_str(&text).map_err(|source| JobDirError::Damaged {
-            path: path.to_owned(),
-            source,
-        })?,
-    )
-}
-
-/// Makes a directory, with those above it, that nobody but its owner sees into.
-pub(super) fn make_private_dir(path: &Path) -> std::io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
-
-/// Another node sees the file before or the file after, and no part of one.
-pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let beside = path.with_added_extension(sconce_base::random_name());
-    let write = || {
-        let mut options = File::options();
-        let mut file = (options.write(true).create_new(true).mode(0o600)).open(&beside)?;
-        file.write_all(bytes)?;
-        std::fs::rename(&beside, path)
-    };
-    write().map_err(|source| {
-        let _ = std::fs::remove_file(&beside);
-        AppError::File {
-            action: FileAction::Write,
-            path: path.to_owned(),
-            source,
-        }
-        .into()
-    })
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use sconce_schema::job::{FORMAT, JobArray, JobLayout};
     use sconce_schema::spec::{JobContainment, LaunchMode, RunSpec, SchedulerKind};
 
     use super::*;
+    use crate::job::task_run::TaskRun;
 
     pub(in crate::job) fn job() -> JobRequest {
         JobRequest {
@@ -506,6 +370,17 @@ pub(super) mod tests {
             local_store: None,
             preparation: None,
             unix_ms: 2,
+        }
+    }
+
+    pub(in crate::job) fn ended_task() -> TaskRun {
+        TaskRun {
+            node: "n2".into(),
+            run: None,
+            asked_to_end: false,
+            exit: Some(0),
+            ended_unix_ms: None,
+            failure: None,
         }
     }
 
@@ -548,14 +423,7 @@ pub(super) mod tests {
         let (one, three) = (dir.element(1), dir.element(3));
         assert_eq!(one.spec(), dir.spec());
         assert!(one.logs().is_dir() && !dir.logs().exists());
-        let task = TaskRun {
-            node: "n2".into(),
-            run: None,
-            asked_to_end: false,
-            exit: Some(0),
-            ended_unix_ms: None,
-            failure: None,
-        };
+        let task = ended_task();
         one.write_task(0, &task).ok().unwrap();
         assert_eq!(one.read_tasks()[&0], task);
         assert!(three.read_tasks().is_empty() && dir.read_tasks().is_empty());
@@ -597,28 +465,6 @@ pub(super) mod tests {
             "{}",
             error.message()
         );
-    }
-
-    #[test]
-    fn one_start_of_a_job_has_its_files() {
-        let above = tempfile::tempdir().unwrap();
-        let dir = JobDir::at(above.path());
-        dir.create(&job(), b"", b"").ok().unwrap();
-        let claim = |id| dir.claim(id).ok().unwrap();
-        assert_eq!([claim("7"), claim("7")], [None, None]);
-        assert_eq!(claim("8"), Some("7".to_owned()));
-        let task = TaskRun {
-            node: "n2".into(),
-            run: None,
-            asked_to_end: false,
-            exit: Some(0),
-            ended_unix_ms: None,
-            failure: None,
-        };
-        dir.write_task(0, &task).ok().unwrap();
-        dir.take_over("8").ok().unwrap();
-        assert_eq!([claim("8"), claim("7")], [None, Some("8".to_owned())]);
-        assert!(dir.read_tasks().is_empty());
     }
 
     #[test]
