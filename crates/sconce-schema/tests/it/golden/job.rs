@@ -66,7 +66,7 @@ fn full_job_is_written_as_before_and_read_back() {
         format: FORMAT,
         local_store: job.local_store.clone(),
     };
-    goldens().assert_same("prepared.json", &json(&prepared));
+    goldens().assert_same("prepared.json", json(&prepared));
     let text = json(&job);
     goldens().assert_same("job.json", &text);
     assert_eq!(serde_json::from_str::<JobRequest>(&text).unwrap(), job);
