@@ -54,8 +54,14 @@ pub struct EnvironmentBuilder<'a> {
 }
 
 impl EnvironmentBuilder<'_> {
-    /// The project's lock, made now if there is none or if the spec has changed since, where that may be.
+    /// The project's lock, made now if there is none or if the spec has changed since, where that may be. Its wheels that
+    /// are built from sources are in the store.
     pub fn ensure_lock(&self) -> Result<Lock> {
+        self.with_built_wheels(self.ensure_lock_file()?)
+    }
+
+    /// As [`Self::ensure_lock`], with nothing built that a lock which is there names.
+    pub fn ensure_lock_file(&self) -> Result<Lock> {
         let path = self.project.lock_file();
         let present = self.project.load_lock()?;
         match (present, self.sources.lock_use) {
@@ -63,9 +69,9 @@ impl EnvironmentBuilder<'_> {
                 if lock.inputs == self.project.inputs =>
             {
                 info!(file = %path.display(), "the lock is what the spec says");
-                self.with_built_wheels(lock)
+                Ok(lock)
             }
-            (Some(lock), LockUse::Frozen) => self.with_built_wheels(lock),
+            (Some(lock), LockUse::Frozen) => Ok(lock),
             (Some(_), LockUse::Locked) => Err(LockUseError::Stale { path }.into()),
             (None, LockUse::Locked) => {
                 let flag = "--locked";
@@ -429,6 +435,28 @@ impl EnvironmentBuilder<'_> {
         self.library_advisor().note_lacking(lock);
         self.progress.finish();
         Ok(manifest)
+    }
+
+    /// Whether the environment that `lock` describes is in the store.
+    pub fn has_environment(&self, lock: &Lock) -> bool {
+        find_missing_packages(lock, self.store).is_empty()
+    }
+
+    /// Fetches every file that the environment of `lock` is made of, and makes nothing of them: that may be done without a
+    /// network then. Gives how many files there were, and their bytes as far as the lock knows sizes.
+    ///
+    /// # Errors
+    /// One of them cannot be fetched, or has other bytes than the lock says.
+    pub fn fetch_packages(&self, lock: &Lock) -> Result<(usize, u64)> {
+        if self.context.offline {
+            offline::check_is_there(&find_missing_packages(lock, self.store))?;
+        }
+        let fetcher = self.fetcher()?;
+        let fetched = sconce_image::fetch_packages(lock, self.store, &fetcher, self.progress)?;
+        let builder = self.contained_builder(&fetcher);
+        let of_builds = builder.fetch_build_inputs(lock)?;
+        self.progress.finish();
+        Ok((fetched.0 + of_builds.0, fetched.1 + of_builds.1))
     }
 
     /// What compiles for `lock`, alone ([`interpreter`](sconce_image::bytecode::interpreter)). Its packages are in the store, unless they

@@ -10,7 +10,7 @@ const MESSAGES: HeldBy = Golden("job-messages.jsonl");
 const TYPES: &[(&str, HeldBy)] = &[
     ("inspect/scan::TreeScan", Golden("scan.json")),
     ("job/job_dir::SubmittedJob", Golden("job-files.jsonl")),
-    ("job/job_dir::TaskRun", Golden("job-files.jsonl")),
+    ("job/task_run::TaskRun", Golden("job-files.jsonl")),
     (
         "job/architectures::KnownArchitectures",
         Golden("job-architectures.json"),

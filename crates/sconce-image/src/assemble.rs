@@ -1,7 +1,7 @@
 //! From a lock to trees that can be laid over each other.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use sconce_fetch::Fetcher;
@@ -15,6 +15,7 @@ use sha2::Digest;
 use tracing::{debug, info};
 
 use crate::environment::image_variables;
+use crate::fetch::{RemoteFile, fetch_files};
 use crate::priority::Priority;
 use crate::standalone::StandaloneError;
 use crate::system::{self, SystemError};
@@ -22,9 +23,6 @@ use crate::{bytecode, compiler, standalone};
 
 /// Kind of a system tree in the store.
 const SYSTEM: &str = "system";
-/// How many Debian packages are fetched at once.
-const DEB_CONNECTIONS: usize = 4;
-
 /// Why an environment could not be assembled.
 #[derive(Debug, thiserror::Error)]
 pub enum AssembleError {
@@ -105,6 +103,8 @@ impl Hint for AssembleError {
 pub struct MissingPackages<'l> {
     /// Wheels to fetch.
     pub wheels: Vec<&'l Wheel>,
+    /// Wheels whose files are there, and their trees not.
+    pub packed_wheels: Vec<&'l Wheel>,
     /// Debian packages to fetch.
     pub debs: Vec<&'l Deb>,
     /// The standalone Python, of which the tree is to be made, and whether its archive is there.
@@ -119,7 +119,8 @@ impl MissingPackages<'_> {
     /// Whether the environment is ready.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        !self.system && !self.compiler && self.python.is_none() && self.wheels.is_empty()
+        let has_all_wheels = self.wheels.is_empty() && self.packed_wheels.is_empty();
+        has_all_wheels && !self.system && !self.compiler && self.python.is_none()
     }
 
     /// The archive of a standalone Python, where it is to be fetched.
@@ -197,12 +198,13 @@ pub fn find_missing_packages<'l>(lock: &'l Lock, store: &Store) -> MissingPackag
     let python = &lock.target.python;
     let interpreter = lock.interpreter.as_ref();
     let interpreter = interpreter.filter(|_| standalone::find_tree(lock, store).is_none());
+    let wheels = lock.wheels.iter();
+    let wheels = wheels.filter(|wheel| store.wheel_tree(wheel, python).is_none());
+    let (packed_wheels, wheels) =
+        wheels.partition(|wheel| store.find_blob(&wheel.sha256).is_some());
     MissingPackages {
-        wheels: lock
-            .wheels
-            .iter()
-            .filter(|w| store.wheel_tree(w, python).is_none())
-            .collect(),
+        wheels,
+        packed_wheels,
         debs: debs.collect(),
         python: interpreter.map(|one| (one, store.find_blob(&one.sha256).is_some())),
         system,
@@ -404,30 +406,9 @@ pub(crate) fn fetch_debs<'l>(
     fetcher: &Fetcher,
     progress: &dyn Progress,
 ) -> Result<Vec<(&'l Deb, PathBuf)>, StoreError> {
-    let next = AtomicUsize::new(0);
-    let fetch = || {
-        let mut files = Vec::new();
-        while let Some((at, deb)) = {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            debs.get(at).map(|deb| (at, deb))
-        } {
-            let file =
-                store.fetch_blob(fetcher, &deb.url, &deb.sha256, Some(deb.size), progress)?;
-            files.push((at, file));
-        }
-        Ok(files)
-    };
+    let files: Vec<RemoteFile<'_>> = debs.iter().map(|deb| RemoteFile::of_deb(deb)).collect();
     // Small files: the answer's way takes longer than the bytes.
-    let fetched: Result<Vec<_>, StoreError> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..DEB_CONNECTIONS).map(|_| scope.spawn(fetch)).collect();
-        let joined = threads.into_iter().map(|t| t.join());
-        joined
-            .map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
-    });
-    let mut files: Vec<(usize, PathBuf)> = fetched?.into_iter().flatten().collect();
-    files.sort_unstable();
-    let files = files.into_iter().map(|(_, file)| file);
+    let files = fetch_files(&files, store, fetcher, progress)?;
     Ok(debs.iter().copied().zip(files).collect())
 }
 

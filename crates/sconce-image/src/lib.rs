@@ -12,6 +12,7 @@ pub mod editable_wheel;
 pub mod embedded_documents;
 mod environment;
 pub mod execution;
+mod fetch;
 pub mod flat_tree;
 #[cfg(test)]
 mod golden;
@@ -21,6 +22,7 @@ pub mod layout;
 pub mod local_image;
 pub mod open;
 pub mod package_diff;
+mod prefetch;
 mod priority;
 pub mod project;
 pub mod provenance;
@@ -36,5 +38,6 @@ pub use assemble::{
     AssembleError, MissingPackages, assemble_environment, find_missing_packages, load_environment,
     so_far,
 };
+pub use prefetch::fetch_packages;
 pub use priority::Priority;
 pub use standalone::StandaloneError;

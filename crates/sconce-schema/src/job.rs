@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::request::Mount;
 use crate::spec::{JobContainment, LaunchMode, RunSpec, SchedulerKind};
 use crate::units::Sha256;
 
@@ -54,6 +55,9 @@ pub struct JobRequest {
     /// That each node unpacks the environment to a disk of its own; absent where all read the one store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_store: Option<LocalStoreRequest>,
+    /// The job that makes its environment before it begins; absent where whoever handed it over made that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preparation: Option<PreparationRequest>,
     /// When, in milliseconds since 1970.
     pub unix_ms: u64,
 }
@@ -76,6 +80,39 @@ impl JobRequest {
             ..self.clone()
         })
     }
+}
+
+/// What makes the environment of a job: a job of its own, of one node without cards.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct PreparationRequest {
+    /// The target whose node it is made on.
+    pub target: String,
+    /// Unique in the world: by it the scheduler's job is found.
+    pub token: String,
+    /// `local-store` of the job's own target, by which it is decided whether nodes unpack the environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_store: Option<String>,
+    /// What of the machine is in the container that the scheduler starts the job in; empty where it starts none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<Mount>,
+}
+
+/// What a preparation has made, beside the items of the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct PreparedEnvironment {
+    /// Format of the file: [`FORMAT`].
+    pub format: u32,
+    /// What each node unpacks to a disk of its own; absent where all read the one store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_store: Option<LocalStoreRequest>,
+}
+
+/// The token of the job that makes the environment of another.
+#[must_use]
+pub fn preparation_token(token: &str) -> String {
+    format!("{token}.prepare")
 }
 
 /// The token of an element, as Slurm writes it: `TOKEN_3`.
@@ -265,6 +302,7 @@ mod tests {
             );
         }
         assert_eq!(element_token("demo-1", 12), "demo-1_12");
+        assert_eq!(preparation_token("demo-1"), "demo-1.prepare");
     }
 
     #[test]

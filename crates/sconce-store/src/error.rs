@@ -207,7 +207,7 @@ impl Hint for StoreError {
 
 /// How a part of an image comes back.
 const BROUGHT_AGAIN: &str =
-    "`sconce build` makes it again, and an image from elsewhere is to be brought again";
+    "`sconce build` or `submit` makes it again, and an image from elsewhere is to be brought again";
 
 fn disk_hint(source: &io::Error, path: &Path) -> Option<String> {
     match source.kind() {

@@ -16,9 +16,9 @@ mod status;
 
 pub use error::{RejectionCause, SubmitError};
 pub use job_id::SchedulerJobId;
-pub use scheduler::{JobScript, JobStep, Scheduler, StepContainer};
+pub use scheduler::{JobScript, JobStep, NodeWork, Scheduler, StepContainer};
 pub use slurm::node_list::{MAX_NODES, NodeListError, expand_node_list};
-pub use slurm::script::{ARRAY_DIR, LOG_NAME};
+pub use slurm::script::{ARRAY_DIR, LOG_NAME, PREPARATION_DIR};
 pub use slurm::state::{JobRow, parse_sacct, parse_squeue};
 pub use slurm::{DEFAULT_COMMAND_TIMEOUT, SlurmScheduler, SlurmSettings, find_oci_conf};
 pub use status::{JobExit, JobState, JobStatus, StateReason};

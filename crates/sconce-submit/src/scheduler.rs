@@ -21,14 +21,32 @@ pub trait Scheduler {
     /// A value cannot stand in a script, or an option of the target contradicts what Sconce says itself.
     fn render(&self, job: &JobScript<'_>) -> Result<String, SubmitError>;
 
-    /// Hands a rendered script over, once. Where no answer comes, the job is looked for by its token before this
+    /// Renders one script of shell that hands both over by hand: what makes a job's environment, and the job, which waits
+    /// for it and for `after`. Each script stands in it whole.
+    ///
+    /// # Errors
+    /// A script cannot stand in another one.
+    fn render_both(
+        &self,
+        preparation: &str,
+        job: &str,
+        after: &[SchedulerJobId],
+    ) -> Result<String, SubmitError>;
+
+    /// Hands a rendered script over, once. It waits for `after`, where there are some, in the place of the jobs that the
+    /// script names. Where no answer comes, the job is looked for by its token before this
     /// returns: what was taken is found, and nothing is handed over a second time. A controller may take a job long
     /// after whoever handed it over was ended (Slurm 22.05, tried).
     ///
     /// # Errors
     /// The scheduler refused it, or it cannot be reached. After [`SubmitError::Unanswered`] the job may be there all
     /// the same: whoever tries again does so by [`Scheduler::submit_unless_found`].
-    fn submit(&self, script: &str, token: &str) -> Result<SchedulerJobId, SubmitError>;
+    fn submit(
+        &self,
+        script: &str,
+        token: &str,
+        after: &[SchedulerJobId],
+    ) -> Result<SchedulerJobId, SubmitError>;
 
     /// Looks for the job with this token, among those that wait and run and, where the scheduler keeps them, those
     /// that ended.
@@ -70,10 +88,11 @@ pub trait Scheduler {
         &self,
         script: &str,
         token: &str,
+        after: &[SchedulerJobId],
     ) -> Result<SchedulerJobId, SubmitError> {
         match self.find(token)? {
             Some(job) => Ok(job),
-            None => self.submit(script, token),
+            None => self.submit(script, token, after),
         }
     }
 }
@@ -92,6 +111,15 @@ pub enum StepContainer<'a> {
     },
 }
 
+/// What a script starts Sconce for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeWork {
+    /// Its part of the job, on every node.
+    Run,
+    /// The environment of the job, before it begins.
+    Preparation,
+}
+
 /// What a script is made of. It holds no variables: what a job's processes get travels in the job's directory.
 #[derive(Debug, Clone, Copy)]
 pub struct JobScript<'a> {
@@ -99,6 +127,8 @@ pub struct JobScript<'a> {
     pub name: &'a str,
     /// Unique in the world: letters, digits, `-`, `_` and `.`.
     pub token: &'a str,
+    /// What its processes do.
+    pub work: NodeWork,
     /// Nodes, cards, and who starts the ranks.
     pub layout: JobLayout,
     /// Its elements, where it is an array.
@@ -111,6 +141,11 @@ pub struct JobScript<'a> {
     pub time_limit: Option<Duration>,
     /// Jobs that have to end well before it starts; where one does not, it is taken from the queue.
     pub after: &'a [SchedulerJobId],
+    /// Whether it waits for a preparation beside, which is handed over just before it and has no id yet.
+    pub is_prepared: bool,
+    /// Whether limits of the process that hands it over (setrlimit(2)) stay there: schedulers give them to jobs, and
+    /// where they end long work they would end the job.
+    pub leaves_limits: bool,
     /// This program as nodes find it; absolute.
     pub program: &'a Path,
     /// The job's directory, which nodes see; absolute. The scheduler's own log goes there.

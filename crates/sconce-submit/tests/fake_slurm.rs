@@ -101,9 +101,25 @@ fn an_answer_gives_the_id_and_the_script_is_read() {
         "cat >\"$D/script\"; echo 'Welcome!'; echo '17;cluster'",
     );
     let script = format!("#!/bin/sh\n{}\n", "# long\n".repeat(40_000));
-    assert_eq!(slurm.patient().submit(&script, TOKEN).unwrap(), id("17"));
+    assert_eq!(
+        slurm.patient().submit(&script, TOKEN, &[]).unwrap(),
+        id("17")
+    );
     assert_eq!(fs::read_to_string(slurm.path("script")).unwrap(), script);
     assert_eq!(slurm.calls("squeue"), 0);
+}
+
+#[test]
+fn a_job_waits_for_those_that_are_named_when_it_is_handed_over() {
+    let slurm = FakeSlurm::new();
+    slurm.add_script("sbatch", "echo \"$@\" >\"$D/words\"; echo 18");
+    let after = [id("16"), id("17")];
+    let taken = slurm.patient().submit("#!/bin/sh\n", TOKEN, &after);
+    assert_eq!(taken.unwrap(), id("18"));
+    assert_eq!(
+        fs::read_to_string(slurm.path("words")).unwrap(),
+        "--parsable --dependency=afterok:16:17 --kill-on-invalid-dep=yes\n"
+    );
 }
 
 #[test]
@@ -116,7 +132,7 @@ fn a_job_that_was_taken_without_an_answer_is_found_and_not_handed_over_twice() {
     slurm.add_script("sbatch", "exec sleep 1000");
     let found = slurm
         .scheduler(Duration::from_secs(2))
-        .submit("#!/bin/sh\n", TOKEN);
+        .submit("#!/bin/sh\n", TOKEN, &[]);
     assert_eq!(found.unwrap(), id("17"));
     assert_eq!(slurm.calls("sbatch"), 1);
 
@@ -128,7 +144,7 @@ fn a_job_that_was_taken_without_an_answer_is_found_and_not_handed_over_twice() {
     ] {
         slurm.add_script("sbatch", body);
         assert_eq!(
-            slurm.patient().submit("#!/bin/sh\n", TOKEN).unwrap(),
+            slurm.patient().submit("#!/bin/sh\n", TOKEN, &[]).unwrap(),
             id("17")
         );
     }
@@ -142,18 +158,22 @@ fn a_job_that_was_not_taken_is_handed_over_again_by_the_second_try_alone() {
     slurm.add_script("sacct", NO_ACCOUNTING);
     slurm.add_script("sbatch", "exec sleep 1000");
     let scheduler = slurm.scheduler(Duration::from_secs(2));
-    let error = scheduler.submit("#!/bin/sh\n", TOKEN).unwrap_err();
+    let error = scheduler.submit("#!/bin/sh\n", TOKEN, &[]).unwrap_err();
     assert!(matches!(error, SubmitError::Unanswered { .. }), "{error:?}");
     assert_eq!(error.exit_code(), exit::FETCH);
     assert_eq!(slurm.calls("sbatch"), 1);
 
     slurm.add_script("sbatch", "echo 18");
-    let again = slurm.patient().submit_unless_found("#!/bin/sh\n", TOKEN);
+    let again = slurm
+        .patient()
+        .submit_unless_found("#!/bin/sh\n", TOKEN, &[]);
     assert_eq!(again.unwrap(), id("18"));
     assert_eq!(slurm.calls("sbatch"), 2);
 
     slurm.queue(&[&row(18, "RUNNING", "n1", &format!("sconce:{TOKEN}"))]);
-    let third = slurm.patient().submit_unless_found("#!/bin/sh\n", TOKEN);
+    let third = slurm
+        .patient()
+        .submit_unless_found("#!/bin/sh\n", TOKEN, &[]);
     assert_eq!(third.unwrap(), id("18"));
     assert_eq!(slurm.calls("sbatch"), 2);
 }
@@ -168,7 +188,9 @@ fn a_second_try_that_cannot_look_hands_nothing_over() {
         "exit 1",
     ] {
         slurm.add_script("squeue", body);
-        let tried = slurm.patient().submit_unless_found("#!/bin/sh\n", TOKEN);
+        let tried = slurm
+            .patient()
+            .submit_unless_found("#!/bin/sh\n", TOKEN, &[]);
         assert!(tried.is_err(), "{tried:?}");
     }
     assert_eq!(slurm.calls("sbatch"), 0);
@@ -262,7 +284,10 @@ fn what_slurm_refuses_is_the_callers_to_mend() {
         "sbatch",
         "echo 'sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified' >&2; exit 1",
     );
-    let error = slurm.patient().submit("#!/bin/sh\n", TOKEN).unwrap_err();
+    let error = slurm
+        .patient()
+        .submit("#!/bin/sh\n", TOKEN, &[])
+        .unwrap_err();
     let cause = match &error {
         SubmitError::Rejected { cause, .. } => *cause,
         other => panic!("{other:?}"),
@@ -298,7 +323,7 @@ fn a_machine_without_slurm_is_told_which_program_is_missing() {
         user_id: 1000,
         command_timeout: Duration::from_secs(60),
     });
-    let error = scheduler.submit("#!/bin/sh\n", TOKEN).unwrap_err();
+    let error = scheduler.submit("#!/bin/sh\n", TOKEN, &[]).unwrap_err();
     assert_eq!(error.to_string(), "sbatch is not in PATH");
     assert_eq!(error.exit_code(), exit::RUN);
 }

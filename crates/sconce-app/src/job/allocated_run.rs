@@ -12,11 +12,12 @@ use sconce_schema::spec::{LaunchMode, SchedulerKind, TargetSpec};
 use sconce_schema::{Hint, exit};
 use sconce_submit::{JobStep, SchedulerJobId, expand_node_list};
 
-use super::job_dir::{JobDir, first_exit};
+use super::job_dir::JobDir;
 use super::prepare::PreparedJob;
 use super::program::keep_program;
 use super::schedulers::scheduler_of;
 use super::submit::JobOptions;
+use super::task_run::first_exit;
 use crate::background::Background;
 use crate::command_context::CommandContext;
 use crate::context::AppContext;

@@ -11,18 +11,20 @@
 //! | `claim` | the scheduler's id of the start that these files are of |
 //! | `tasks/N.json` | the run of each task |
 //! | `logs/` | what tasks print, and the scheduler |
-//! | `array/N/` | of an array, the last three of each element |
+//! | `array/N/` | of an array, the last four of each element |
+//! | `preparation.sh` | the script of the job that makes its environment before |
+//! | `preparation/` | the last four of that job |
+//! | `prepared.json` | what that job has made: the [`PreparedEnvironment`] |
+
+mod files;
+mod outcome;
 
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, File};
-use std::io::Write as _;
-use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use sconce_schema::job::{self, JobRequest};
+use sconce_schema::job::{self, JobRequest, PreparedEnvironment};
 use sconce_schema::{Hint, exit};
-use sconce_submit::ARRAY_DIR;
+use sconce_submit::{ARRAY_DIR, PREPARATION_DIR};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +32,8 @@ use crate::dirs::SconceDirs;
 use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
 use crate::input;
+use files::{is_listed, read_json, write_json};
+pub(super) use files::{make_private_dir, write};
 
 /// What a scheduler was handed, and what it calls it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,56 +44,18 @@ pub struct SubmittedJob {
     /// The scheduler's own id; absent where it gave no answer: the job may be there all the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-}
-
-/// A task's run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct TaskRun {
-    /// The node's name.
-    pub node: String,
-    /// The id of its run.
+    /// The scheduler's id of the job that makes its environment, where there is one; absent as long as it gave no
+    /// answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run: Option<String>,
-    /// Whether its end was asked for: by its scheduler, which may start the job again, or because another task failed.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub asked_to_end: bool,
-    /// Its exit code, once it has ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exit: Option<u8>,
-    /// When it ended, in milliseconds since 1970.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended_unix_ms: Option<u64>,
+    pub preparation: Option<String>,
+    /// The scheduler's ids of jobs that have to end well before, where a job makes its environment: it waits for that
+    /// one too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<String>,
 }
 
-/// The file that says that its owner cancelled it.
-const CANCELLED: &str = "cancelled";
-
-/// Whether an exit code is that of a command which a signal ended.
-pub(super) fn is_signal(exit: u8) -> bool {
-    exit > exit::code_for_signal(0)
-}
-
-/// The task that failed first, of those that have ended: the others are ended because of it.
-pub(super) fn first_failed(tasks: &BTreeMap<u32, TaskRun>) -> Option<&TaskRun> {
-    let ended = tasks.values().filter(|task| task.exit.is_some());
-    ended.min_by_key(|task| {
-        let is_good = task.exit == Some(exit::OK) && !task.asked_to_end;
-        (is_good, task.was_ended(), task.ended_unix_ms)
-    })
-}
-
-/// With what tasks ended, as far as they said so.
-pub(super) fn first_exit(tasks: &BTreeMap<u32, TaskRun>) -> Option<u8> {
-    first_failed(tasks)?.exit
-}
-
-impl TaskRun {
-    /// Whether somebody else ended it: it does not know who, and whether the job is started again.
-    pub(super) fn was_ended(&self) -> bool {
-        self.asked_to_end || self.exit.is_some_and(is_signal)
-    }
-}
+/// What a preparation has made.
+const PREPARED: &str = "prepared.json";
 
 /// Why a job's folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -125,11 +91,19 @@ impl Hint for JobDirError {
     }
 }
 
-/// The folder of a job, or of an element of one.
+/// The folder of a job, of an element of one, or of what makes its environment.
 #[derive(Debug, Clone)]
 pub struct JobDir {
     path: PathBuf,
-    element: Option<u32>,
+    part: JobPart,
+}
+
+/// Whose outcome a folder has.
+#[derive(Debug, Clone, Copy)]
+enum JobPart {
+    Whole,
+    Element(u32),
+    Preparation,
 }
 
 impl JobDir {
@@ -137,7 +111,7 @@ impl JobDir {
     pub fn of(places: &SconceDirs, token: &str) -> Self {
         Self {
             path: places.jobs.join(token),
-            element: None,
+            part: JobPart::Whole,
         }
     }
 
@@ -145,7 +119,7 @@ impl JobDir {
     pub fn at(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
-            element: None,
+            part: JobPart::Whole,
         }
     }
 
@@ -153,20 +127,37 @@ impl JobDir {
     pub fn element(&self, index: u32) -> Self {
         Self {
             path: self.path.clone(),
-            element: Some(index),
+            part: JobPart::Element(index),
         }
     }
 
-    /// Which element of its job it is of; `None` where it is of the whole job.
-    pub fn index(&self) -> Option<u32> {
-        self.element
+    /// The folder of the job that makes this one's environment.
+    pub fn preparation(&self) -> Self {
+        Self {
+            path: self.path.clone(),
+            part: JobPart::Preparation,
+        }
     }
 
-    /// Where what became of it lies: of an element, in a folder of its own.
+    /// Which element of its job it is of; `None` where it is of none.
+    pub fn index(&self) -> Option<u32> {
+        match self.part {
+            JobPart::Element(index) => Some(index),
+            JobPart::Whole | JobPart::Preparation => None,
+        }
+    }
+
+    /// Whether it is of the whole job.
+    pub(super) fn is_whole(&self) -> bool {
+        matches!(self.part, JobPart::Whole)
+    }
+
+    /// Where what became of it lies: of an element and of a preparation, in a folder of their own.
     fn outcome(&self) -> PathBuf {
-        match self.element {
-            Some(index) => self.path.join(ARRAY_DIR).join(index.to_string()),
-            None => self.path.clone(),
+        match self.part {
+            JobPart::Element(index) => self.path.join(ARRAY_DIR).join(index.to_string()),
+            JobPart::Preparation => self.path.join(PREPARATION_DIR),
+            JobPart::Whole => self.path.clone(),
         }
     }
 
@@ -190,6 +181,12 @@ impl JobDir {
         self.path.join("bundle")
     }
 
+    /// The environment as a squashfs file, where a preparation makes one: a link into the store. enroot knows it by its
+    /// end.
+    pub fn squashfs(&self) -> PathBuf {
+        self.path.join("environment.sqsh")
+    }
+
     /// The folder of the logs.
     pub fn logs(&self) -> PathBuf {
         self.outcome().join("logs")
@@ -202,11 +199,12 @@ impl JobDir {
     /// Makes the folder, with what travels. Nobody but its owner sees into it.
     pub fn create(&self, job: &JobRequest, spec: &[u8], lock: &[u8]) -> Result<()> {
         let indices = job.array.as_ref().map(|array| array.indices.iter());
-        let dirs: Vec<Self> = match indices {
+        let mut dirs: Vec<Self> = match indices {
             // The scheduler writes their logs and makes no folders for them.
             Some(indices) => indices.map(|index| self.element(*index)).collect(),
             None => vec![self.clone()],
         };
+        dirs.extend(job.preparation.is_some().then(|| self.preparation()));
         let folders = dirs.iter().flat_map(|dir| [dir.logs(), dir.tasks()]);
         for folder in folders {
             make_private_dir(&folder).map_err(|source| AppError::File {
@@ -227,19 +225,23 @@ impl JobDir {
     /// # Errors
     /// It cannot be read, or a newer Sconce wrote it.
     pub fn read_job(&self) -> Result<JobRequest> {
+        self.read_versioned(job::FILE_NAME)
+    }
+
+    fn read_versioned<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
         #[derive(Deserialize)]
         struct Version {
             format: u32,
         }
-        let version: Version = self.read_json(job::FILE_NAME)?;
+        let version: Version = self.read_json(name)?;
         if version.format > job::FORMAT {
             return Err(JobDirError::Newer {
-                path: self.path.join(job::FILE_NAME),
+                path: self.path.join(name),
                 found: version.format,
             }
             .into());
         }
-        self.read_json(job::FILE_NAME)
+        self.read_json(name)
     }
 
     /// The secret of its nodes.
@@ -268,13 +270,41 @@ impl JobDir {
 
     /// Keeps the script that is handed over.
     pub fn write_script(&self, script: &str) -> Result<()> {
-        self.write("submission.sh", script.as_bytes())
+        write(&self.script(), script.as_bytes())
     }
 
     /// The script.
     pub fn read_script(&self) -> Result<String> {
-        let path = self.path.join("submission.sh");
+        let path = self.script();
         input::read_text(&path).map_err(|error| AppError::unreadable(&path)(error).into())
+    }
+
+    fn script(&self) -> PathBuf {
+        self.path.join(match self.part {
+            JobPart::Preparation => "preparation.sh",
+            JobPart::Whole | JobPart::Element(_) => "submission.sh",
+        })
+    }
+
+    /// The file that says what a preparation has made.
+    pub(super) fn prepared_file(&self) -> PathBuf {
+        self.path.join(PREPARED)
+    }
+
+    /// Tells nodes what a preparation has made.
+    pub(super) fn write_prepared(&self, prepared: &PreparedEnvironment) -> Result<()> {
+        self.write_json(PREPARED, prepared)
+    }
+
+    /// What a preparation has made; `None` before it has ended well.
+    ///
+    /// # Errors
+    /// It cannot be read, or a newer Sconce wrote it.
+    pub(super) fn read_prepared(&self) -> Result<Option<PreparedEnvironment>> {
+        match is_listed(&self.path, PREPARED) {
+            true => self.read_versioned(PREPARED).map(Some),
+            false => Ok(None),
+        }
     }
 
     /// Says that it was not handed over after all.
@@ -295,94 +325,6 @@ impl JobDir {
         }
     }
 
-    /// Keeps what is known of a task's run.
-    pub fn write_task(&self, task: u32, run: &TaskRun) -> Result<()> {
-        write_json(&self.tasks().join(format!("{task}.json")), run)
-    }
-
-    /// What is known of the tasks' runs, by their numbers.
-    pub fn read_tasks(&self) -> BTreeMap<u32, TaskRun> {
-        let tasks = self.tasks();
-        let entries = std::fs::read_dir(&tasks).into_iter();
-        let names = entries
-            .flatten()
-            .flatten()
-            .filter_map(|entry| entry.file_name().into_string().ok());
-        let numbers = names.filter_map(|name| name.strip_suffix(".json")?.parse().ok());
-        numbers
-            .filter_map(|task: u32| {
-                Some((task, read_json(&tasks.join(format!("{task}.json"))).ok()?))
-            })
-            .collect()
-    }
-
-    /// Tells the other nodes of this start of the job where the first is.
-    pub(super) fn write_leader(&self, start: &str, addresses: &[SocketAddr]) -> Result<()> {
-        write_json(
-            &self.outcome().join(format!("leader-{start}.json")),
-            &addresses,
-        )
-    }
-
-    /// Where the first node of this start of the job is, as far as it has said so.
-    pub(super) fn read_leader(&self, start: &str) -> Vec<SocketAddr> {
-        // A shared file system may go on saying that a file is not there; it looks when the folder is read.
-        let name = format!("leader-{start}.json");
-        let outcome = self.outcome();
-        let mut entries = std::fs::read_dir(&outcome).into_iter().flatten().flatten();
-        match entries.any(|entry| entry.file_name() == *name) {
-            true => read_json(&outcome.join(name)).unwrap_or_default(),
-            false => Vec::new(),
-        }
-    }
-
-    /// Takes the files of this job for the start that its scheduler calls `id`, unless another start has them, whose id is
-    /// given then. A second start by the same id, after a node's failure, has them already.
-    pub(super) fn claim(&self, id: &str) -> Result<Option<String>> {
-        let path = self.claim_file();
-        let mut options = File::options();
-        let made = options.write(true).create_new(true).mode(0o600).open(&path);
-        let written = made.and_then(|mut file| file.write_all(id.as_bytes()));
-        match written {
-            Ok(()) => return Ok(None),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(source) => {
-                return Err(AppError::File {
-                    action: FileAction::Create,
-                    path,
-                    source,
-                }
-                .into());
-            }
-        }
-        let owner = input::read_text(&path).map_err(AppError::unreadable(&path))?;
-        // One that is not written yet is of this very moment, and so of this start: others do not come that near.
-        Ok(Some(owner).filter(|owner| !owner.is_empty() && owner != id))
-    }
-
-    /// The file that says which start of the job the others are of.
-    pub(super) fn claim_file(&self) -> PathBuf {
-        self.outcome().join("claim")
-    }
-
-    /// Takes the files over from a start that has ended, with what became of it.
-    pub(super) fn take_over(&self, id: &str) -> Result<()> {
-        for task in self.read_tasks().into_keys() {
-            let _ = std::fs::remove_file(self.tasks().join(format!("{task}.json")));
-        }
-        write(&self.claim_file(), id.as_bytes())
-    }
-
-    /// Keeps that whoever handed it over cancelled it: a scheduler without accounting forgets what never ran.
-    pub(super) fn mark_cancelled(&self) -> Result<()> {
-        write(&self.outcome().join(CANCELLED), b"")
-    }
-
-    /// Whether whoever handed it over cancelled it.
-    pub(super) fn is_cancelled(&self) -> bool {
-        self.outcome().join(CANCELLED).exists()
-    }
-
     fn write_json(&self, name: &str, value: &impl Serialize) -> Result<()> {
         write_json(&self.path.join(name), value)
     }
@@ -396,55 +338,15 @@ impl JobDir {
     }
 }
 
-fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
-    let mut text = serde_json::to_vec_pretty(value).expect("plain data is JSON");
-    text.push(b'\n');
-    write(path, &text)
-}
-
-fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let text = input::read_text(path).map_err(AppError::unreadable(path))?;
-    Ok(
-        serde_json::from_str(&text).map_err(|source| JobDirError::Damaged {
-            path: path.to_owned(),
-            source,
-        })?,
-    )
-}
-
-/// Makes a directory, with those above it, that nobody but its owner sees into.
-pub(super) fn make_private_dir(path: &Path) -> std::io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
-
-/// Another node sees the file before or the file after, and no part of one.
-pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let beside = path.with_added_extension(sconce_base::random_name());
-    let write = || {
-        let mut options = File::options();
-        let mut file = (options.write(true).create_new(true).mode(0o600)).open(&beside)?;
-        file.write_all(bytes)?;
-        std::fs::rename(&beside, path)
-    };
-    write().map_err(|source| {
-        let _ = std::fs::remove_file(&beside);
-        AppError::File {
-            action: FileAction::Write,
-            path: path.to_owned(),
-            source,
-        }
-        .into()
-    })
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use sconce_schema::job::{FORMAT, JobArray, JobLayout};
     use sconce_schema::spec::{JobContainment, LaunchMode, RunSpec, SchedulerKind};
 
     use super::*;
+    use crate::job::task_run::TaskRun;
 
-    fn job() -> JobRequest {
+    pub(in crate::job) fn job() -> JobRequest {
         JobRequest {
             format: FORMAT,
             token: "demo-1".into(),
@@ -466,7 +368,19 @@ mod tests {
             engine: SchedulerKind::Slurm,
             meet_within_ms: 1,
             local_store: None,
+            preparation: None,
             unix_ms: 2,
+        }
+    }
+
+    pub(in crate::job) fn ended_task() -> TaskRun {
+        TaskRun {
+            node: "n2".into(),
+            run: None,
+            asked_to_end: false,
+            exit: Some(0),
+            ended_unix_ms: None,
+            failure: None,
         }
     }
 
@@ -509,37 +423,48 @@ mod tests {
         let (one, three) = (dir.element(1), dir.element(3));
         assert_eq!(one.spec(), dir.spec());
         assert!(one.logs().is_dir() && !dir.logs().exists());
-        let task = TaskRun {
-            node: "n2".into(),
-            run: None,
-            asked_to_end: false,
-            exit: Some(0),
-            ended_unix_ms: None,
-        };
+        let task = ended_task();
         one.write_task(0, &task).ok().unwrap();
         assert_eq!(one.read_tasks()[&0], task);
         assert!(three.read_tasks().is_empty() && dir.read_tasks().is_empty());
     }
 
     #[test]
-    fn one_start_of_a_job_has_its_files() {
+    fn a_preparation_shares_what_was_handed_over_and_not_what_became_of_it() {
         let above = tempfile::tempdir().unwrap();
         let dir = JobDir::at(above.path());
-        dir.create(&job(), b"", b"").ok().unwrap();
-        let claim = |id| dir.claim(id).ok().unwrap();
-        assert_eq!([claim("7"), claim("7")], [None, None]);
-        assert_eq!(claim("8"), Some("7".to_owned()));
-        let task = TaskRun {
-            node: "n2".into(),
-            run: None,
-            asked_to_end: false,
-            exit: Some(0),
-            ended_unix_ms: None,
+        let job = JobRequest {
+            preparation: Some(job::PreparationRequest {
+                target: "cpu".into(),
+                token: "demo-1.prepare".into(),
+                local_store: None,
+                mounts: Vec::new(),
+            }),
+            ..job()
         };
-        dir.write_task(0, &task).ok().unwrap();
-        dir.take_over("8").ok().unwrap();
-        assert_eq!([claim("8"), claim("7")], [None, Some("8".to_owned())]);
-        assert!(dir.read_tasks().is_empty());
+        dir.create(&job, b"", b"").ok().unwrap();
+        let preparation = dir.preparation();
+        dir.write_script("run").ok().unwrap();
+        preparation.write_script("prepare").ok().unwrap();
+        assert_eq!(dir.element(1).read_script().ok().unwrap(), "run");
+        assert_eq!(preparation.read_script().ok().unwrap(), "prepare");
+        let claim = |dir: &JobDir, id| dir.claim(id).ok().unwrap();
+        assert_eq!([claim(&preparation, "7"), claim(&dir, "8")], [None, None]);
+        assert!(preparation.logs().is_dir() && preparation.logs() != dir.logs());
+        assert!(dir.read_prepared().ok().unwrap().is_none());
+        let prepared = PreparedEnvironment {
+            format: FORMAT,
+            local_store: None,
+        };
+        dir.write_prepared(&prepared).ok().unwrap();
+        assert_eq!(dir.read_prepared().ok().unwrap(), Some(prepared));
+        std::fs::write(above.path().join(PREPARED), "{\"format\":9}").unwrap();
+        let error = dir.read_prepared().err().unwrap();
+        assert!(
+            error.message().contains("has format 9"),
+            "{}",
+            error.message()
+        );
     }
 
     #[test]
@@ -559,29 +484,6 @@ mod tests {
     }
 
     #[test]
-    fn the_task_that_failed_first_decides() {
-        let task = |exit, asked_to_end, at| TaskRun {
-            node: "n2".into(),
-            run: None,
-            asked_to_end,
-            exit: Some(exit),
-            ended_unix_ms: Some(at),
-        };
-        let first = |tasks: &[TaskRun]| {
-            let tasks = (0..).zip(tasks.iter().cloned()).collect();
-            let first = first_failed(&tasks).unwrap().clone();
-            (first.exit.unwrap(), first.was_ended())
-        };
-        // One fails, and the other ends as it is asked to, by a signal or with a code of its own.
-        assert_eq!(first(&[task(143, true, 1), task(9, false, 2)]), (9, false));
-        assert_eq!(first(&[task(1, true, 1), task(9, false, 2)]), (9, false));
-        // All are asked: nobody here knows whether the job is over.
-        assert_eq!(first(&[task(1, true, 1), task(0, true, 2)]), (1, true));
-        assert_eq!(first(&[task(0, true, 1), task(0, false, 2)]), (0, true));
-        assert_eq!(first(&[task(0, false, 1), task(0, false, 2)]), (0, false));
-    }
-
-    #[test]
     fn files_are_written_as_before() {
         let task = TaskRun {
             node: "n2".into(),
@@ -589,10 +491,13 @@ mod tests {
             asked_to_end: true,
             exit: Some(3),
             ended_unix_ms: Some(1_790_000_000_000),
+            failure: Some("no room".into()),
         };
         let submitted = SubmittedJob {
             target: "lab".into(),
             id: Some("4711".into()),
+            preparation: Some("4710".into()),
+            after: vec!["4700".into()],
         };
         let files = [
             serde_json::to_value(submitted).unwrap(),

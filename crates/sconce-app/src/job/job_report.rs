@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::lookup::KnownJob;
 
+/// The state of a job whose environment is made by another one.
+const PREPARING: &str = "preparing";
+
 /// The state of a job of which its scheduler says nothing.
 pub(super) const UNANSWERED: &str = "not known";
 
@@ -82,6 +85,48 @@ pub(super) fn report_of(status: &JobStatus, job: &KnownJob) -> JobReport {
     }
 }
 
+/// How a job is whose environment another one makes, `report` being how that is and `elements` how its own elements are;
+/// `None` once it has been made, and where the job has ended without it.
+pub(super) fn report_of_preparation(
+    report: &JobReport,
+    preparation: &KnownJob,
+    elements: &[JobReport],
+) -> Option<JobReport> {
+    let (engine, target) = (
+        preparation.request.engine.name(),
+        &preparation.submitted.target,
+    );
+    let id = preparation.submitted.id.as_deref().unwrap_or("–");
+    let task = preparation.dir.read_tasks().remove(&0);
+    let failure = task.and_then(|task| task.failure);
+    let reason = failure.as_ref().or(report.reason.as_ref());
+    let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
+    let state = &report.state;
+    let has_ended = |report: &JobReport| report.is_final;
+    match (report.is_final, report.exit) {
+        (true, Some(exit::OK)) => None,
+        // Whoever has forgotten it says how the job is.
+        (true, None) if *state == JobState::Forgotten.name() => None,
+        (true, _) => Some(JobReport {
+            state: state.clone(),
+            reason: Some(format!(
+                "its environment was not made on {target} ({engine} {id} {state}){reason}"
+            )),
+            nodes: None,
+            is_final: true,
+            exit: report.exit,
+        }),
+        (false, _) if !elements.is_empty() && elements.iter().all(has_ended) => None,
+        (false, _) => Some(JobReport {
+            state: PREPARING.to_owned(),
+            reason: Some(format!(
+                "its environment is made on {target} ({engine} {id} {state}){reason}"
+            )),
+            ..JobReport::waiting()
+        }),
+    }
+}
+
 /// What the elements of an array come to: it runs as long as one of them does, and it failed where one did.
 pub(super) fn sum_up(indices: &[u32], reports: &[JobReport]) -> JobReport {
     let is_good = |report: &&JobReport| report.exit == Some(exit::OK);
@@ -130,6 +175,71 @@ pub(super) fn sum_up(indices: &[u32], reports: &[JobReport]) -> JobReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::job_dir::{JobDir, SubmittedJob};
+
+    #[test]
+    fn a_job_is_as_what_makes_its_environment_until_that_has_been_made() {
+        let above = tempfile::tempdir().unwrap();
+        let job = crate::job::job_dir::tests::job();
+        let preparation = KnownJob {
+            dir: JobDir::at(above.path()).preparation(),
+            request: job,
+            submitted: SubmittedJob {
+                target: "cpu".into(),
+                id: Some("7".into()),
+                preparation: None,
+                after: Vec::new(),
+            },
+        };
+        let report = |state: &JobState, exit| JobReport {
+            state: state.name().to_owned(),
+            reason: Some("why".into()),
+            is_final: state.is_final(),
+            exit,
+            ..JobReport::waiting()
+        };
+        let (waiting, cancelled) = (JobReport::waiting(), report(&JobState::Cancelled, None));
+        for (of_preparation, own, state, said) in [
+            (
+                report(&JobState::Running, None),
+                &waiting,
+                "preparing",
+                "its environment is made on cpu (slurm 7 running): why",
+            ),
+            (
+                report(&JobState::Failed, Some(6)),
+                &waiting,
+                "failed",
+                "its environment was not made on cpu (slurm 7 failed): why",
+            ),
+            (
+                report(&JobState::TimedOut, None),
+                &cancelled,
+                "timed out",
+                "its environment was not made on cpu (slurm 7 timed out): why",
+            ),
+        ] {
+            let own = std::slice::from_ref(own);
+            let whole = report_of_preparation(&of_preparation, &preparation, own).unwrap();
+            assert_eq!(
+                (&*whole.state, whole.reason.as_deref()),
+                (state, Some(said))
+            );
+            assert_eq!(whole.is_final, of_preparation.is_final);
+            assert_eq!(whole.exit, of_preparation.exit);
+        }
+        for (of_preparation, own) in [
+            (report(&JobState::Succeeded, Some(0)), &waiting),
+            (report(&JobState::Forgotten, None), &waiting),
+            (report(&JobState::Running, None), &cancelled),
+        ] {
+            let own = std::slice::from_ref(own);
+            assert_eq!(
+                report_of_preparation(&of_preparation, &preparation, own),
+                None
+            );
+        }
+    }
 
     #[test]
     fn an_array_is_what_its_elements_come_to() {

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use rustix::process::getuid;
 use sconce_base::Env;
+use sconce_image::bytecode;
 use sconce_schema::job::LocalStoreRequest;
-use sconce_schema::spec::TargetSpec;
 use sconce_schema::{EnvironmentLayers, Hint, Lock, exit};
 use sconce_store::item_pack::{ItemPack, UnpackOutcome};
 use sconce_store::{Store, is_local_disk, item_of_path, network_file_system};
@@ -85,38 +85,59 @@ impl Hint for LocalStoreError {
     }
 }
 
-/// Packs an environment for the nodes of `target`, where that helps: the target names a directory of theirs, or the store
-/// is on a file system that comes over the network.
+/// Whether nodes unpack the environment: the target's `local-store` names a directory of theirs, or the store is on a file
+/// system that comes over the network.
+pub(super) fn wants_pack(directory: Option<&str>, store: &Store) -> bool {
+    match directory {
+        Some(directory) => directory != OFF,
+        None => network_file_system(store.root()).is_some(),
+    }
+}
+
+/// Packs an environment for nodes, where that helps ([`wants_pack`]); `directory` is the target's `local-store`.
 pub(super) fn pack_environment(
-    target: &TargetSpec,
+    directory: Option<&str>,
     builder: &EnvironmentBuilder<'_>,
     lock: &Lock,
     environment: &EnvironmentLayers,
     context: &AppContext,
 ) -> Result<Option<LocalStoreRequest>> {
-    let directory = target.local_store.clone();
-    if directory.as_deref() == Some(OFF) {
-        return Ok(None);
-    }
     let store = builder.store;
-    let network = network_file_system(store.root());
-    if directory.is_none() && network.is_none() {
+    if !wants_pack(directory, store) {
         return Ok(None);
     }
     match pack(builder, lock, environment) {
         Ok(environment) => Ok(Some(LocalStoreRequest {
-            directory,
+            directory: directory.map(str::to_owned),
             environment,
         })),
         // Nobody asked for it.
         Err(failure) if directory.is_none() => {
-            let (why, network) = (failure.message(), network.unwrap_or_default());
+            let (why, network) = (failure.message(), network_file_system(store.root()));
+            let network = network.unwrap_or_default();
             let remark = format!("nodes read the store over {network}: {why}");
             context.report(&AppEvent::JobRemark(&remark));
             Ok(None)
         }
         Err(failure) => Err(failure),
     }
+}
+
+/// The environment of `lock` as a pack, where all of it is there and was packed.
+pub(super) fn find_packed_environment(
+    directory: Option<&str>,
+    store: &Store,
+    lock: &Lock,
+) -> Result<Option<LocalStoreRequest>> {
+    let environment = sconce_image::load_environment(lock, store)?;
+    if !bytecode::list_missing(&environment, lock, store).is_empty() {
+        return Ok(None);
+    }
+    let pack = store.find_packed_items(&list_items(&environment, store)?);
+    Ok(pack.map(|environment| LocalStoreRequest {
+        directory: directory.map(str::to_owned),
+        environment,
+    }))
 }
 
 /// Packs exactly what runs stand on: the trees of the environment, its bytecode, which is made now where it is not there,
@@ -131,13 +152,17 @@ fn pack(
         compile_missing_bytecode(builder, lock, environment)?;
     }
     let environment = sconce_image::load_environment(lock, store)?;
+    let pack = store.pack_items(&list_items(&environment, store)?, builder.progress)?;
+    builder.progress.finish();
+    Ok(pack)
+}
+
+/// Kind and key of every item that a run of an environment stands on.
+fn list_items(environment: &EnvironmentLayers, store: &Store) -> Result<Vec<(String, String)>> {
     let probe = probe::ensure_modules(store)?;
     let paths = environment.layers.iter().map(|layer| layer.path.as_path());
     let items = paths.chain([probe.as_path()]).filter_map(item_of_path);
-    let items: Vec<_> = items.collect();
-    let pack = store.pack_items(&items, builder.progress)?;
-    builder.progress.finish();
-    Ok(pack)
+    Ok(items.collect())
 }
 
 /// The store on a disk of this node, with the environment of a job in it; `None` where the job's own store is read

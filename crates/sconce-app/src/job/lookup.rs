@@ -4,6 +4,7 @@
 //! thirty seconds, or what `scheduler-interval` of config.toml says. What it said is kept in a file of the folder of jobs, with the time; who needs something newer
 //! takes the file's lock, and asks for every job that has not ended.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -17,10 +18,12 @@ use sconce_schema::{Hint, exit};
 use sconce_submit::{JobState, SchedulerJobId};
 use serde::{Deserialize, Serialize};
 
-use super::job_dir::{JobDir, SubmittedJob, first_exit, first_failed};
+use super::job_dir::{JobDir, SubmittedJob};
 pub use super::job_report::JobReport;
-use super::job_report::{UNANSWERED, report_of, sum_up};
+use super::job_report::{UNANSWERED, report_of, report_of_preparation, sum_up};
 use super::schedulers::scheduler_of;
+use super::submit::preparation_layout;
+use super::task_run::{first_exit, first_failed};
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::{AppError, Failure, Result};
@@ -51,6 +54,22 @@ pub enum JobLookupError {
     /// One run is wanted, and it is an array of them.
     #[error("job {0} is an array: it has a run for each of its elements")]
     Array(String),
+    /// It never began, since its environment could not be made.
+    #[error("job {job} has not begun, and will not: {why}")]
+    NotPrepared {
+        /// The job.
+        job: String,
+        /// How making its environment ended.
+        why: String,
+    },
+    /// It has no log of this name.
+    #[error("job {job} has no log `{name}`")]
+    NoLog {
+        /// The job.
+        job: String,
+        /// The name.
+        name: String,
+    },
     /// None of its tasks has a run that was recorded here.
     #[error("there is no record of a run of {}", .0.join(", "))]
     NoRecord(Vec<String>),
@@ -67,6 +86,13 @@ impl Hint for JobLookupError {
             Self::Several(_) => "name one of them, or enough of the beginning".to_owned(),
             Self::Array(token) => {
                 format!("`{token}_0` is one of them; `sconce compare {token}` shows all")
+            }
+            Self::NoLog { .. } => {
+                "`--task 1` shows one task's; `preparation` is there where another job makes its environment before"
+                    .to_owned()
+            }
+            Self::NotPrepared { job, .. } => {
+                format!("`sconce logs {job} preparation` has what was printed meanwhile")
             }
             Self::NoRecord(tokens) => {
                 let job = tokens.first().map_or("JOB", String::as_str);
@@ -149,6 +175,35 @@ impl KnownJob {
         })
     }
 
+    /// The job that makes its environment before it begins, where one does: a job of one task.
+    #[must_use]
+    pub fn preparation(&self) -> Option<Self> {
+        let preparation = self.request.preparation.as_ref()?;
+        Some(Self {
+            dir: self.dir.preparation(),
+            request: JobRequest {
+                token: preparation.token.clone(),
+                layout: preparation_layout(),
+                array: None,
+                preparation: None,
+                ..self.request.clone()
+            },
+            submitted: SubmittedJob {
+                target: preparation.target.clone(),
+                id: self.submitted.preparation.clone(),
+                preparation: None,
+                after: Vec::new(),
+            },
+        })
+    }
+
+    /// What its scheduler may be asked for: its elements, and what makes its environment.
+    fn scheduled_jobs(&self) -> Vec<Self> {
+        let mut jobs = self.elements();
+        jobs.extend(self.preparation());
+        jobs
+    }
+
     /// Its elements, by their indices; of a job that is no array, itself alone.
     #[must_use]
     pub fn elements(&self) -> Vec<Self> {
@@ -174,6 +229,14 @@ impl KnownJob {
                 scheduler_of(self.request.engine, context).find(&self.request.token)?
         {
             self.submitted.id = Some(id.to_string());
+            self.dir.write_submitted(&self.submitted)?;
+        }
+        if self.submitted.preparation.is_none()
+            && let Some(preparation) = self.preparation()
+            && let Some(id) =
+                scheduler_of(self.request.engine, context).find(&preparation.request.token)?
+        {
+            self.submitted.preparation = Some(id.to_string());
             self.dir.write_submitted(&self.submitted)?;
         }
         Ok(self)
@@ -209,16 +272,41 @@ impl KnownJob {
         first_exit(&self.dir.read_tasks())
     }
 
-    /// Takes it from its scheduler.
+    /// Takes it from its scheduler, with what makes its environment; other elements of an array still need that.
     pub fn cancel(&self, context: &AppContext) -> Result<()> {
         let job = self.clone().with_id(context)?;
+        let scheduler = scheduler_of(self.request.engine, context);
         if let Some(id) = job.scheduler_id() {
-            scheduler_of(self.request.engine, context).cancel(&id)?;
+            scheduler.cancel(&id)?;
             for element in job.elements() {
                 element.dir.mark_cancelled()?;
             }
         }
+        let preparation = job.preparation().filter(|_| job.dir.index().is_none());
+        if let Some(preparation) = preparation
+            && let Some(id) = preparation.scheduler_id()
+            && preparation.own_report().is_none()
+        {
+            scheduler.cancel(&id)?;
+            preparation.dir.mark_cancelled()?;
+        }
         Ok(())
+    }
+
+    /// Why it never begins: its environment could not be made, as the files of that say.
+    #[must_use]
+    pub fn find_preparation_failure(&self) -> Option<JobLookupError> {
+        let preparation = self.preparation()?;
+        let report = preparation.own_report()?;
+        let failed = report_of_preparation(&report, &preparation, &[])?;
+        let why = match (failed.reason, failed.exit) {
+            (Some(reason), Some(exit)) => format!("{reason} (exit code {exit})"),
+            (reason, _) => reason.unwrap_or_default(),
+        };
+        Some(JobLookupError::NotPrepared {
+            job: self.request.token.clone(),
+            why,
+        })
     }
 
     /// The id of its first task's run, once that has begun; an array has none.
@@ -232,11 +320,11 @@ impl KnownJob {
 #[serde(rename_all = "kebab-case")]
 struct Answers {
     unix_ms: u64,
-    jobs: std::collections::BTreeMap<String, JobReport>,
+    jobs: BTreeMap<String, JobReport>,
 }
 
 /// How jobs are, in their order: by their own files where these say it, else by their scheduler. Of an array, what its
-/// elements come to.
+/// elements come to; of one whose environment is still made, or could not be, how that is.
 ///
 /// # Errors
 /// The scheduler cannot be asked.
@@ -245,44 +333,93 @@ pub fn query_jobs(
     places: &SconceDirs,
     context: &AppContext,
 ) -> Result<Vec<JobReport>> {
-    let elements: Vec<Vec<KnownJob>> = jobs.iter().map(KnownJob::elements).collect();
-    let mut reports = query_elements(&elements.concat(), places, context)?.into_iter();
-    let whole = jobs.iter().zip(&elements).map(|(job, elements)| {
-        let reports: Vec<JobReport> = reports.by_ref().take(elements.len()).collect();
-        let report = match &job.request.array {
+    let mut reports = KnownReports::read(jobs);
+    if !reports.open.is_empty() {
+        let open: Vec<&KnownJob> = reports.open.iter().collect();
+        reports.answers = ask(&open, places, context)?.jobs;
+    }
+    let report = |job: &KnownJob| {
+        let report = reports.of_job(job, &JobReport::waiting());
+        if report.is_final && job.submitted.id.is_some() && job.dir.is_whole() {
+            job.dir.remove_variables();
+        }
+        report
+    };
+    Ok(jobs.iter().map(report).collect())
+}
+
+/// How jobs are, by their tokens.
+struct KnownReports {
+    /// Of those whose own files say it.
+    own: BTreeMap<String, JobReport>,
+    /// Those of which the scheduler is to say it.
+    open: Vec<KnownJob>,
+    /// What it says.
+    answers: BTreeMap<String, JobReport>,
+}
+
+impl KnownReports {
+    fn read(jobs: &[KnownJob]) -> Self {
+        let (mut own, mut open) = (BTreeMap::new(), Vec::new());
+        for job in jobs {
+            let preparation = job.preparation();
+            let prepared = preparation.as_ref().and_then(KnownJob::own_report);
+            let has_failed = |report: &JobReport| report.exit != Some(exit::OK);
+            // What waits for one that has failed never begins.
+            let elements = match prepared.as_ref().is_some_and(has_failed) {
+                true => Vec::new(),
+                false => job.elements(),
+            };
+            let open_before = open.len();
+            for element in elements {
+                match element.own_report() {
+                    Some(report) => {
+                        own.insert(element.request.token, report);
+                    }
+                    None => open.push(element),
+                }
+            }
+            match (preparation, prepared) {
+                (Some(preparation), Some(report)) => {
+                    own.insert(preparation.request.token, report);
+                }
+                (Some(preparation), None) if open.len() > open_before => open.push(preparation),
+                _ => {}
+            }
+        }
+        Self {
+            own,
+            open,
+            answers: BTreeMap::new(),
+        }
+    }
+
+    fn find(&self, job: &KnownJob) -> Option<&JobReport> {
+        let token = &job.request.token;
+        self.own.get(token).or_else(|| self.answers.get(token))
+    }
+
+    /// How one is, where `unknown` is how those are of which nobody says anything.
+    fn of_job(&self, job: &KnownJob, unknown: &JobReport) -> JobReport {
+        let elements = job.elements();
+        let reports = elements.iter().map(|element| self.find(element));
+        let reports: Vec<JobReport> = reports
+            .map(|known| known.unwrap_or(unknown).clone())
+            .collect();
+        if let Some(preparation) = job.preparation().filter(|_| job.submitted.id.is_some())
+            && let Some(known) = self.find(&preparation)
+            && let Some(report) = report_of_preparation(known, &preparation, &reports)
+        {
+            return report;
+        }
+        match &job.request.array {
             Some(array) => sum_up(&array.indices, &reports),
             None => reports
                 .into_iter()
                 .next()
-                .unwrap_or_else(JobReport::waiting),
-        };
-        if report.is_final && job.submitted.id.is_some() && job.dir.index().is_none() {
-            job.dir.remove_variables();
+                .unwrap_or_else(|| unknown.clone()),
         }
-        report
-    });
-    Ok(whole.collect())
-}
-
-fn query_elements(
-    jobs: &[KnownJob],
-    places: &SconceDirs,
-    context: &AppContext,
-) -> Result<Vec<JobReport>> {
-    let own: Vec<Option<JobReport>> = jobs.iter().map(KnownJob::own_report).collect();
-    let open: Vec<&KnownJob> = (jobs.iter().zip(&own))
-        .filter(|(_, own)| own.is_none())
-        .map(|(job, _)| job)
-        .collect();
-    let answers = match open.is_empty() {
-        true => Answers::default(),
-        false => ask(&open, places, context)?,
-    };
-    let reports = jobs.iter().zip(own).map(|(job, own)| {
-        own.or_else(|| answers.jobs.get(&job.request.token).cloned())
-            .unwrap_or_else(JobReport::waiting)
-    });
-    Ok(reports.collect())
+    }
 }
 
 /// The scheduler's answers, no older than the interval.
@@ -317,7 +454,7 @@ fn ask(open: &[&KnownJob], places: &SconceDirs, context: &AppContext) -> Result<
         for job in of_kind
             .collect::<Result<Vec<_>>>()?
             .iter()
-            .flat_map(KnownJob::elements)
+            .flat_map(KnownJob::scheduled_jobs)
         {
             let known = find_kept(&job);
             if let Some(known) = known.filter(|known| known.is_final)
@@ -388,20 +525,13 @@ pub fn query_jobs_despite_silence(
         Err(failure) if failure.exit_code() == exit::FETCH => failure,
         Err(failure) => return Err(failure),
     };
-    let own = |job: &KnownJob| {
-        job.own_report().unwrap_or_else(|| JobReport {
-            state: UNANSWERED.to_owned(),
-            reason: Some("its scheduler does not answer".to_owned()),
-            ..JobReport::waiting()
-        })
+    let unknown = JobReport {
+        state: UNANSWERED.to_owned(),
+        reason: Some("its scheduler does not answer".to_owned()),
+        ..JobReport::waiting()
     };
-    let reports = jobs.iter().map(|job| match &job.request.array {
-        Some(array) => {
-            let reports: Vec<JobReport> = job.elements().iter().map(own).collect();
-            sum_up(&array.indices, &reports)
-        }
-        None => own(job),
-    });
+    let known = KnownReports::read(jobs);
+    let reports = jobs.iter().map(|job| known.of_job(job, &unknown));
     Ok((reports.collect(), Some(silent)))
 }
 

@@ -2,7 +2,8 @@
 //!
 //! [`submit`] hands over what was wished, in a folder that all nodes see ([`job_dir`]). On each node the scheduler
 //! starts [`node`], which finds its place ([`allocation`]), meets the others ([`meeting`]), brings the environment to a
-//! disk of its own where that helps ([`local_store`]) and makes a run of its own of it ([`launch`]).
+//! disk of its own where that helps ([`local_store`]) and makes a run of its own of it ([`launch`]). The environment is
+//! made by whoever submits, or by a job of its own ([`preparation`]).
 
 pub mod allocated_run;
 mod allocation;
@@ -10,6 +11,7 @@ mod architectures;
 mod claim;
 mod containment;
 pub mod enter;
+mod environment;
 mod fast_network;
 mod hand_over;
 pub mod job_dir;
@@ -19,10 +21,12 @@ pub mod local_store;
 pub mod lookup;
 mod meeting;
 pub mod node;
+pub mod preparation;
 mod prepare;
 mod program;
 mod schedulers;
 mod site_image;
 pub mod submit;
 pub mod sweep;
+mod task_run;
 mod wishes;

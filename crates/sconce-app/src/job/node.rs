@@ -1,13 +1,13 @@
 //! A node's part of a job: what the scheduler starts on each node, by the job's script.
 
+mod meet;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 use sconce_base::Env;
@@ -15,9 +15,8 @@ use sconce_host::addresses::{is_reachable, list_addresses};
 use sconce_host::fabric::FabricDevices;
 use sconce_host::{HostProfile, Roots, facts};
 use sconce_run::{ContainerObstacle, check_container_support};
-use sconce_schema::job::JobRequest;
+use sconce_schema::job::{JobRequest, LocalStoreRequest};
 use sconce_schema::lock::Lock;
-use sconce_schema::spec::LaunchMode;
 use sconce_schema::spec::{GpuRequest, ServicesSpec};
 use sconce_schema::{Hint, exit};
 use sha2::Digest as _;
@@ -25,14 +24,14 @@ use sha2::Digest as _;
 use super::allocation::{Allocation, AllocationError};
 use super::claim::claim_job;
 use super::fast_network::describe_obstacles;
-use super::job_dir::{JobDir, TaskRun};
+use super::job_dir::JobDir;
 use super::launch::{rank_variables, wrap_command};
 use super::local_store::open_local_store;
-use super::meeting::{
-    Follower, JobKey, Leader, MeetingError, MeetingLimits, MeetingPoint, NodeFailure, NodeIdentity,
-};
+use super::meeting::{MeetingPoint, NodeFailure};
 use super::prepare::STORE;
+use super::task_run::TaskRun;
 use crate::context::AppContext;
+use crate::environment_builder::debian_architecture;
 use crate::failure::{AppError, Result};
 use crate::inspect::precheck;
 use crate::job_gpus::choose_gpus;
@@ -44,15 +43,7 @@ use crate::run_id::unix_ms;
 use crate::run_options::{ResolvedRunOptions, RunOverrides};
 use crate::sources::{LockUse, PackageSources};
 use crate::worker::current_exe;
-
-/// How long a node that has met the others may say nothing.
-const SILENCE: Duration = Duration::from_secs(60);
-/// The ports at which first nodes listen: of each job a few, so that others find it where no file tells.
-const FIRST_PORT: u16 = 21_000;
-/// How many there are, of all jobs.
-const PORTS: u32 = 8_000;
-/// How many a job tries.
-const PORTS_OF_A_JOB: u32 = 8;
+use meet::Meeting;
 
 /// The variable that tells a command which element of an array it is.
 const ELEMENT: &str = "SCONCE_ARRAY_INDEX";
@@ -69,6 +60,14 @@ pub enum NodeError {
     /// An element that the job does not have, or none of an array.
     #[error("the scheduler started {}, and the job's elements are others", .0.map_or("no element of an array".to_owned(), |index| format!("element {index} of an array")))]
     Element(Option<u32>),
+    /// What makes its environment has not ended well: somebody started it by hand.
+    #[error("the environment of job {job} has not been made: {} is not there", path.display())]
+    NotPrepared {
+        /// The job.
+        job: String,
+        /// The file that says what was made.
+        path: PathBuf,
+    },
     /// Ranks would not use the node's fast network.
     #[error("{0}")]
     SlowNetwork(String),
@@ -106,6 +105,10 @@ impl Hint for NodeError {
             Self::OtherLock { .. } => "submit it again".to_owned(),
             Self::SlowNetwork(_) => "without `--strict` of `sconce submit` it starts all the same".to_owned(),
             Self::Element(_) => "start it by the job's script, which has `--array`".to_owned(),
+            Self::NotPrepared { path, .. } => format!(
+                "start {} before, and wait until it has ended",
+                path.with_file_name("preparation.sh").display()
+            ),
             Self::Architecture { .. } => {
                 "lock it on a machine of that kind, or name nodes of the lock's by `constraint` or `partition`".to_owned()
             }
@@ -123,7 +126,7 @@ impl Hint for NodeError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::OtherLock { .. } => exit::VERIFY,
-            Self::Element(_) => exit::BAD_INPUT,
+            Self::Element(_) | Self::NotPrepared { .. } => exit::BAD_INPUT,
             Self::SlowNetwork(_) => exit::NODE,
             Self::Architecture { .. } | Self::NoContainer { .. } | Self::Unfit { .. } => exit::NODE,
         }
@@ -153,6 +156,7 @@ pub fn run_node(folder: &Path, context: &AppContext) -> Result<u8> {
         asked_to_end: false,
         exit: None,
         ended_unix_ms: None,
+        failure: None,
     };
     dir.write_task(allocation.place.task, &task)?;
     let part = NodePart {
@@ -195,7 +199,7 @@ fn own_element(
 }
 
 /// The folders are those of whoever handed it over: a scheduler that starts no login leaves `HOME` out.
-fn as_submitted(job: &JobRequest, context: &AppContext) -> AppContext {
+pub(super) fn as_submitted(job: &JobRequest, context: &AppContext) -> AppContext {
     let own = context
         .env
         .iter()
@@ -240,6 +244,46 @@ fn check_size(job: &JobRequest, allocation: &Allocation) -> Result<()> {
     .into())
 }
 
+/// The job's lock, which is the one that was handed over.
+///
+/// # Errors
+/// It is another one, or cannot be read.
+pub(super) fn read_job_lock(dir: &JobDir, job: &JobRequest) -> Result<Lock> {
+    let path = dir.lock();
+    let text = crate::input::read_text(&path).map_err(AppError::unreadable(&path))?;
+    if sha2::Sha256::digest(text.as_bytes())[..] != job.lock.0 {
+        return Err(NodeError::OtherLock { path }.into());
+    }
+    crate::project::read_lock(&path)
+}
+
+/// Refuses a node with other processors than the lock is for.
+///
+/// # Errors
+/// [`NodeError::Architecture`].
+pub(super) fn check_architecture(job: &JobRequest, node: &str) -> Result<(), NodeError> {
+    match debian_architecture() {
+        here if here == job.architecture => Ok(()),
+        here => Err(NodeError::Architecture {
+            lock: job.architecture.clone(),
+            node: node.to_owned(),
+            here: here.to_owned(),
+        }),
+    }
+}
+
+/// What each node unpacks to a disk of its own: as the job was handed over, or as its preparation made it.
+fn find_local_store(dir: &JobDir, job: &JobRequest) -> Result<Option<LocalStoreRequest>> {
+    if job.preparation.is_none() {
+        return Ok(job.local_store.clone());
+    }
+    let prepared = dir.read_prepared()?.ok_or_else(|| NodeError::NotPrepared {
+        job: job.token.clone(),
+        path: dir.prepared_file(),
+    })?;
+    Ok(prepared.local_store)
+}
+
 struct NodePart<'a> {
     dir: &'a JobDir,
     job: &'a JobRequest,
@@ -252,7 +296,7 @@ struct NodePart<'a> {
 
 impl NodePart<'_> {
     fn run(&self, id: String) -> Result<u8> {
-        let lock = self.read_lock()?;
+        let lock = read_job_lock(self.dir, self.job)?;
         let meeting = RefCell::new(self.meet()?);
         let done = self.run_met(&lock, id, &meeting);
         if let (Err(failure), Some(meeting)) = (&done, meeting.take()) {
@@ -264,22 +308,12 @@ impl NodePart<'_> {
         done
     }
 
-    /// The job's lock, which is the one that was handed over.
-    fn read_lock(&self) -> Result<Lock> {
-        let path = self.dir.lock();
-        let text = crate::input::read_text(&path).map_err(AppError::unreadable(&path))?;
-        if sha2::Sha256::digest(text.as_bytes())[..] != self.job.lock.0 {
-            return Err(NodeError::OtherLock { path }.into());
-        }
-        crate::project::read_lock(&path)
-    }
-
     fn run_met(&self, lock: &Lock, id: String, meeting: &RefCell<Option<Meeting>>) -> Result<u8> {
         let gpus = self.judge(lock)?;
         let fabric = self.read_fabric(lock)?;
         let job = self.job;
-        let local_store = match &job.local_store {
-            Some(request) => open_local_store(request, self.node, self.context)?,
+        let local_store = match find_local_store(self.dir, job)? {
+            Some(request) => open_local_store(&request, self.node, self.context)?,
             None => None,
         };
         let context = &AppContext {
@@ -357,15 +391,7 @@ impl NodePart<'_> {
 
     /// Judges the environment by this node, before anything is unpacked; gives the job's cards.
     fn judge(&self, lock: &Lock) -> Result<GpuRequest> {
-        let here = crate::environment_builder::debian_architecture();
-        if here != self.job.architecture {
-            return Err(NodeError::Architecture {
-                lock: self.job.architecture.clone(),
-                node: self.node.to_owned(),
-                here: here.to_owned(),
-            }
-            .into());
-        }
+        check_architecture(self.job, self.node)?;
         let host = HostProfile::read(&Roots::default());
         if self.job.containment.is_own() {
             let can_contain = check_container_support(&host, &current_exe()?);
@@ -389,101 +415,6 @@ impl NodePart<'_> {
         }
         Ok(gpus)
     }
-
-    /// Meets the other tasks; `None` where this one is alone.
-    fn meet(&self) -> Result<Option<Meeting>> {
-        let allocation = self.allocation;
-        if allocation.tasks == 1 {
-            return Ok(None);
-        }
-        let me = NodeIdentity {
-            index: allocation.place.task,
-            name: self.task_name(allocation.place.task),
-            lock: self.job.lock.to_string(),
-        };
-        let key = JobKey::new(&self.dir.read_key()?, &allocation.start);
-        let limits = MeetingLimits {
-            arrival: Duration::from_millis(self.job.meet_within_ms),
-            silence: SILENCE,
-        };
-        let ports = ports_of(allocation.job);
-        if me.index == 0 {
-            let listener = listen(&ports)?;
-            let names: Vec<String> = (0..allocation.tasks)
-                .map(|task| self.task_name(task))
-                .collect();
-            if let Ok(address) = listener.local_addr() {
-                self.publish(address.port())?;
-            }
-            let leader = Leader::gather(listener, &me, &names, &key, limits)?;
-            for remark in &leader.remarks {
-                self.context.report(&AppEvent::JobRemark(remark));
-            }
-            return Ok(Some(Meeting::Leader(leader)));
-        }
-        let leader = allocation.node_of(0).to_owned();
-        let resolved = resolve(&leader, ports[0]);
-        let addresses = || self.addresses(&ports, &resolved);
-        let follower = Follower::join(&me, &leader, &key, limits, addresses)?;
-        Ok(Some(Meeting::Follower(follower)))
-    }
-
-    fn task_name(&self, task: u32) -> String {
-        let node = self.allocation.node_of(task);
-        match self.job.layout.launch {
-            LaunchMode::TaskPerGpu => format!("{node} (task {task})"),
-            LaunchMode::Torchrun | LaunchMode::Node => node.to_owned(),
-        }
-    }
-
-    /// Tells the others, by the job's folder, where this node listens.
-    fn publish(&self, port: u16) -> Result<()> {
-        let addresses = list_addresses().unwrap_or_default();
-        let addresses = addresses
-            .iter()
-            .map(|one| SocketAddr::new(one.address, port));
-        self.dir
-            .write_leader(&self.allocation.start, &addresses.collect::<Vec<_>>())
-    }
-
-    /// Where the first node may be: by the job's folder, by its name, and where `srun` was called.
-    fn addresses(&self, ports: &[u16], resolved: &Mutex<Vec<IpAddr>>) -> Vec<SocketAddr> {
-        let is_one_machine = self.allocation.nodes.len() == 1;
-        let mut addresses = self.dir.read_leader(&self.allocation.start);
-        let resolved = resolved.lock().unwrap_or_else(PoisonError::into_inner);
-        let named = resolved.iter().copied().chain(self.allocation.launcher);
-        let mut named: Vec<IpAddr> = named.filter(|address| is_reachable(*address)).collect();
-        if is_one_machine {
-            named = vec![Ipv4Addr::LOCALHOST.into()];
-        }
-        for address in named {
-            let at_ports = ports.iter().map(|port| SocketAddr::new(address, *port));
-            addresses.extend(at_ports);
-        }
-        addresses
-    }
-}
-
-/// A task that has met the others.
-enum Meeting {
-    Leader(Leader),
-    Follower(Follower),
-}
-
-impl Meeting {
-    fn go(self) -> Result<MeetingPoint, MeetingError> {
-        match self {
-            Self::Leader(leader) => leader.go(),
-            Self::Follower(follower) => follower.go(),
-        }
-    }
-
-    fn fail(self, failure: NodeFailure) {
-        match self {
-            Self::Leader(leader) => leader.fail(failure),
-            Self::Follower(follower) => follower.fail(failure),
-        }
-    }
 }
 
 /// What a user's own variable may not say otherwise: ranks would not find each other.
@@ -491,48 +422,6 @@ fn is_ours(name: &str) -> bool {
     ["_SOCKET_IFNAME", "OMP_NUM_THREADS"]
         .iter()
         .all(|own| !name.ends_with(own))
-}
-
-fn ports_of(job: u32) -> Vec<u16> {
-    let first = job.wrapping_mul(PORTS_OF_A_JOB) % PORTS;
-    let ports = (first..first + PORTS_OF_A_JOB).map(|port| port % PORTS);
-    ports
-        .map(|port| FIRST_PORT + u16::try_from(port).unwrap_or_default())
-        .collect()
-}
-
-/// The first of `ports` that is free.
-fn listen(ports: &[u16]) -> Result<TcpListener, MeetingError> {
-    let mut failed = None;
-    for port in ports {
-        let any = [
-            IpAddr::from(Ipv6Addr::UNSPECIFIED),
-            Ipv4Addr::UNSPECIFIED.into(),
-        ];
-        for address in any {
-            match TcpListener::bind((address, *port)) {
-                Ok(listener) => return Ok(listener),
-                Err(error) => failed = Some(error),
-            }
-        }
-    }
-    Err(MeetingError::System {
-        action: "listen for the job's other nodes",
-        source: failed.unwrap_or_else(|| std::io::ErrorKind::AddrInUse.into()),
-    })
-}
-
-/// Looks a name up, which may take long, beside everything else.
-fn resolve(name: &str, port: u16) -> Arc<Mutex<Vec<IpAddr>>> {
-    let found = Arc::new(Mutex::new(Vec::new()));
-    let (kept, name) = (Arc::clone(&found), name.to_owned());
-    std::thread::spawn(move || {
-        if let Ok(addresses) = (name.as_str(), port).to_socket_addrs() {
-            let addresses = addresses.map(|address| address.ip());
-            *kept.lock().unwrap_or_else(PoisonError::into_inner) = addresses.collect();
-        }
-    });
-    found
 }
 
 /// The interface that has this node's address.
@@ -548,17 +437,6 @@ fn interface(point: Option<&MeetingPoint>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn jobs_next_to_each_other_have_other_ports() {
-        let (one, next) = (ports_of(17), ports_of(18));
-        assert_eq!(one.len(), 8);
-        assert!(
-            one.iter()
-                .all(|port| !next.contains(port) && *port >= 21_000)
-        );
-        assert_eq!(ports_of(u32::MAX).len(), 8);
-    }
 
     #[test]
     fn a_user_says_which_interface_and_not_which_rank() {

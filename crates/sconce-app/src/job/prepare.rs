@@ -1,35 +1,35 @@
-//! What a job is, before anybody has it: the spec and what its caller says become a request, and all that its
-//! environment needs is brought.
+//! What a job is, before anybody has it: the spec and what its caller says become a request, and its environment is made,
+//! or fetched for whoever makes it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sconce_schema::job::{self, JobLayout, JobRequest, LocalStoreRequest};
+use sconce_image::find_missing_packages;
+use sconce_schema::job::{self, JobLayout, JobRequest, PreparationRequest, preparation_token};
 use sconce_schema::lock::Lock;
 use sconce_schema::request::Mount;
 use sconce_schema::spec::{JobContainment, LaunchMode, TargetSpec};
-use sconce_schema::{Runtime, Sha256, duration};
+use sconce_schema::{Bytes, Runtime, Sha256, duration};
 use sconce_submit::StepContainer;
 use sha2::Digest as _;
 
 use super::containment::{ContainedJob, choose_containment};
+use super::environment::{EnvironmentForm, JobEnvironment};
 use super::job_dir::JobDir;
-use super::local_store::pack_environment;
-use super::site_image::{OciBundle, ensure_site_image, find_site_image, list_machine_mounts};
-use super::submit::{JobOptions, SubmissionError};
+use super::site_image::{find_site_image, list_machine_mounts, write_bundle};
+use super::submit::{JobOptions, SubmissionError, find_target};
 use super::wishes::JobWishes;
-use crate::background::Background;
 use crate::command_context::CommandContext;
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::environment_builder::debian_architecture;
 use crate::failure::{AppError, Result};
 use crate::input;
-use crate::probe;
+use crate::offline::list_unfetched;
+use crate::project::Project;
 use crate::protected_dirs;
 use crate::reporter::AppEvent;
-use crate::run::site_containment::SYSTEM_PATH;
 use crate::run_id::{new_id, unix_ms};
 use crate::run_options::{ResolvedRunOptions, RunOverrides};
 
@@ -55,6 +55,8 @@ pub(super) struct PreparedJob {
     pub(super) variables: BTreeMap<String, String>,
     /// What the script needs and is not there yet, of a dry run.
     pub(super) lacks: Option<&'static str>,
+    /// The target of the job that makes its environment, where one does.
+    pub(super) preparing: Option<TargetSpec>,
     /// The environment in the form that the site's container takes.
     site_image: Option<PathBuf>,
     /// What of the machine is in the site's container.
@@ -108,22 +110,23 @@ impl PreparedJob {
         )?;
         let launch = job.launch.or(target.launch);
         contained.validate_site(launch.unwrap_or(LaunchMode::Node))?;
-        let (lock, brought) = match job.dry_run {
-            true => {
-                let lock = project.load_lock()?;
-                let lock = lock.filter(|lock| lock.inputs == project.inputs);
-                let image = |lock| find_site_image(containment, lock, &opened.store);
-                let brought = BroughtEnvironment {
-                    site_image: lock.as_ref().and_then(image),
-                    local_store: None,
-                };
-                (lock, brought)
-            }
-            false => {
-                let (lock, brought) = bring(opened, overrides, &contained, target, context)?;
-                (Some(lock), brought)
-            }
+        let form = EnvironmentForm {
+            containment,
+            local_store: target.local_store.as_deref(),
         };
+        let preparing = find_preparing(job, target, project, places)?;
+        let bringing = EnvironmentBringing {
+            opened,
+            contained: &contained,
+            form,
+            preparing: preparing.as_ref(),
+            context,
+        };
+        let brought = match job.dry_run {
+            true => bringing.find(overrides)?,
+            false => bringing.bring(overrides)?,
+        };
+        let lock = brought.lock;
         contained.validate(lock.as_ref())?;
         if let Some(gaps) = contained.describe_gaps() {
             context.report(&AppEvent::JobRemark(&gaps));
@@ -136,10 +139,31 @@ impl PreparedJob {
             None => String::new(),
         };
         let path = &project.file;
+        let mounts = list_machine_mounts(
+            &options.mounts,
+            &[
+                places.store.as_path(),
+                &places.scratch,
+                &places.state,
+                &places.config_folder,
+                &project.folder,
+            ],
+        );
+        let token = new_id(&project.name, &places.jobs);
+        let preparing = preparing.filter(|_| brought.is_prepared_later);
+        let preparation = preparing.as_ref().map(|(name, _)| PreparationRequest {
+            target: name.clone(),
+            token: preparation_token(&token),
+            local_store: target.local_store.clone(),
+            mounts: match containment {
+                JobContainment::Slurm => mounts.clone(),
+                _ => Vec::new(),
+            },
+        });
         Ok(Self {
             request: JobRequest {
                 format: job::FORMAT,
-                token: new_id(&project.name, &places.jobs),
+                token,
                 name: project.name.clone(),
                 spec: project.file.clone(),
                 run: wishes.run,
@@ -152,28 +176,15 @@ impl PreparedJob {
                 strict: overrides.strict,
                 engine: target.engine,
                 meet_within_ms: meeting_timeout(target),
-                local_store: brought.local_store,
+                local_store: brought.environment.local_store,
+                preparation,
                 unix_ms: unix_ms(),
             },
             variables: wishes.variables,
-            lacks: match (&lock, &brought.site_image) {
-                (None, _) => Some("lock of this spec"),
-                (Some(_), None) if !containment.is_own() => {
-                    Some("environment in the form that its nodes take")
-                }
-                (Some(_), _) => None,
-            },
-            site_image: brought.site_image,
-            mounts: list_machine_mounts(
-                &options.mounts,
-                &[
-                    places.store.as_path(),
-                    &places.scratch,
-                    &places.state,
-                    &places.config_folder,
-                    &project.folder,
-                ],
-            ),
+            lacks: brought.lacks,
+            preparing: preparing.map(|(_, target)| target),
+            site_image: brought.environment.site_image,
+            mounts,
             spec_text: input::read_text(path).map_err(AppError::unreadable(path))?,
             lock_text,
         })
@@ -197,21 +208,21 @@ impl PreparedJob {
             dir.write_variables(&self.variables)?;
         }
         if let (JobContainment::Slurm, Some(tree)) = (self.request.containment, &self.site_image) {
-            let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
-            OciBundle {
-                tree,
-                mounts: &self.mounts,
-                env: &BTreeMap::from([("PATH".to_owned(), SYSTEM_PATH.to_owned())]),
-                user: (user.as_raw(), group.as_raw()),
-            }
-            .write(&dir.bundle())?;
+            write_bundle(dir, tree, &self.mounts)?;
         }
         Ok(())
     }
 
-    /// The container that the scheduler is to start, where it starts one; `bundle` is the job's.
-    pub(super) fn step_container<'a>(&'a self, bundle: &'a Path) -> Option<StepContainer<'a>> {
-        let image = self.site_image.as_deref();
+    /// The container that the scheduler is to start, where it starts one; `bundle` and `squashfs` are the job's.
+    pub(super) fn step_container<'a>(
+        &'a self,
+        bundle: &'a Path,
+        squashfs: &'a Path,
+    ) -> Option<StepContainer<'a>> {
+        let image = match &self.request.preparation {
+            Some(_) => Some(squashfs),
+            None => self.site_image.as_deref(),
+        };
         match self.request.containment {
             JobContainment::Slurm => Some(StepContainer::Bundle(bundle)),
             JobContainment::Pyxis => Some(StepContainer::Squashfs {
@@ -223,40 +234,126 @@ impl PreparedJob {
     }
 }
 
-/// What nodes run on, where that is not the store itself.
-struct BroughtEnvironment {
-    local_store: Option<LocalStoreRequest>,
-    site_image: Option<PathBuf>,
+/// The target on whose nodes the environment is made, with its name: what the caller says, or else the job's own target.
+///
+/// # Errors
+/// There is none of this name.
+fn find_preparing(
+    job: &JobOptions,
+    target: &TargetSpec,
+    project: &Project,
+    places: &SconceDirs,
+) -> Result<Option<(String, TargetSpec)>> {
+    let name = job.prepare_on.as_ref().or(target.prepare_on.as_ref());
+    let named = name.map(|name| Ok((name.clone(), find_target(name, project, places)?)));
+    named.transpose()
 }
 
-/// Locks the project and brings all that its environment needs: nodes may have no network, and may not write to the
-/// store.
-fn bring(
-    opened: &CommandContext,
-    overrides: &RunOverrides,
-    contained: &ContainedJob<'_>,
-    target: &TargetSpec,
-    context: &AppContext,
-) -> Result<(Lock, BroughtEnvironment)> {
-    let builder = opened.environment_builder(overrides.sources.clone(), context);
-    let locked = builder.ensure_lock()?;
-    contained.validate(Some(&locked))?;
-    let lock = builder.with_editable_projects(&locked)?;
-    let mut background = Background::default();
-    let (environment, _guards) = builder.assemble_with_guards(&lock, &mut background)?;
-    if contained.options.probe.is_some() && opened.store.is_writable() {
-        probe::ensure_modules(&opened.store)?;
+/// How a job's environment comes to where nodes find it.
+struct EnvironmentBringing<'a> {
+    opened: &'a CommandContext,
+    contained: &'a ContainedJob<'a>,
+    form: EnvironmentForm<'a>,
+    /// The target on whose nodes it is made; absent where that is done here.
+    preparing: Option<&'a (String, TargetSpec)>,
+    context: &'a AppContext,
+}
+
+/// What is known of a job's environment when the job is handed over.
+struct BroughtEnvironment {
+    /// Its lock; a dry run makes none.
+    lock: Option<Lock>,
+    /// What is there of it.
+    environment: JobEnvironment,
+    /// Whether a job of its own makes it.
+    is_prepared_later: bool,
+    /// What is not there that the script needs.
+    lacks: Option<&'static str>,
+}
+
+impl EnvironmentBringing<'_> {
+    /// Locks the project, and makes its environment or fetches what it is made of.
+    fn bring(&self, overrides: &RunOverrides) -> Result<BroughtEnvironment> {
+        let (opened, context) = (self.opened, self.context);
+        let builder = opened.environment_builder(overrides.sources.clone(), context);
+        let locked = match self.preparing {
+            Some(_) => builder.ensure_lock_file()?,
+            None => builder.ensure_lock()?,
+        };
+        self.contained.validate(Some(&locked))?;
+        let lock = builder.with_editable_projects(&locked)?;
+        let mut brought = BroughtEnvironment {
+            lock: Some(locked),
+            environment: JobEnvironment::default(),
+            is_prepared_later: false,
+            lacks: None,
+        };
+        match self.preparing {
+            None => brought.environment = self.form.make(&builder, &lock, context)?,
+            Some((name, _)) => match self.form.find(&builder, &lock)? {
+                Some(environment) => {
+                    let remark = format!("the environment is there: nothing is prepared on {name}");
+                    context.report(&AppEvent::JobRemark(&remark));
+                    brought.environment = environment;
+                }
+                None => {
+                    let (count, bytes) = builder.fetch_packages(&lock)?;
+                    let fetched = match count {
+                        0 => "every file is there".to_owned(),
+                        1 => format!("1 file was fetched ({})", Bytes(bytes)),
+                        _ => format!("{count} files were fetched ({})", Bytes(bytes)),
+                    };
+                    let remark = format!("{fetched}; the environment is made of them on {name}");
+                    context.report(&AppEvent::JobRemark(&remark));
+                    brought.is_prepared_later = true;
+                }
+            },
+        }
+        opened.progress.finish();
+        Ok(brought)
     }
-    let brought = BroughtEnvironment {
-        // What a site's container takes is one tree or one file already.
-        local_store: match contained.containment.is_own() {
-            true => pack_environment(target, &builder, &lock, &environment, context)?,
-            false => None,
-        },
-        site_image: ensure_site_image(contained.containment, &builder, &lock, &environment)?,
-    };
-    opened.progress.finish();
-    Ok((locked, brought))
+
+    /// As [`Self::bring`], with the lock that is there, where nothing is fetched and made.
+    fn find(&self, overrides: &RunOverrides) -> Result<BroughtEnvironment> {
+        let opened = self.opened;
+        let lock = opened.project.load_lock()?;
+        let lock = lock.filter(|lock| lock.inputs == opened.project.inputs);
+        let mut brought = BroughtEnvironment {
+            environment: JobEnvironment::default(),
+            is_prepared_later: self.preparing.is_some(),
+            lacks: match lock {
+                Some(_) => None,
+                None => Some("lock of this spec"),
+            },
+            lock,
+        };
+        let Some(lock) = &brought.lock else {
+            return Ok(brought);
+        };
+        let containment = self.form.containment;
+        if self.preparing.is_none() {
+            let image = find_site_image(containment, lock, &opened.store);
+            if image.is_none() && !containment.is_own() {
+                brought.lacks = Some("environment in the form that its nodes take");
+            }
+            brought.environment.site_image = image;
+            return Ok(brought);
+        }
+        let builder = opened.environment_builder(overrides.sources.clone(), self.context);
+        match self.form.find(&builder, lock)? {
+            Some(environment) => {
+                brought.environment = environment;
+                brought.is_prepared_later = false;
+            }
+            None => {
+                let missing = find_missing_packages(lock, &opened.store);
+                if !list_unfetched(&missing).is_empty() {
+                    brought.lacks = Some("file of every package");
+                }
+            }
+        }
+        Ok(brought)
+    }
 }
 
 /// Where Sconce's folders are for whoever hands a job over.

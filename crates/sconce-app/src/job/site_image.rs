@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 
+use rustix::process::{getegid, geteuid};
 use sconce_base::output::OutputForm;
 use sconce_image::build::{ImageOptions, write_squashfs};
 use sconce_image::flat_tree::{ensure_flat_tree, environment_key, find_flat_tree};
@@ -19,12 +20,13 @@ use sconce_schema::{EnvironmentLayers, Hint, Progress, exit};
 use sconce_store::{Store, TreeBuildError, TreeBuildOptions};
 use serde_json::{Value, json};
 
+use super::job_dir::JobDir;
 use crate::build;
 use crate::environment_builder::EnvironmentBuilder;
 use crate::failure::{AppError, Failure, Result};
 use crate::file_action::FileAction;
 use crate::outputs;
-use crate::run::site_containment::flat_tree_part;
+use crate::run::site_containment::{SYSTEM_PATH, flat_tree_part};
 
 /// Kind of squashfs files in the store.
 const SQUASHFS_KIND: &str = "squashfs";
@@ -170,15 +172,30 @@ pub(super) fn list_machine_mounts(run: &[Mount], own: &[&Path]) -> Vec<Mount> {
     mounts
 }
 
+/// Writes the OCI bundle of a job, whose environment is the directory `tree`.
+///
+/// # Errors
+/// The disk's, and a mount that has no place in it.
+pub(super) fn write_bundle(dir: &JobDir, tree: &Path, mounts: &[Mount]) -> Result<()> {
+    let (user, group) = (geteuid(), getegid());
+    OciBundle {
+        tree,
+        mounts,
+        env: &BTreeMap::from([("PATH".to_owned(), SYSTEM_PATH.to_owned())]),
+        user: (user.as_raw(), group.as_raw()),
+    }
+    .write(&dir.bundle())
+}
+
 /// An OCI bundle (runtime-spec, bundle.md), whose root is made of the directories of an environment's tree.
-pub(super) struct OciBundle<'a> {
+struct OciBundle<'a> {
     /// The tree. Nothing is written into it.
-    pub(super) tree: &'a Path,
-    pub(super) mounts: &'a [Mount],
+    tree: &'a Path,
+    mounts: &'a [Mount],
     /// The environment's variables; the scheduler adds its own.
-    pub(super) env: &'a BTreeMap<String, String>,
+    env: &'a BTreeMap<String, String>,
     /// Whose files it writes: root inside is this user.
-    pub(super) user: (u32, u32),
+    user: (u32, u32),
 }
 
 impl OciBundle<'_> {
@@ -186,7 +203,7 @@ impl OciBundle<'_> {
     ///
     /// # Errors
     /// The disk's, and a mount that has no place in it.
-    pub(super) fn write(&self, to: &Path) -> Result<()> {
+    fn write(&self, to: &Path) -> Result<()> {
         let failed = |source| AppError::File {
             action: FileAction::Write,
             path: to.to_owned(),

@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
+use sconce_schema::job::{JobLayout, PreparationRequest};
 use sconce_schema::spec::{LaunchMode, TargetSpec};
 use sconce_schema::{Hint, Runtime, duration, exit};
-use sconce_submit::{JobScript, SchedulerJobId};
+use sconce_submit::{JobScript, NodeWork, SchedulerJobId};
 
 use super::architectures::refuse_other_architecture;
 use super::hand_over::{hand_over, list_same, take_up_unanswered, warn_of_same};
-use super::job_dir::JobDir;
+use super::job_dir::{JobDir, SubmittedJob};
 use super::lookup::find_job;
 use super::prepare::PreparedJob;
 use super::program::keep_program;
@@ -46,6 +47,8 @@ pub struct JobOptions {
     pub after: Vec<String>,
     /// The same may be handed over while it waits or runs.
     pub again: bool,
+    /// The target on whose nodes the environment is made, in the place of that which the target names.
+    pub prepare_on: Option<String>,
     /// Nothing is to hold its processes.
     pub is_uncontained: bool,
     /// Nothing is handed over.
@@ -61,8 +64,23 @@ pub struct Submission {
     pub script: String,
     /// What the scheduler calls it, once it has it.
     pub id: Option<String>,
+    /// The job that makes its environment before, where one does.
+    pub preparation: Option<SubmittedPreparation>,
+    /// One script that hands over all that a dry run did not.
+    pub by_hand: String,
     /// What the script needs and is not there yet.
     pub lacks: Option<&'static str>,
+}
+
+/// A job that makes the environment of another, handed over or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubmittedPreparation {
+    /// Its target.
+    pub target: String,
+    /// The script.
+    pub script: String,
+    /// What the scheduler calls it, once it has it.
+    pub id: Option<String>,
 }
 
 /// Why a job is not handed over.
@@ -166,6 +184,10 @@ pub fn submit_job(
     let after = find_jobs_before(&job.after, &job.target, places)?;
     if !job.dry_run {
         refuse_other_architecture(request, &job.target, &target, places, context)?;
+        if let (Some(preparation), Some(preparing)) = (&request.preparation, &prepared.preparing) {
+            let name = &preparation.target;
+            refuse_other_architecture(request, name, preparing, places, context)?;
+        }
         remove_old_dry_runs(places);
         if !job.again {
             let same = list_same(request, places);
@@ -178,36 +200,100 @@ pub fn submit_job(
     }
     let dir = JobDir::of(places, &request.token);
     let program = keep_program(places)?;
-    let bundle = dir.bundle();
+    let (bundle, squashfs) = (dir.bundle(), dir.squashfs());
     let scheduler = scheduler_of(target.engine, context);
-    let script = scheduler.render(&JobScript {
+    let script = JobScript {
         name: &request.name,
         token: &request.token,
+        work: NodeWork::Run,
         layout: request.layout,
         array: request.array.as_ref(),
         cpus_per_task: prepared.cpus_per_task(&target),
         memory_per_node: request.run.memory,
         time_limit: job.time.or_else(|| time_limit(&target)),
         after: &after,
+        is_prepared: request.preparation.is_some(),
+        leaves_limits: job.prepare_on.is_some() || target.prepare_on.is_some(),
         program: &program,
         job_dir: dir.path(),
         work_dir: &project.folder,
-        container: prepared.step_container(&bundle),
+        container: prepared.step_container(&bundle, &squashfs),
         target: &target,
-    })?;
+    };
+    let rendered = scheduler.render(&script)?;
+    let preparation = match (&request.preparation, &prepared.preparing) {
+        (Some(preparation), Some(preparing)) => Some(SubmittedPreparation {
+            target: preparation.target.clone(),
+            script: scheduler.render(&preparation_script(&script, preparation, preparing))?,
+            id: None,
+        }),
+        _ => None,
+    };
     prepared.write(&dir)?;
-    dir.write_script(&script)?;
+    dir.write_script(&rendered)?;
+    if let Some(preparation) = &preparation {
+        dir.preparation().write_script(&preparation.script)?;
+    }
     let mut submission = Submission {
-        token: prepared.request.token,
-        script,
+        token: request.token.clone(),
+        by_hand: match &preparation {
+            Some(preparation) => scheduler.render_both(&preparation.script, &rendered, &after)?,
+            None => rendered.clone(),
+        },
+        script: rendered,
         id: None,
+        preparation,
         lacks: prepared.lacks,
     };
     if !job.dry_run {
-        let (token, script) = (&submission.token, &submission.script);
-        submission.id = Some(hand_over(&dir, &job.target, token, script, &*scheduler)?);
+        let submitted = SubmittedJob {
+            target: job.target.clone(),
+            id: None,
+            preparation: None,
+            after: match request.preparation {
+                Some(_) => after.iter().map(ToString::to_string).collect(),
+                None => Vec::new(),
+            },
+        };
+        let submitted = hand_over(&dir, request, submitted, &*scheduler)?;
+        submission.id = submitted.id;
+        if let Some(preparation) = &mut submission.preparation {
+            preparation.id = submitted.preparation;
+        }
     }
     Ok(submission)
+}
+
+/// The script of the job that makes the environment of `job`: one task on one node of `target`, without cards.
+fn preparation_script<'a>(
+    job: &JobScript<'a>,
+    preparation: &'a PreparationRequest,
+    target: &'a TargetSpec,
+) -> JobScript<'a> {
+    JobScript {
+        token: &preparation.token,
+        work: NodeWork::Preparation,
+        layout: preparation_layout(),
+        array: None,
+        cpus_per_task: target.cpus_per_node,
+        memory_per_node: None,
+        time_limit: time_limit(target),
+        after: &[],
+        is_prepared: false,
+        container: None,
+        target,
+        ..*job
+    }
+}
+
+/// One task on one node, without cards.
+pub(super) fn preparation_layout() -> JobLayout {
+    JobLayout {
+        nodes: 1,
+        gpus_per_node: None,
+        ranks_per_node: None,
+        launch: LaunchMode::Node,
+    }
 }
 
 /// Folders of jobs that were never handed over, and that nobody ran by hand.
@@ -224,7 +310,7 @@ fn remove_old_dry_runs(places: &SconceDirs) {
             continue;
         }
         let dir = JobDir::at(&entry.path());
-        let is_used = !dir.read_tasks().is_empty();
+        let is_used = !dir.read_tasks().is_empty() || !dir.preparation().read_tasks().is_empty();
         if !is_used && dir.read_job().is_ok() && matches!(dir.read_submitted(), Ok(None)) {
             let _ = std::fs::remove_dir_all(dir.path());
         }

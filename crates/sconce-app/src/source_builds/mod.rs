@@ -562,6 +562,46 @@ pub(crate) fn lacks_built_wheels(lock: &Lock, store: &Store) -> bool {
 }
 
 impl ContainedBuilder<'_> {
+    /// Fetches what the wheels of `lock` that are built from sources are built from and with, where they are not in the
+    /// store, and builds nothing. Gives how many files of packages there were, and their bytes.
+    ///
+    /// # Errors
+    /// Sources or packages cannot be fetched.
+    pub(crate) fn fetch_build_inputs(&self, lock: &Lock) -> Result<(usize, u64)> {
+        let (mut count, mut bytes) = (0, 0);
+        let mut fetch = |lock: &Lock| -> Result<()> {
+            let (store, progress) = (self.store, self.progress);
+            let fetched = sconce_image::fetch_packages(lock, store, self.fetcher, progress)?;
+            (count, bytes) = (count + fetched.0, bytes + fetched.1);
+            Ok(())
+        };
+        let base = Lock {
+            wheels: Vec::new(),
+            ..lock.clone()
+        };
+        for wheel in &lock.wheels {
+            let Some(build) = wheel.build.as_deref() else {
+                continue;
+            };
+            if self.store.wheel_tree(wheel, &lock.target.python).is_some() {
+                continue;
+            }
+            let origin = origin_of(Some(wheel), build).ok_or(SourceBuildError::Unreadable)?;
+            self.fetch_source(&origin)?;
+            // Its sources are looked at without what it is built with.
+            fetch(&Lock {
+                stages: Vec::new(),
+                ..base.clone()
+            })?;
+            let with_requires = Lock {
+                wheels: build.build_requires.clone(),
+                ..base.clone()
+            };
+            fetch(&with_requires.for_stage(BUILD))?;
+        }
+        Ok((count, bytes))
+    }
+
     /// A lock whose wheels that were built from sources are in the store: they are built as it says where
     /// they are not. A build may give other bytes elsewhere, which is said, and then stands in what this
     /// gives.

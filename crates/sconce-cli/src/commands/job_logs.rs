@@ -19,9 +19,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The most that is read of a file at a time, bytes.
 const MAX_READ_BYTES: u64 = 1 << 20;
 
+/// The name of the log of what makes a job's environment before.
+pub(crate) const PREPARATION: &str = "preparation";
+
 /// Prints the logs of a job, with the task's name before each line where several are shown, of an array the element's
-/// index too; with `follow`, until the
-/// job has ended.
+/// index too; as long as it has none, that of what makes its environment. With `follow`, until the job has ended.
 pub(crate) fn print_job_logs(
     job: &KnownJob,
     task: Option<u32>,
@@ -43,6 +45,15 @@ pub(crate) fn print_job_logs(
             let index = job.request.array.as_ref().and_then(|_| element.dir.index());
             for (path, name) in list_logs(&element.dir.logs(), task) {
                 let name = index.map_or(name.clone(), |index| format!("{index} {name}"));
+                files.entry(path).or_insert_with(|| LogFile::new(name));
+            }
+        }
+        if let Some(preparation) = job.preparation().filter(|_| files.is_empty()) {
+            for (path, name) in list_logs(&preparation.dir.logs(), task) {
+                let name = match name.as_str() {
+                    "task-0" => PREPARATION.to_owned(),
+                    other => format!("{PREPARATION} {other}"),
+                };
                 files.entry(path).or_insert_with(|| LogFile::new(name));
             }
         }

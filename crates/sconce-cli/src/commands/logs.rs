@@ -12,13 +12,13 @@ use sconce_schema::{duration, exit};
 pub(crate) use self::merged_logs::{Follower, last_lines};
 use self::merged_logs::{LOG_POLL_INTERVAL, MergedLogs, format_line};
 use self::source::LogLine;
-use super::job_logs::print_job_logs;
+use super::job_logs::{PREPARATION, print_job_logs};
 use crate::output;
 use sconce_app::context::AppContext;
 use sconce_app::detach;
 use sconce_app::dirs::SconceDirs;
 use sconce_app::failure::Result;
-use sconce_app::job::lookup::find_job;
+use sconce_app::job::lookup::{JobLookupError, KnownJob, find_job};
 use sconce_app::run_lookup::{self, LiveError};
 
 #[derive(Debug, Args)]
@@ -26,7 +26,8 @@ pub(crate) struct LogsArgs {
     /// An id of a run or of a job, its beginning, or the name of an environment; without, the only run in
     /// the background, or the newest that was.
     pub(crate) run: Option<String>,
-    /// One of its services, or `run` for its command; all of them where none is given.
+    /// One of its services, or `run` for its command; of a job, `preparation` for what makes its environment before.
+    /// All of them where none is given.
     pub(crate) service: Option<String>,
     /// Go on with what is written from now on, until the run has ended.
     #[arg(long, short)]
@@ -52,6 +53,10 @@ pub(crate) fn logs(args: &LogsArgs, context: &AppContext) -> Result<u8> {
         .transpose()?
         .flatten()
     {
+        let job = match args.service.as_deref() {
+            None => job,
+            Some(name) => find_job_log(&job, name)?,
+        };
         return print_job_logs(&job, args.task, args.follow, &places, context);
     }
     let run = run_lookup::find_any(&places, args.run.as_deref())?;
@@ -118,6 +123,15 @@ pub(crate) fn logs(args: &LogsArgs, context: &AppContext) -> Result<u8> {
         }
         std::thread::sleep(LOG_POLL_INTERVAL);
     }
+}
+
+/// What of a job has the log `name`, beside its tasks.
+fn find_job_log(job: &KnownJob, name: &str) -> Result<KnownJob, JobLookupError> {
+    let preparation = job.preparation().filter(|_| name == PREPARATION);
+    preparation.ok_or_else(|| JobLookupError::NoLog {
+        job: job.request.token.clone(),
+        name: name.to_owned(),
+    })
 }
 
 /// The beginning of the time that is meant, as it stands before lines.

@@ -6,14 +6,21 @@ use clap::Args;
 use sconce_app::context::AppContext;
 use sconce_app::failure::Result;
 use sconce_app::job::node::run_node;
+use sconce_app::job::preparation::prepare_job;
 
 #[derive(Debug, Args)]
 pub(crate) struct NodeArgs {
-    /// The job's folder.
+    /// The job's directory.
     #[arg(value_name = "JOB")]
     pub(crate) job: PathBuf,
+    /// Make its environment, before the job begins.
+    #[arg(long)]
+    pub(crate) prepare: bool,
 }
 
 pub(crate) fn node(args: &NodeArgs, context: &AppContext) -> Result<u8> {
-    run_node(&args.job, context)
+    match args.prepare {
+        true => prepare_job(&args.job, context),
+        false => run_node(&args.job, context),
+    }
 }

@@ -182,6 +182,10 @@ impl JobRow {
             "engine": request.engine,
             "engine_id": self.job.submitted.id,
             "target": self.job.submitted.target,
+            "preparation": self.job.preparation().map(|one| json!({
+                "target": one.submitted.target,
+                "engine_id": one.submitted.id,
+            })),
             "state": report.state,
             "reason": report.reason,
             "running": !report.is_final,

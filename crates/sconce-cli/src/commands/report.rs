@@ -10,7 +10,7 @@ use crate::style::OutputStyle;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
 use sconce_app::failure::Result;
-use sconce_app::job::lookup::{JobLookupError, find_job};
+use sconce_app::job::lookup::{JobLookupError, KnownJob, find_job};
 use sconce_app::outputs::{self, OutputForm, VerbFiles, inputs};
 use sconce_web::view;
 
@@ -19,6 +19,9 @@ pub(crate) fn report(args: &ReportArgs, context: &AppContext) -> Result<u8> {
     let places = SconceDirs::find(context)?;
     // Of a job, the run of its first task: rank 0's.
     let job = find_job(&places, &args.run)?;
+    if let Some(failure) = job.as_ref().and_then(KnownJob::find_preparation_failure) {
+        return Err(failure.into());
+    }
     if let Some(job) = job.as_ref().filter(|job| job.request.array.is_some()) {
         return Err(JobLookupError::Array(job.request.token.clone()).into());
     }

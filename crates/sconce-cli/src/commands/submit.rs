@@ -60,6 +60,10 @@ pub(crate) struct SubmitArgs {
     /// Start when this job, of the same target, has ended well.
     #[arg(long, value_name = "JOB")]
     pub(crate) after: Vec<String>,
+    /// Make the environment by a job of its own before, on this other target: one node without cards. Here nothing is
+    /// done but to lock and to fetch [default: the target's `prepare-on`].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) prepare_on: Option<String>,
     /// Say nothing where the same waits or runs already.
     #[arg(long)]
     pub(crate) again: bool,
@@ -150,6 +154,7 @@ pub(crate) fn submit(args: &SubmitArgs, context: &AppContext) -> Result<u8> {
         },
         after: args.after.clone(),
         again: args.again,
+        prepare_on: args.prepare_on.clone(),
         is_uncontained: args.uncontained,
         dry_run: args.dry_run,
     };
@@ -162,19 +167,28 @@ pub(crate) fn submit(args: &SubmitArgs, context: &AppContext) -> Result<u8> {
         false => args.command.clone(),
     };
     let done = submit_job(&args.spec, &overrides, &command, &options, context)?;
+    let preparation = done.preparation.as_ref();
     if args.json {
+        let preparation = preparation.map(|one| {
+            json!({
+                "target": one.target,
+                "id": one.id,
+                "script": one.script,
+            })
+        });
         let value = json!({
             "format": 1,
             "job": done.token,
             "target": args.to,
             "id": done.id,
             "script": done.script,
+            "preparation": preparation,
         });
         output::write_data(&value.to_string())?;
         return Ok(exit::OK);
     }
     if args.dry_run {
-        output::write_data(done.script.trim_end())?;
+        output::write_data(done.by_hand.trim_end())?;
         if let Some(lacks) = done.lacks.filter(|_| !context.quiet) {
             output::print_message(&format!(
                 "there is no {lacks} yet: `sconce submit` makes it, and brings what it names"
@@ -183,6 +197,14 @@ pub(crate) fn submit(args: &SubmitArgs, context: &AppContext) -> Result<u8> {
         return Ok(exit::OK);
     }
     output::write_data(&done.token)?;
+    if let Some((one, id)) = preparation.and_then(|one| Some((one, one.id.as_ref()?)))
+        && !context.quiet
+    {
+        output::print_message(&format!(
+            "{} makes its environment before, as job {id}",
+            one.target
+        ));
+    }
     if let Some(id) = done.id.filter(|_| !context.quiet) {
         output::print_message(&format!("{} has it as job {id}", args.to));
     }

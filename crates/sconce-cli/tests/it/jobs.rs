@@ -86,6 +86,96 @@ fn a_dry_run_prints_the_script_and_hands_nothing_over() {
 }
 
 #[test]
+fn a_dry_run_with_a_preparation_prints_one_script_that_hands_both_over() {
+    let home = Home::new();
+    let targets = format!("{TARGETS}[target.cpu]\nengine = \"slurm\"\npartition = \"cpu\"\n");
+    home.write("sconce.toml", &targets);
+    let words = ["submit", "--to", "lab", "--prepare-on", "cpu", "--dry-run"];
+    let done = home.sconce(&[&words[..], &["--", "true"]].concat());
+    assert_eq!(done.code, 0, "{}", done.err);
+    let (preparation, job) = done.out.split_once("\nEND_OF_PREPARATION\n").unwrap();
+    assert!(
+        preparation.contains("#SBATCH --partition=cpu\n"),
+        "{preparation}"
+    );
+    assert!(preparation.contains(" node --prepare "), "{preparation}");
+    assert!(job.contains("#SBATCH --partition=gpu\n"), "{job}");
+    assert!(
+        job.contains("--dependency=afterok:${preparation%%;*}"),
+        "{job}"
+    );
+    let done = home.sconce(&[&words[..], &["--json", "--", "true"]].concat());
+    let value: Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!(value["preparation"]["target"], "cpu");
+    let script = value["preparation"]["script"].as_str().unwrap();
+    assert!(
+        script.starts_with("#!/bin/sh\n") && !script.contains("END_OF"),
+        "{script}"
+    );
+    for (name, said) in [("none", "no target `none`"), ("", "no target ``")] {
+        let words = ["submit", "--to", "lab", "--prepare-on", name, "--", "true"];
+        let done = home.sconce(&words);
+        assert!(done.code == 3 && done.err.contains(said), "{}", done.err);
+    }
+    let contradicts = targets.replace("--mail-type=END", "--dependency=afterok:1");
+    home.write("sconce.toml", &contradicts);
+    let done = home.sconce(&[&words[..], &["--", "true"]].concat());
+    assert!(
+        done.code == 3 && done.err.contains("--dependency"),
+        "{}",
+        done.err
+    );
+}
+
+#[test]
+fn a_job_whose_environment_could_not_be_made_says_so_by_its_own_files() {
+    let mut home = with_job(&[]);
+    play_squeue(&mut home, "exit 1");
+    let dir = home.folder.path().join(".local/state/sconce/jobs/demo-1");
+    let mut job: Value = serde_json::from_slice(&fs::read(dir.join("job.json")).unwrap()).unwrap();
+    job["preparation"] = json!({"target": "cpu", "token": "demo-1.prepare"});
+    fs::write(dir.join("job.json"), job.to_string()).unwrap();
+    let submitted = json!({"target": "lab", "id": "7", "preparation": "6"});
+    fs::write(dir.join("submitted.json"), submitted.to_string()).unwrap();
+    for folder in ["tasks", "logs"] {
+        fs::create_dir_all(dir.join("preparation").join(folder)).unwrap();
+    }
+    let task = json!({"node": "n1", "exit": 6, "ended-unix-ms": 1, "failure": "a file is damaged"});
+    fs::write(dir.join("preparation/tasks/0.json"), task.to_string()).unwrap();
+    fs::write(dir.join("preparation/logs/task-0.log"), "assemble\n").unwrap();
+    let why = "its environment was not made on cpu (slurm 6 failed): a file is damaged";
+    let done = home.sconce(&["wait", "demo-1"]);
+    assert!(done.code == 6 && done.err.contains(why), "{}", done.err);
+    let done = home.sconce(&["ps", "--all"]);
+    assert!(
+        done.out.contains(&format!("demo-1 failed: {why}")),
+        "{}",
+        done.out
+    );
+    let done = home.sconce(&["report", "demo-1"]);
+    assert!(
+        done.code == 3 && done.err.contains(&format!("{why} (exit code 6)")),
+        "{}",
+        done.err
+    );
+    for words in [&["logs", "demo-1"][..], &["logs", "demo-1", "preparation"]] {
+        assert_eq!(home.sconce(words).out, "assemble\n", "{words:?}");
+    }
+    fs::write(dir.join("logs/task-0.log"), "begun\n").unwrap();
+    assert_eq!(home.sconce(&["logs", "demo-1"]).out, "begun\n");
+    let done = home.sconce(&["logs", "demo-1", "other"]);
+    assert!(
+        done.code == 3 && done.err.contains("no log `other`"),
+        "{}",
+        done.err
+    );
+    assert!(
+        !home.folder.path().join("bin/calls").exists(),
+        "squeue was asked"
+    );
+}
+
+#[test]
 fn what_cannot_be_a_job_is_said_before_anything_is_brought() {
     let home = Home::new();
     home.write(

@@ -84,12 +84,17 @@ pub fn find_trees(lock: &Lock, store: &Store) -> Option<Vec<PathBuf>> {
     Some(trees)
 }
 
+/// The packages that are to be fetched for the trees.
+pub(crate) fn list_missing_debs<'l>(lock: &'l Lock, store: &Store) -> Vec<&'l Deb> {
+    let mut debs = packages(lock);
+    debs.retain(|deb| store.find_blob(&deb.sha256).is_none());
+    debs
+}
+
 /// What is to be fetched for the trees, by name: packages, and a standalone Python's archive.
 #[must_use]
 pub fn list_missing_files(lock: &Lock, store: &Store) -> Vec<String> {
-    let mut debs = packages(lock);
-    debs.retain(|deb| store.find_blob(&deb.sha256).is_none());
-    let debs = debs.into_iter();
+    let debs = list_missing_debs(lock, store).into_iter();
     let names = debs.map(|deb| format!("{} {}", deb.name, deb.version));
     let python = lock.interpreter.iter().filter(|python| {
         standalone::find_tree(lock, store).is_none() && store.find_blob(&python.sha256).is_none()

@@ -58,6 +58,10 @@ pub struct TargetSpec {
     /// unpacked to; `off` has nodes read the store itself. Where it is absent, nodes decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_store: Option<String>,
+    /// Another target of the same engine, on whose nodes the environment is made before the job begins; absent where
+    /// whoever submits makes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepare_on: Option<String>,
     /// Options of sbatch, one each, as they are: `--mail-type=END`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sbatch: Vec<String>,
@@ -71,7 +75,7 @@ pub struct TargetSpec {
 
 impl TargetSpec {
     /// Every key, for files in which others are passed over.
-    pub const KEYS: [&str; 19] = [
+    pub const KEYS: [&str; 20] = [
         "account",
         "allow-uncontained",
         "constraint",
@@ -85,6 +89,7 @@ impl TargetSpec {
         "meet-within",
         "nodes",
         "partition",
+        "prepare-on",
         "qos",
         "reservation",
         "sbatch",
@@ -113,6 +118,7 @@ impl TargetSpec {
             containment: JobContainment::Sconce,
             allow_uncontained: false,
             local_store: None,
+            prepare_on: None,
             sbatch: Vec::new(),
             srun: Vec::new(),
             setup: Vec::new(),
@@ -124,12 +130,17 @@ impl TargetSpec {
     /// # Errors
     /// Its name is none, a value has several lines, or its time is none.
     pub fn check(&self, name: &str) -> Result<(), SpecError> {
-        validate_value(
-            "target",
-            Some(name),
-            is_name,
-            "letters, digits, `.`, `_` and `-`, 63 at most",
-        )?;
+        for (key, name) in [
+            ("target", Some(name)),
+            ("target.prepare-on", self.prepare_on.as_deref()),
+        ] {
+            validate_value(
+                key,
+                name,
+                is_name,
+                "letters, digits, `.`, `_` and `-`, 63 at most",
+            )?;
+        }
         for (key, value) in self.one_line_values() {
             validate_value(
                 key,
@@ -281,6 +292,8 @@ mod tests {
             ("partitions", "\"gpu\""),
             ("local-store", "\"scratch\""),
             ("local-store", "\"/a\\nb\""),
+            ("prepare-on", "\"a b\""),
+            ("prepare-on", "true"),
         ] {
             let text = format!("[target.lab]\n{key} = {value}\nengine = \"slurm\"\n");
             assert!(Spec::parse(&text).is_err(), "{text}");

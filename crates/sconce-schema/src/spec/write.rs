@@ -65,6 +65,7 @@ const ORDER: [&str; 57] = [
     "containment",
     "allow-uncontained",
     "local-store",
+    "prepare-on",
     "sbatch",
 ];
 

@@ -37,9 +37,7 @@ impl Store {
         items: &[(String, String)],
         progress: &dyn Progress,
     ) -> Result<ItemPack, PackError> {
-        let mut items = items.to_vec();
-        items.sort();
-        items.dedup();
+        let items = sort_items(items);
         let name = pack_name(&items);
         if let Some(pack) = self.find_pack(&name) {
             return Ok(pack);
@@ -65,6 +63,12 @@ impl Store {
             let _ = fs::remove_file(&beside);
         }
         written
+    }
+
+    /// The pack of `items`, where they were packed before.
+    #[must_use]
+    pub fn find_packed_items(&self, items: &[(String, String)]) -> Option<ItemPack> {
+        self.find_pack(&pack_name(&sort_items(items)))
     }
 
     /// A pack that is there; it counts as used now.
@@ -154,6 +158,14 @@ impl Store {
 
 fn json_of(file: &Path) -> PathBuf {
     file.with_extension("").with_extension("json")
+}
+
+/// Each of them once, in the order that they are packed in.
+fn sort_items(items: &[(String, String)]) -> Vec<(String, String)> {
+    let mut items = items.to_vec();
+    items.sort();
+    items.dedup();
+    items
 }
 
 /// By the names of what is in it, which say what it holds.

@@ -13,6 +13,17 @@ use crate::item_access::{ItemAccess, MakeJob, RetryBackoff, Waiting};
 use crate::lock::LockAttempt;
 use crate::{StoreError, TreeBuildError};
 
+impl<'a> TreeBuildOptions<'a> {
+    /// What is made, for those who wait.
+    fn job(&self) -> MakeJob<'a> {
+        MakeJob {
+            name: self.name,
+            work: self.work,
+            progress: self.progress,
+        }
+    }
+}
+
 impl Store {
     /// The folder of a tree, made by `build` if it is not in the store. `build` gets an empty
     /// folder with mode 0755; it runs at most once at a time for one `kind` and `key`, in all
@@ -47,12 +58,7 @@ impl Store {
         build: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<PathBuf, TreeBuildError<E>> {
         let place = self.item_paths(kind, key)?;
-        let job = MakeJob {
-            name: making.name,
-            work: making.work,
-            progress: making.progress,
-        };
-        self.make_item(&place, job, making.accept, |work| {
+        self.make_item(&place, making.job(), making.accept, |work| {
             let content = work.join("content");
             make_folder(&content, 0o755).map_err(StoreError::from_io("create", &content))?;
             build(&content).map_err(TreeBuildError::Build)
@@ -78,11 +84,7 @@ impl Store {
         let place = self.item_paths(kind, key)?;
         // Of a kind without items, so that what a killed process leaves there is removed as all such work.
         let apart = self.item_paths(&format!("{kind}-apart"), key)?;
-        let job = MakeJob {
-            name: making.name,
-            work: making.work,
-            progress: making.progress,
-        };
+        let job = making.job();
         let mut waiting = Waiting::new(job);
         let held = loop {
             if let Some(content) = self.find_trusted_item(&place, making.accept)? {

@@ -1,5 +1,6 @@
 //! Many wheels at once.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -23,7 +24,7 @@ use crate::blob::verify_size_and_hash;
 use crate::item_access;
 use crate::{Store, StoreError};
 use sconce_base::direct_io::DirectWriter;
-use sconce_fetch::{FetchBody, Fetcher, redact_url};
+use sconce_fetch::{FetchBody, Fetcher, file_url, redact_url};
 
 /// The layout of the trees. Part of their keys, so that trees of an older one are not used.
 const LAYOUT: u32 = 1;
@@ -86,12 +87,14 @@ impl Store {
     }
 
     /// The tree of each wheel, in the order of `wheels`, fetched and installed where it is not in
-    /// the store. `python` is a major and minor version, `3.13`.
+    /// the store. A wheel whose file is a blob of the store is read from there. `python` is a major
+    /// and minor version, `3.13`.
     ///
     /// # Errors
     /// The first failure of any wheel; the others are stopped. [`StoreError::Fetch`],
     /// [`StoreError::Hash`] and [`StoreError::Size`] for bytes that cannot be had or are not the
-    /// lock's, [`StoreError::Wheel`] for an archive that cannot be installed,
+    /// lock's, [`StoreError::Damaged`] for a blob with others than its name says, which is removed,
+    /// [`StoreError::Wheel`] for an archive that cannot be installed,
     /// [`StoreError::Disk`]. Wheels that were complete by then stay in the store.
     pub fn ensure_wheels(
         &self,
@@ -177,7 +180,7 @@ impl Job<'_> {
             work: &format!("installs {file}"),
             progress: self.progress,
         };
-        self.store.make_item(&place, turn, &|_| true, |work| {
+        let made = self.store.make_item(&place, turn, &|_| true, |work| {
             let content = work.join("content");
             let make = || {
                 crate::store::make_folder(&content, 0o755)
@@ -203,18 +206,29 @@ impl Job<'_> {
                 Err(ReadFailure::Wheel(source)) => Err(self.wheel_error(wheel, source)),
                 Ok(()) => Ok(()),
             }
-        })?;
+        });
+        made.map_err(|failure| self.blame_blob(wheel, failure))?;
         tracing::debug!(file, url = redact_url(&wheel.url), "the wheel is installed");
         let _ = self.remove_part(wheel);
         self.progress.done(file);
         Ok(())
     }
 
-    /// Where bytes of a slow download are kept; nowhere where no lock says whose they are.
+    /// Where bytes of a slow download are kept; nowhere where no lock says whose they are, or where all of them are in
+    /// the store.
     fn part(&self, wheel: &Wheel) -> Option<PathBuf> {
         let name = format!("{KIND}~{}", key(wheel, self.python));
         let partial = self.store.root().join("partial");
-        self.store.has_locks().then(|| partial.join(name))
+        let is_kept = self.store.has_locks() && self.store.find_blob(&wheel.sha256).is_none();
+        is_kept.then(|| partial.join(name))
+    }
+
+    /// Where a wheel is read from: its file in the store, or else its address.
+    fn url<'w>(&self, wheel: &'w Wheel) -> Cow<'w, str> {
+        match self.store.find_blob(&wheel.sha256) {
+            Some(file) => file_url(&file).into(),
+            None => wheel.url.as_str().into(),
+        }
     }
 
     fn remove_part(&self, wheel: &Wheel) -> std::io::Result<()> {
@@ -282,9 +296,23 @@ impl Job<'_> {
         ReadFailure::Source(failure)
     }
 
+    /// Bytes that are not the lock's and came from the store are the store's: they are taken out of it.
+    fn blame_blob(&self, wheel: &Wheel, failure: Failure) -> Failure {
+        match failure {
+            Failure::Store(StoreError::Hash { .. } | StoreError::Size { .. }) => {
+                match self.store.verify_blob(&wheel.sha256) {
+                    Err(damaged) => damaged.into(),
+                    Ok(()) => failure,
+                }
+            }
+            other => other,
+        }
+    }
+
     /// Opens the wheel at its beginning.
     fn open<'j>(&'j self, wheel: &'j Wheel) -> Result<Download<'j>, Failure> {
-        let body = self.fetcher.open(&wheel.url, 0).map_err(StoreError::from)?;
+        let url = self.url(wheel);
+        let body = self.fetcher.open(&url, 0).map_err(StoreError::from)?;
         if let (Some(expected), Some(found)) = (wheel.size, body.total_bytes())
             && expected != found
         {
@@ -297,6 +325,7 @@ impl Job<'_> {
         Ok(Download {
             job: self,
             wheel,
+            url,
             size: wheel.size.or(body.total_bytes()),
             body: Some(body),
             at: 0,
@@ -408,6 +437,7 @@ fn directory_sizes(file: &mut File) -> std::io::Result<Result<HashMap<u64, u64>,
 struct Download<'a> {
     job: &'a Job<'a>,
     wheel: &'a Wheel,
+    url: Cow<'a, str>,
     /// Bytes, where somebody tells.
     size: Option<u64>,
     /// The connection, at the offset `at`; absent while kept bytes are read.
@@ -434,7 +464,7 @@ impl Download<'_> {
     fn fetch(&mut self, buffer: &mut [u8]) -> Result<usize, StoreError> {
         let body = match &mut self.body {
             Some(body) => body,
-            closed => closed.insert(self.job.fetcher.open(&self.wheel.url, self.at)?),
+            closed => closed.insert(self.job.fetcher.open(&self.url, self.at)?),
         };
         // What is kept is not fetched.
         let most = match &self.part {

@@ -125,6 +125,8 @@ fn a_pack_is_written_once_and_has_the_same_bytes_whoever_writes_it() {
     let bytes = fs::read(&pack.file).unwrap();
     assert_eq!(Sha256(sha2::Sha256::digest(&bytes).into()), pack.sha256);
     assert_eq!(store.pack_items(&items, &NoProgress).unwrap(), pack);
+    assert_eq!(store.find_packed_items(&items).as_ref(), Some(&pack));
+    assert_eq!(store.find_packed_items(&items[1..]), None);
     assert_eq!(pack.file.metadata().unwrap().ino(), before.ino());
     let pruned = |days: u64| {
         let unused = std::time::Duration::from_secs(days * 24 * 3600);

@@ -87,6 +87,63 @@ fn refused_zip(bytes: &[u8]) -> ZipError {
 }
 
 #[test]
+fn a_wheel_whose_file_is_in_the_store_needs_no_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let bytes = zip(&demo());
+    let wheel = locked("file:///nowhere/demo.whl", &bytes);
+    let install = || {
+        store.ensure_wheels(
+            &fetcher(),
+            std::slice::from_ref(&wheel),
+            "3.13",
+            &NoProgress,
+        )
+    };
+    assert!(matches!(install(), Err(StoreError::Fetch(_))));
+    let blob = store.put_blob(&bytes, &wheel.sha256).unwrap();
+    // Another version's tree may need it too.
+    install().unwrap();
+    assert!(blob.is_file());
+}
+
+#[test]
+fn a_wheels_file_with_other_bytes_leaves_the_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let bytes = zip(&demo());
+    let wheel = locked("file:///nowhere/demo.whl", &bytes);
+    let changed = [&bytes[..bytes.len() - 1], b"x"].concat();
+    for other in [&bytes[..bytes.len() / 2], &changed[..], b""] {
+        let blob = store.put_blob(&bytes, &wheel.sha256).unwrap();
+        fs::set_permissions(&blob, fs::Permissions::from_mode(0o644)).unwrap();
+        fs::write(&blob, other).unwrap();
+        let wheels = std::slice::from_ref(&wheel);
+        let error = store.ensure_wheels(&fetcher(), wheels, "3.13", &NoProgress);
+        let error = error.unwrap_err();
+        assert!(
+            matches!(
+                error,
+                StoreError::Damaged {
+                    is_removed: true,
+                    ..
+                }
+            ),
+            "{error:?}"
+        );
+        assert_eq!(error.exit_code(), exit::VERIFY);
+        assert_eq!(store.find_blob(&wheel.sha256), None);
+        assert_empty_of_trees(&store);
+    }
+}
+
+/// That no tree is left, finished or unfinished.
+fn assert_empty_of_trees(store: &Store) {
+    assert!(store.measure_usage().unwrap().kinds.is_empty());
+    assert_eq!(fs::read_dir(store.root().join("tmp")).unwrap().count(), 0);
+}
+
+#[test]
 fn a_wheel_becomes_a_tree() {
     let (_folder, tree) = install(&zip(&demo()));
     let tree = tree.unwrap();

@@ -11,7 +11,7 @@ use sconce_schema::spec::TargetSpec;
 use super::inventory::{architectures, nodes_of_partitions};
 use super::process::{ProgramCall, ProgramOutput, run_program};
 use super::said::{error_of, has_no_accounting, is_unsure};
-use super::script::{job_comment, render_script};
+use super::script::{dependency_options, job_comment, render_both, render_script};
 use super::state::{JobRow, parse_sacct, parse_squeue, sacct_args, squeue_args};
 use super::step::step_args;
 use crate::error::{RejectionCause, SubmitError};
@@ -168,10 +168,27 @@ impl Scheduler for SlurmScheduler {
         Ok(words)
     }
 
-    fn submit(&self, script: &str, token: &str) -> Result<SchedulerJobId, SubmitError> {
+    fn render_both(
+        &self,
+        preparation: &str,
+        job: &str,
+        after: &[SchedulerJobId],
+    ) -> Result<String, SubmitError> {
+        render_both(preparation, job, after)
+    }
+
+    fn submit(
+        &self,
+        script: &str,
+        token: &str,
+        after: &[SchedulerJobId],
+    ) -> Result<SchedulerJobId, SubmitError> {
         // Before anything is handed over that could not be found again.
         job_comment(token)?;
-        let output = match self.run("sbatch", &["--parsable".to_owned()], script) {
+        let mut args = vec!["--parsable".to_owned()];
+        let options = dependency_options(after).into_iter();
+        args.extend(options.map(|(name, value)| format!("--{name}={value}")));
+        let output = match self.run("sbatch", &args, script) {
             // It was started, and what became of it is not known.
             Err(error @ (SubmitError::Timeout { .. } | SubmitError::TooMuchOutput { .. })) => {
                 return self.look_for(token, error);

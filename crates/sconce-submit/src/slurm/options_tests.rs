@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::scheduler::JobScript;
+use crate::scheduler::{JobScript, NodeWork};
 use crate::slurm::owned_options::{SBATCH, SRUN, owned_of_sbatch, owned_of_srun};
 use sconce_schema::job::JobLayout;
 use sconce_schema::spec::LaunchMode;
@@ -18,6 +18,7 @@ fn check(
         array: None,
         name: "a",
         token: "t",
+        work: NodeWork::Run,
         layout: JobLayout {
             nodes: 1,
             gpus_per_node: None,
@@ -28,6 +29,8 @@ fn check(
         memory_per_node: None,
         time_limit: None,
         after: &[],
+        is_prepared: false,
+        leaves_limits: false,
         program: Path::new("/p"),
         job_dir: Path::new("/j"),
         work_dir: Path::new("/w"),

@@ -53,6 +53,18 @@ const fn own(
     }
 }
 
+/// Says an option that is Sconce's where the key of its name stands in the target.
+macro_rules! of_key {
+    ($name:literal, $letters:literal) => {
+        own(
+            &[$name],
+            $letters,
+            concat!("--", $name),
+            concat!("say it once: as `", $name, "` of the target"),
+        )
+    };
+}
+
 const NODES: OwnedOption = own(
     &["nodes"],
     "N",
@@ -78,6 +90,7 @@ const CPUS: OwnedOption = own(
     "--cpus-per-task",
     "say it as `cpus-per-node` of the target",
 );
+const CARDS_OF_NODES: &str = "say it as `gpus-per-node` of the target";
 const GPUS: OwnedOption = own(
     &[
         "gpus",
@@ -91,14 +104,11 @@ const GPUS: OwnedOption = own(
     ],
     "G",
     "--gpus-per-node",
-    "say it as `gpus-per-node` of the target",
+    CARDS_OF_NODES,
 );
 const GRES: OwnedOption = OwnedOption {
-    names: &["gres"],
-    letters: "",
-    ours: "--gpus-per-node",
-    instead: "say it as `gpus-per-node` of the target",
     cards_only: true,
+    ..own(&["gres"], "", "--gpus-per-node", CARDS_OF_NODES)
 };
 const EXPORT: OwnedOption = own(
     &["export", "export-file"],
@@ -163,51 +173,11 @@ pub(super) fn owned_of_sbatch(job: &JobScript<'_>) -> Vec<OwnedOption> {
     ];
     let target = job.target;
     let optional = [
-        (
-            target.partition.is_some(),
-            own(
-                &["partition"],
-                "p",
-                "--partition",
-                "say it once: as `partition` of the target",
-            ),
-        ),
-        (
-            target.account.is_some(),
-            own(
-                &["account"],
-                "A",
-                "--account",
-                "say it once: as `account` of the target",
-            ),
-        ),
-        (
-            target.qos.is_some(),
-            own(
-                &["qos"],
-                "q",
-                "--qos",
-                "say it once: as `qos` of the target",
-            ),
-        ),
-        (
-            target.constraint.is_some(),
-            own(
-                &["constraint"],
-                "C",
-                "--constraint",
-                "say it once: as `constraint` of the target",
-            ),
-        ),
-        (
-            target.reservation.is_some(),
-            own(
-                &["reservation"],
-                "",
-                "--reservation",
-                "say it once: as `reservation` of the target",
-            ),
-        ),
+        (target.partition.is_some(), of_key!("partition", "p")),
+        (target.account.is_some(), of_key!("account", "A")),
+        (target.qos.is_some(), of_key!("qos", "q")),
+        (target.constraint.is_some(), of_key!("constraint", "C")),
+        (target.reservation.is_some(), of_key!("reservation", "")),
         (
             job.time_limit.is_some(),
             own(
@@ -218,7 +188,7 @@ pub(super) fn owned_of_sbatch(job: &JobScript<'_>) -> Vec<OwnedOption> {
             ),
         ),
         (
-            !job.after.is_empty(),
+            job.is_prepared || !job.after.is_empty(),
             own(
                 &["dependency", "kill-on-invalid-dep"],
                 "d",

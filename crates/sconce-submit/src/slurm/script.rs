@@ -16,13 +16,17 @@ use sconce_schema::request::Mount;
 use super::options::check_options;
 use super::owned_options::{SBATCH, SRUN, owned_of_sbatch, owned_of_srun};
 use crate::error::SubmitError;
-use crate::scheduler::{JobScript, StepContainer};
+use crate::job_id::SchedulerJobId;
+use crate::scheduler::{JobScript, NodeWork, StepContainer};
 
 /// The log of what the script and srun say: in a job's directory, or in that of an array's element.
 pub const LOG_NAME: &str = "logs/scheduler.log";
 
 /// The directory in a job's, with one for each element of an array, which its index names.
 pub const ARRAY_DIR: &str = "array";
+
+/// The directory in a job's for what becomes of its preparation.
+pub const PREPARATION_DIR: &str = "preparation";
 
 /// The logs of what each task prints, beside [`LOG_NAME`]; `%t` is its number (srun(1), "IO REDIRECTION").
 const TASK_LOG_PATTERN: &str = "logs/task-%t.log";
@@ -94,7 +98,7 @@ fn sbatch_options(job: &JobScript<'_>) -> Result<Vec<(&'static str, String)>, Su
         let wanted = "a path without `\\`, which Slurm's own log could lie in";
         return Err(wrong_value("the job's directory", &job_dir, wanted));
     }
-    let log = format!("{}/{LOG_NAME}", log_root(&job_dir, job.array));
+    let log = format!("{}/{LOG_NAME}", log_root(&job_dir, job));
     let work_dir = absolute("the working directory", job.work_dir)?;
     let gpus = layout.gpus_per_node.filter(|gpus| *gpus > 0);
     let mut options = vec![
@@ -126,11 +130,9 @@ fn sbatch_options(job: &JobScript<'_>) -> Result<Vec<(&'static str, String)>, Su
         let value = value.as_deref().map(|value| one_line(name, value));
         add(name, value.transpose()?);
     }
-    if !job.after.is_empty() {
-        let ids: Vec<&str> = job.after.iter().map(|id| id.as_str()).collect();
-        options.push(("dependency", format!("afterok:{}", ids.join(":"))));
-        // It would wait for ever for one that failed (sbatch(1), `--dependency`).
-        options.push(("kill-on-invalid-dep", "yes".to_owned()));
+    options.extend(dependency_options(job.after));
+    if job.leaves_limits {
+        options.push(("propagate", "NONE".to_owned()));
     }
     options.extend([
         // The variables of whoever hands it over stay there: they may be secrets, and they are another machine's.
@@ -140,6 +142,53 @@ fn sbatch_options(job: &JobScript<'_>) -> Result<Vec<(&'static str, String)>, Su
         ("chdir", work_dir),
     ]);
     Ok(options)
+}
+
+/// Lists the options by which a job waits for others, and leaves the queue where one of them does not end well: it would
+/// wait for ever (sbatch(1), `--dependency`).
+pub(super) fn dependency_options(after: &[SchedulerJobId]) -> Vec<(&'static str, String)> {
+    if after.is_empty() {
+        return Vec::new();
+    }
+    let ids: Vec<&str> = after.iter().map(SchedulerJobId::as_str).collect();
+    vec![
+        ("dependency", format!("afterok:{}", ids.join(":"))),
+        ("kill-on-invalid-dep", "yes".to_owned()),
+    ]
+}
+
+/// Renders a script that hands over both, the second after the first. Options of sbatch's command line count before those
+/// of a script (sbatch(1), "INPUT ENVIRONMENT VARIABLES").
+///
+/// # Errors
+/// A script has a line by which the shell would end it.
+pub(super) fn render_both(
+    preparation: &str,
+    job: &str,
+    after: &[SchedulerJobId],
+) -> Result<String, SubmitError> {
+    const ENDS: [&str; 2] = ["END_OF_PREPARATION", "END_OF_JOB"];
+    for script in [preparation, job] {
+        if let Some(line) = script.lines().find(|line| ENDS.contains(line)) {
+            let wanted = "a line that does not end the script around it";
+            return Err(wrong_value("a line of `setup`", line, wanted));
+        }
+    }
+    let after: String = after.iter().map(|id| format!("{id}:")).collect();
+    let [end_of_preparation, end_of_job] = ENDS;
+    // A cluster's name may stand behind the number (sbatch(1), `--parsable`).
+    Ok(format!(
+        "#!/bin/sh\n\
+         # Hands over two jobs: the first makes the environment, the second runs in it.\n\
+         set -e\n\
+         preparation=$(sbatch --parsable <<'{end_of_preparation}'\n\
+         {preparation}\
+         {end_of_preparation}\n\
+         )\n\
+         exec sbatch \"--dependency=afterok:{after}${{preparation%%;*}}\" --kill-on-invalid-dep=yes \"$@\" <<'{end_of_job}'\n\
+         {job}\
+         {end_of_job}\n"
+    ))
 }
 
 /// Lists the words of the step, of which the script becomes the process.
@@ -158,15 +207,15 @@ fn srun_words(job: &JobScript<'_>, target: Vec<Vec<String>>) -> Result<Vec<Strin
     let job_dir = absolute("the job's directory", job.job_dir)?;
     words.push(format!(
         "--output={}/{TASK_LOG_PATTERN}",
-        log_root(&job_dir, job.array)
+        log_root(&job_dir, job)
     ));
     words.extend(target.into_iter().flatten());
     words.extend(container_words(job)?);
-    words.extend([
-        absolute("the program", job.program)?,
-        "node".to_owned(),
-        absolute("the job's directory", job.job_dir)?,
-    ]);
+    words.extend([absolute("the program", job.program)?, "node".to_owned()]);
+    if job.work == NodeWork::Preparation {
+        words.push("--prepare".to_owned());
+    }
+    words.push(job_dir);
     Ok(words)
 }
 
@@ -240,11 +289,12 @@ fn cpus_of_task(job: &JobScript<'_>) -> String {
 }
 
 /// The directory in which logs lie, as a pattern: of each element of an array its own (`%a`).
-fn log_root(job_dir: &str, array: Option<&JobArray>) -> String {
+fn log_root(job_dir: &str, job: &JobScript<'_>) -> String {
     let job_dir = escape_pattern(job_dir);
-    match array {
-        Some(_) => format!("{job_dir}/{ARRAY_DIR}/%a"),
-        None => job_dir,
+    match (job.work, job.array) {
+        (NodeWork::Preparation, _) => format!("{job_dir}/{PREPARATION_DIR}"),
+        (NodeWork::Run, Some(_)) => format!("{job_dir}/{ARRAY_DIR}/%a"),
+        (NodeWork::Run, None) => job_dir,
     }
 }
 

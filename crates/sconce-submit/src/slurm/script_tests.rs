@@ -12,6 +12,7 @@ fn job(target: &TargetSpec) -> JobScript<'_> {
     JobScript {
         name: "train",
         token: "0123456789abcdef",
+        work: NodeWork::Run,
         layout: JobLayout {
             nodes: 2,
             gpus_per_node: Some(4),
@@ -23,6 +24,8 @@ fn job(target: &TargetSpec) -> JobScript<'_> {
         memory_per_node: Some(Bytes(100_000_000_001)),
         time_limit: Some(Duration::from_secs(26 * 3600 + 90)),
         after: &[],
+        is_prepared: false,
+        leaves_limits: false,
         program: Path::new("/home/a/bin/sconce"),
         job_dir: Path::new("/home/a/.local/state/sconce/jobs/0123456789abcdef"),
         work_dir: Path::new("/home/a/project"),
@@ -58,6 +61,69 @@ fn elements_of_an_array_have_logs_of_their_own() {
         arguments: Vec::new(),
     };
     assert_eq!(format_array(&one), "3");
+}
+
+#[test]
+fn a_preparation_has_logs_of_its_own_and_says_what_it_does() {
+    let array = JobArray {
+        indices: vec![0, 1],
+        at_once: None,
+        arguments: Vec::new(),
+    };
+    let target = target();
+    let script = render_script(&JobScript {
+        work: NodeWork::Preparation,
+        leaves_limits: true,
+        array: Some(&array),
+        ..job(&target)
+    });
+    let script = script.unwrap();
+    let has = |text: &str| assert!(script.contains(text), "{text} {script}");
+    has("=/home/a/.local/state/sconce/jobs/0123456789abcdef/preparation/logs/scheduler.log\n");
+    has("jobs/0123456789abcdef/preparation/logs/task-%t.log");
+    has("\n#SBATCH --propagate=NONE\n");
+    has(" node --prepare /home/a/.local/state/sconce/jobs/0123456789abcdef\n");
+}
+
+#[test]
+fn who_waits_for_a_preparation_waits_for_nothing_that_its_target_names() {
+    let mut target = target();
+    target.sbatch = vec!["--dependency=afterok:1".to_owned()];
+    let waits = |is_prepared| {
+        render_script(&JobScript {
+            is_prepared,
+            ..job(&target)
+        })
+    };
+    assert!(waits(false).is_ok() && waits(true).is_err());
+}
+
+#[test]
+fn both_scripts_are_handed_over_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let sbatch = folder.path().join("sbatch");
+    let body = "#!/bin/sh\nn=$(($(cat n 2>/dev/null || echo 0) + 1))\necho $n >n\necho \"$@\" >words-$n\ncat >script-$n\necho \"17;cluster\"\n";
+    std::fs::write(&sbatch, body).unwrap();
+    std::fs::set_permissions(&sbatch, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let scripts = ["#!/bin/sh\necho '$HOME' `x` \\\n", "#!/bin/sh\nEOF\n"];
+    let after = [16, 15].map(SchedulerJobId::from);
+    let both = render_both(scripts[0], scripts[1], &after).unwrap();
+    let path = format!("{}:/usr/bin:/bin", folder.path().display());
+    let mut shell = Command::new("/bin/sh");
+    let shell = shell.args(["-c", &both, "sh", "--wait"]);
+    let shell = shell.current_dir(folder.path()).env("PATH", path);
+    assert!(shell.output().unwrap().status.success());
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    assert_eq!([read("script-1"), read("script-2")], scripts);
+    assert_eq!(read("words-1"), "--parsable\n");
+    assert_eq!(
+        read("words-2"),
+        "--dependency=afterok:16:15:17 --kill-on-invalid-dep=yes --wait\n"
+    );
+    let ends = "#!/bin/sh\nEND_OF_JOB\nrm x\n";
+    assert!(
+        render_both(scripts[0], ends, &[]).is_err() && render_both(ends, scripts[1], &[]).is_err()
+    );
 }
 
 /// Scripts that earlier versions rendered are kept by people; what one holds is read here as a whole.

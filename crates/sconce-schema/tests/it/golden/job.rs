@@ -3,7 +3,9 @@
 use sconce_schema::Sha256;
 use sconce_schema::job::{
     FORMAT, ItemPack, JobArray, JobLayout, JobRequest, LocalStoreRequest, PackedItem,
+    PreparationRequest, PreparedEnvironment,
 };
+use sconce_schema::request::Mount;
 use sconce_schema::spec::{JobContainment, LaunchMode, SchedulerKind};
 
 use super::spec::full_run;
@@ -48,8 +50,23 @@ fn full_job_is_written_as_before_and_read_back() {
                 }],
             },
         }),
+        preparation: Some(PreparationRequest {
+            target: "cpu".into(),
+            token: "7gq2m4x9.prepare".into(),
+            local_store: Some("/scratch/$USER".into()),
+            mounts: vec![Mount {
+                source: "/data".into(),
+                target: "/data".into(),
+                read_only: true,
+            }],
+        }),
         unix_ms: 1_790_000_000_000,
     };
+    let prepared = PreparedEnvironment {
+        format: FORMAT,
+        local_store: job.local_store.clone(),
+    };
+    goldens().assert_same("prepared.json", json(&prepared));
     let text = json(&job);
     goldens().assert_same("job.json", &text);
     assert_eq!(serde_json::from_str::<JobRequest>(&text).unwrap(), job);

@@ -104,6 +104,8 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("job::JobRequest", JOB),
     ("job::LocalStoreRequest", JOB),
     ("job::PackedItem", JOB),
+    ("job::PreparationRequest", JOB),
+    ("job::PreparedEnvironment", HeldBy::Golden("prepared.json")),
     ("lock::BuildRequest", LOCK_WITH_REQUESTS),
     ("lock::Deb", LOCK),
     ("lock::Lock", LOCK_WITH_BUILDS),

@@ -99,6 +99,7 @@ fn full_target() -> TargetSpec {
         containment: JobContainment::Apptainer,
         allow_uncontained: true,
         local_store: Some("/scratch/$USER".into()),
+        prepare_on: Some("cpu".into()),
         sbatch: strings(&["--mail-type=END"]),
         srun: strings(&["--cpu-bind=none"]),
         setup: strings(&["module load slurm"]),

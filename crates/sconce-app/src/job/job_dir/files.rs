@@ -1,0 +1,62 @@
+//! Files of a job's directory, which other machines read while they are written.
+
+use std::fs::{DirBuilder, File};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::JobDirError;
+use crate::failure::{AppError, Result};
+use crate::file_action::FileAction;
+use crate::input;
+
+/// Whether a directory has a file, which another machine may just have written: a shared file system may go on saying
+/// that a file is not there, and looks when the directory is read.
+pub(super) fn is_listed(dir: &Path, name: &str) -> bool {
+    let mut entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.any(|entry| entry.file_name() == *name)
+}
+
+pub(super) fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
+    let mut text = serde_json::to_vec_pretty(value).expect("plain data is JSON");
+    text.push(b'\n');
+    write(path, &text)
+}
+
+pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let text = input::read_text(path).map_err(AppError::unreadable(path))?;
+    Ok(
+        serde_json::from_str(&text).map_err(|source| JobDirError::Damaged {
+            path: path.to_owned(),
+            source,
+        })?,
+    )
+}
+
+/// Makes a directory, with those above it, that nobody but its owner sees into.
+pub(in crate::job) fn make_private_dir(path: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Another node sees the file before or the file after, and no part of one.
+pub(in crate::job) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let beside = path.with_added_extension(sconce_base::random_name());
+    let write = || {
+        let mut options = File::options();
+        let mut file = (options.write(true).create_new(true).mode(0o600)).open(&beside)?;
+        file.write_all(bytes)?;
+        std::fs::rename(&beside, path)
+    };
+    write().map_err(|source| {
+        let _ = std::fs::remove_file(&beside);
+        AppError::File {
+            action: FileAction::Write,
+            path: path.to_owned(),
+            source,
+        }
+        .into()
+    })
+}
