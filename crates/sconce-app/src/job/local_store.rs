@@ -14,6 +14,7 @@ use sconce_schema::{EnvironmentLayers, Hint, Lock, exit};
 use sconce_store::item_pack::{ItemPack, UnpackOutcome};
 use sconce_store::{Store, is_local_disk, item_of_path, network_file_system};
 
+use super::target_path::expand_variables;
 use crate::build::compile_missing_bytecode;
 use crate::context::AppContext;
 use crate::environment_builder::EnvironmentBuilder;
@@ -280,34 +281,22 @@ fn own_directory(dir: &Path, node: &str) -> Result<PathBuf> {
 
 /// Puts a node's variables into a target's directory: `$NAME` and `${NAME}`.
 fn expand(directory: &str, node: &str, env: &Env) -> Result<PathBuf, LocalStoreError> {
-    let mut path = String::new();
-    let mut rest = directory;
-    while let Some((before, after)) = rest.split_once('$') {
-        path += before;
-        let (name, behind) = match after
-            .strip_prefix('{')
-            .and_then(|text| text.split_once('}'))
-        {
-            Some(braced) => braced,
-            None => {
-                let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-                after.split_at(after.find(|c| !is_part(c)).unwrap_or(after.len()))
-            }
-        };
+    let value = |name: &str| {
         let value = env.var(name).or_else(|| match name {
             // Slurm tells whose job it is where no login does.
             "USER" => env.var("SLURM_JOB_USER"),
             _ => None,
         });
-        let unset = || LocalStoreError::UnsetVariable {
-            directory: directory.to_owned(),
-            name: name.to_owned(),
-            node: node.to_owned(),
-        };
-        path += value.filter(|value| !value.is_empty()).ok_or_else(unset)?;
-        rest = behind;
-    }
-    path += rest;
+        value.map(str::to_owned)
+    };
+    let path = expand_variables(directory, value).map_err(|name| {
+        let (directory, node) = (directory.to_owned(), node.to_owned());
+        LocalStoreError::UnsetVariable {
+            directory,
+            name,
+            node,
+        }
+    })?;
     match Path::new(&path).is_absolute() {
         true => Ok(path.into()),
         false => Err(LocalStoreError::NoPath {

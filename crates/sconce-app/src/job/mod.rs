@@ -28,5 +28,6 @@ mod schedulers;
 mod site_image;
 pub mod submit;
 pub mod sweep;
+mod target_path;
 mod task_run;
 mod wishes;

@@ -1,6 +1,6 @@
 //! Handing a job over.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sconce_schema::job::{JobLayout, PreparationRequest};
@@ -16,6 +16,7 @@ use super::prepare::PreparedJob;
 use super::program::keep_program;
 use super::schedulers::scheduler_of;
 use super::sweep::ArrayOptions;
+use super::target_path::expand_variables;
 use crate::command_context::CommandContext;
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
@@ -121,6 +122,16 @@ pub enum SubmissionError {
         /// Debian's names of the nodes'.
         nodes: Vec<String>,
     },
+    /// The target's storage is no directory here.
+    #[error("`storage` of target `{target}` is {directory}, {why}")]
+    Storage {
+        /// The target.
+        target: String,
+        /// As the target says it.
+        directory: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// One task a card, and no card.
     #[error("`task-per-gpu` without a number of cards or ranks a node")]
     NoGpus,
@@ -139,6 +150,9 @@ impl Hint for SubmissionError {
             Self::OtherTarget { .. } => "`sconce wait` waits for it".to_owned(),
             Self::Architecture { .. } => {
                 "lock it on a machine of that kind, or name another `partition` in the target".to_owned()
+            }
+            Self::Storage { .. } => {
+                "name a directory that this machine and every node see, or `--store` for once".to_owned()
             }
             Self::NoGpus => "say how many: `--gpus-per-node 8`, or `--ranks-per-node` without cards".to_owned(),
         })
@@ -176,9 +190,17 @@ pub fn submit_job(
     job: &JobOptions,
     context: &AppContext,
 ) -> Result<Submission> {
-    let opened = CommandContext::open(Project::open(spec)?, context)?;
+    let project = Project::open(spec)?;
+    let target = find_target(&job.target, &project, &SconceDirs::find(context)?)?;
+    let context = &match (&context.store, find_storage(job, &target, context)?) {
+        (None, Some(storage)) => AppContext {
+            store: Some(storage),
+            ..context.clone()
+        },
+        _ => context.clone(),
+    };
+    let opened = CommandContext::open(project, context)?;
     let (project, places) = (&opened.project, &opened.places);
-    let target = find_target(&job.target, project, places)?;
     let prepared = PreparedJob::new(&opened, overrides, command, job, &target, context)?;
     let request = &prepared.request;
     let after = find_jobs_before(&job.after, &job.target, places)?;
@@ -293,6 +315,29 @@ pub(super) fn preparation_layout() -> JobLayout {
         gpus_per_node: None,
         ranks_per_node: None,
         launch: LaunchMode::Node,
+    }
+}
+
+/// Where the target has the store: a directory that nodes see, as a home may be too small or not be there.
+fn find_storage(
+    job: &JobOptions,
+    target: &TargetSpec,
+    context: &AppContext,
+) -> Result<Option<PathBuf>, SubmissionError> {
+    let Some(directory) = &target.storage else {
+        return Ok(None);
+    };
+    let wrong = |why: String| SubmissionError::Storage {
+        target: job.target.clone(),
+        directory: directory.clone(),
+        why,
+    };
+    let value = |name: &str| context.env.var(name).map(str::to_owned);
+    let path = expand_variables(directory, value)
+        .map_err(|name| wrong(format!("and ${name} is not set here")))?;
+    match Path::new(&path).is_absolute() {
+        true => Ok(Some(path.into())),
+        false => Err(wrong(format!("which is {path:?} and no absolute path"))),
     }
 }
 

@@ -54,6 +54,10 @@ pub struct TargetSpec {
     /// Whether a job's caller may say that nothing is to hold it (`--uncontained`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_uncontained: bool,
+    /// The store that jobs run from, `/lustre/$USER/sconce` with variables of whoever submits: a directory that this
+    /// machine and all nodes see. Where it is absent, the usual store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<String>,
     /// A directory on each node's own disk, `/scratch/$USER` with variables of the node, that the environment is
     /// unpacked to; `off` has nodes read the store itself. Where it is absent, nodes decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,7 +79,7 @@ pub struct TargetSpec {
 
 impl TargetSpec {
     /// Every key, for files in which others are passed over.
-    pub const KEYS: [&str; 20] = [
+    pub const KEYS: [&str; 21] = [
         "account",
         "allow-uncontained",
         "constraint",
@@ -95,6 +99,7 @@ impl TargetSpec {
         "sbatch",
         "setup",
         "srun",
+        "storage",
         "time",
     ];
 
@@ -117,6 +122,7 @@ impl TargetSpec {
             launch: None,
             containment: JobContainment::Sconce,
             allow_uncontained: false,
+            storage: None,
             local_store: None,
             prepare_on: None,
             sbatch: Vec::new(),
@@ -155,6 +161,12 @@ impl TargetSpec {
             |text| text == "off" || text.starts_with(['/', '$']),
             "`off` or a directory of each node, from `/` on or with a variable of the node's at its beginning",
         )?;
+        validate_value(
+            "target.storage",
+            self.storage.as_deref(),
+            |text| text.starts_with(['/', '$']),
+            "a directory that nodes see, from `/` on or with a variable of yours at its beginning",
+        )?;
         for (key, time) in [
             ("target.time", &self.time),
             ("target.meet-within", &self.meet_within),
@@ -179,6 +191,7 @@ impl TargetSpec {
             ("target.constraint", &self.constraint),
             ("target.reservation", &self.reservation),
             ("target.local-store", &self.local_store),
+            ("target.storage", &self.storage),
         ];
         let lists = [
             ("target.sbatch", &self.sbatch),
@@ -291,6 +304,7 @@ mod tests {
             ("allow-uncontained", "\"yes\""),
             ("partitions", "\"gpu\""),
             ("local-store", "\"scratch\""),
+            ("storage", "\"lustre\""),
             ("local-store", "\"/a\\nb\""),
             ("prepare-on", "\"a b\""),
             ("prepare-on", "true"),

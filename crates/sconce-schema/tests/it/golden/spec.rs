@@ -98,6 +98,7 @@ fn full_target() -> TargetSpec {
         launch: Some(LaunchMode::Torchrun),
         containment: JobContainment::Apptainer,
         allow_uncontained: true,
+        storage: Some("/lustre/$USER/sconce".into()),
         local_store: Some("/scratch/$USER".into()),
         prepare_on: Some("cpu".into()),
         sbatch: strings(&["--mail-type=END"]),
