@@ -14,6 +14,7 @@ pub mod cgroups;
 mod cpus;
 pub mod disks;
 pub mod fabric;
+pub mod fabric_plugins;
 pub mod facts;
 #[cfg(test)]
 mod golden;

@@ -7,8 +7,10 @@ mod log;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 
 use sconce_base::tree::TreeDirectory;
 use sconce_schema::network::NcclNetwork;
@@ -31,7 +33,9 @@ pub const FILE_NAME: &str = "%p.log";
 const MAX_FILES: usize = 256;
 /// Of a file no more is read: the choice is at its beginning.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// What one reading takes of a file.
+/// Of all files together, this much is kept with a record.
+const MAX_KEPT_BYTES: u64 = 16 << 20;
+/// What one reading takes of a file at once.
 const CHUNK_BYTES: usize = 64 << 10;
 /// How often a process is told of anew: it says more of its choice until its communicator is there.
 const MAX_UPDATES: u32 = 8;
@@ -89,13 +93,39 @@ impl NcclReader {
     }
 }
 
+impl NcclReader {
+    /// Copies the beginning of each log that was read to `record` as `nccl-PID.log`, for its user alone.
+    ///
+    /// # Errors
+    /// What the disk says; what was copied before stays.
+    pub fn copy_logs(&self, record: &Path) -> io::Result<()> {
+        let directory = TreeDirectory::open(&self.directory)?;
+        let mut left = MAX_KEPT_BYTES;
+        for pid in self.files.keys() {
+            if left == 0 {
+                break;
+            }
+            // The run may have removed it.
+            let name = format!("{pid}.log");
+            let Ok(log) = directory.open_regular_file(OsStr::new(&name)) else {
+                continue;
+            };
+            let mut options = File::options();
+            options.write(true).create_new(true).mode(0o600);
+            let mut copy = options.open(record.join(format!("nccl-{name}")))?;
+            left -= io::copy(&mut log.take(MAX_FILE_BYTES.min(left)), &mut copy)?;
+        }
+        Ok(())
+    }
+}
+
 impl LogFile {
     fn read(
         &mut self,
         directory: &TreeDirectory,
         name: &OsStr,
         buffer: &mut [u8],
-    ) -> std::io::Result<()> {
+    ) -> io::Result<()> {
         let file = directory.open_regular_file(name)?;
         let metadata = file.metadata()?;
         if metadata.ino() != self.inode || metadata.len() < self.read_bytes {
@@ -144,7 +174,6 @@ mod tests {
     use std::fs;
     use std::io::Write as _;
     use std::os::unix::fs::symlink;
-    use std::path::Path;
 
     use super::*;
 

@@ -54,6 +54,9 @@ pub struct JobRequest {
     /// That each node unpacks the environment to a disk of its own; absent where all read the one store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_store: Option<LocalStoreRequest>,
+    /// Whether network plugins of nodes come into its containers, as the target says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_plugins: Option<bool>,
     /// When, in milliseconds since 1970.
     pub unix_ms: u64,
 }

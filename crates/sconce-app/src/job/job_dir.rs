@@ -466,6 +466,7 @@ mod tests {
             engine: SchedulerKind::Slurm,
             meet_within_ms: 1,
             local_store: None,
+            host_plugins: None,
             unix_ms: 2,
         }
     }

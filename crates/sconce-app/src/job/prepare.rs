@@ -153,6 +153,7 @@ impl PreparedJob {
                 engine: target.engine,
                 meet_within_ms: meeting_timeout(target),
                 local_store: brought.local_store,
+                host_plugins: target.host_plugins,
                 unix_ms: unix_ms(),
             },
             variables: wishes.variables,

@@ -58,6 +58,10 @@ pub struct TargetSpec {
     /// unpacked to; `off` has nodes read the store itself. Where it is absent, nodes decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_store: Option<String>,
+    /// Whether NCCL's network plugins of a node come into its container: `true` all, `false` none. Where it is absent,
+    /// those come without which NCCL cannot use the node's network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_plugins: Option<bool>,
     /// Options of sbatch, one each, as they are: `--mail-type=END`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sbatch: Vec<String>,
@@ -71,7 +75,7 @@ pub struct TargetSpec {
 
 impl TargetSpec {
     /// Every key, for files in which others are passed over.
-    pub const KEYS: [&str; 19] = [
+    pub const KEYS: [&str; 20] = [
         "account",
         "allow-uncontained",
         "constraint",
@@ -80,6 +84,7 @@ impl TargetSpec {
         "engine",
         "gpu-type",
         "gpus-per-node",
+        "host-plugins",
         "launch",
         "local-store",
         "meet-within",
@@ -113,6 +118,7 @@ impl TargetSpec {
             containment: JobContainment::Sconce,
             allow_uncontained: false,
             local_store: None,
+            host_plugins: None,
             sbatch: Vec::new(),
             srun: Vec::new(),
             setup: Vec::new(),

@@ -8,7 +8,7 @@ use super::Spec;
 use crate::units::Bytes;
 
 /// The keys in the order of the documentation; a key that is not here comes after these.
-const ORDER: [&str; 56] = [
+const ORDER: [&str; 57] = [
     "version",
     "name",
     "release",
@@ -64,6 +64,7 @@ const ORDER: [&str; 56] = [
     "containment",
     "allow-uncontained",
     "local-store",
+    "host-plugins",
     "sbatch",
 ];
 

@@ -98,6 +98,7 @@ fn full_target() -> TargetSpec {
         containment: JobContainment::Apptainer,
         allow_uncontained: true,
         local_store: Some("/scratch/$USER".into()),
+        host_plugins: Some(false),
         sbatch: strings(&["--mail-type=END"]),
         srun: strings(&["--cpu-bind=none"]),
         setup: strings(&["module load slurm"]),
