@@ -52,7 +52,8 @@ fn request(image: &EnvironmentLayers) -> RunRequest {
 
 fn bring(node: &Node, glibc: &str, request: &mut RunRequest) -> Vec<HostPlugin> {
     let image = image(node);
-    bring_plugins(&[node.plugin.clone()], &image, Some(glibc), request)
+    let plugins = std::slice::from_ref(&node.plugin);
+    bring_plugins(plugins, &image, Some(glibc), request)
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Runs one request given as JSON: `contained REQUEST.json STATE-FOLDER EVENTS-FILE [--strict]
-//! [--keep=FOLDER] [--shared=FOLDER] [--control=FOLDER [--log-command]] [--way-out=NAME] [--runtime=NAME [--program=FILE]]`.
+//! [--end-after-readings=COUNT] [--keep=FOLDER] [--shared=FOLDER] [--control=FOLDER [--log-command]] [--way-out=NAME] [--runtime=NAME [--program=FILE]]`.
 //! Events go to their file as lines of JSON, an error and its hint to standard error.
 
 use std::ffi::OsString;
@@ -23,6 +23,9 @@ use serde_json::json;
 struct Lines {
     file: std::fs::File,
     sampler: Option<Sampler>,
+    /// Readings after which the run is ended.
+    end_after: Option<u32>,
+    readings: u32,
     shared: Option<OwnedFd>,
 }
 
@@ -57,10 +60,15 @@ impl RunObserver for Lines {
     }
 
     fn tick(&mut self) {
+        self.readings += 1;
         if let Some(sampler) = &mut self.sampler {
             let sample = sampler.sample();
             self.line(&json!({ "sample": sample }));
         }
+    }
+
+    fn must_end(&self) -> bool {
+        self.end_after.is_some_and(|count| self.readings >= count)
     }
 
     fn ended(&mut self, exit: ExitStatus, out_of_memory: Option<OomKill>) {
@@ -151,6 +159,9 @@ fn main() -> ExitCode {
             .open(events)
             .expect("the events file can be made"),
         sampler: None,
+        end_after: option(rest, "--end-after-readings=")
+            .map(|count| count.parse().expect("a number")),
+        readings: 0,
         shared: None,
     };
     let executor: &dyn Executor = match &engine {
@@ -159,7 +170,7 @@ fn main() -> ExitCode {
     };
     match run(&request, executor, &options, &mut lines) {
         Ok(outcome) => {
-            lines.line(&json!({ "used": outcome.used }));
+            lines.line(&json!({ "used": outcome.used, "asked-to-end": outcome.asked_to_end }));
             let last = String::from_utf8_lossy(&outcome.last_output);
             lines.line(&json!({ "last-output": last }));
             assert_eq!(outcome.left_behind, Vec::<PathBuf>::new());

@@ -66,6 +66,33 @@ fn processes_in_the_background_do_not_keep_a_run() {
 }
 
 #[test]
+fn a_watcher_ends_a_run_that_nobody_asked_to_end() {
+    each(|bench| {
+        let mark = mark(bench);
+        let stubborn = "trap \"\" TERM; while :; do sleep MARK; done";
+        for (script, code) in [("exec sleep MARK", 143), (stubborn, 137)] {
+            let request = bench.script(&script.replace("MARK", &mark));
+            let mut command = bench.command(&request, false);
+            command.arg("--end-after-readings=2");
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
+            let child = command.spawn().unwrap();
+            let done = finish(bench, &request, child);
+            assert_eq!(
+                done.code, code,
+                "{:?} {script}: {}",
+                bench.runtime, done.err
+            );
+            let used = bench.told(&request, "asked-to-end");
+            assert_eq!(used, Some(false.into()), "{:?}", bench.runtime);
+            assert_nothing_is_left(bench, &request, &mark);
+        }
+    });
+}
+
+#[test]
 fn signals_end_a_run_with_processes_in_the_background() {
     each(|bench| {
         let mark = mark(bench);
