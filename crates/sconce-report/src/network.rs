@@ -1,8 +1,7 @@
 //! The network that ranks used, in words.
 
+use sconce_schema::event::RunStarted;
 use sconce_schema::network::NcclNetwork;
-
-use crate::model::RunReport;
 
 /// Processes that chose alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,11 +12,11 @@ pub(crate) struct NetworkGroup<'a> {
     pub(crate) processes: usize,
 }
 
-/// Groups the processes of a run by the network, devices and GPU Direct RDMA that they have.
-pub(crate) fn group_networks(report: &RunReport) -> Vec<NetworkGroup<'_>> {
+/// Groups processes by the network, devices and GPU Direct RDMA that they have.
+pub(crate) fn group_networks(nccl: &[NcclNetwork]) -> Vec<NetworkGroup<'_>> {
     let mut groups: Vec<NetworkGroup<'_>> = Vec::new();
     let kind = |one: &NcclNetwork| (one.label(), one.gpu_direct, one.uses_sockets());
-    for network in &report.nccl {
+    for network in nccl {
         match groups
             .iter_mut()
             .find(|group| kind(group.first) == kind(network))
@@ -33,9 +32,12 @@ pub(crate) fn group_networks(report: &RunReport) -> Vec<NetworkGroup<'_>> {
 }
 
 /// Returns the processes whose ranks send to other nodes by TCP although a port of the node's fabric was up.
-pub(crate) fn slow_processes(report: &RunReport) -> impl Iterator<Item = &NcclNetwork> {
-    let node = report.started.node_network.as_ref();
+pub(crate) fn slow_processes<'a>(
+    started: &RunStarted,
+    nccl: &'a [NcclNetwork],
+) -> impl Iterator<Item = &'a NcclNetwork> {
+    let node = started.node_network.as_ref();
     let has_fabric = node.is_some_and(|node| node.nodes > 1 && !node.active_ports.is_empty());
-    let all = report.nccl.iter().filter(move |_| has_fabric);
+    let all = nccl.iter().filter(move |_| has_fabric);
     all.filter(|network| network.uses_sockets())
 }

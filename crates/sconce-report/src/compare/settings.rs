@@ -49,7 +49,7 @@ fn text(value: Option<impl ToString>) -> Option<String> {
 fn given(report: &RunReport) -> Vec<(&'static str, Option<String>)> {
     let started = &report.started;
     let (host, limits) = (&started.host, &started.limits);
-    let mut networks: Vec<String> = (group_networks(report).iter())
+    let mut networks: Vec<String> = (group_networks(&report.nccl).iter())
         .map(|group| match group.first.gpu_direct {
             Some(true) => format!("{}, GPU Direct RDMA", group.first.label()),
             _ => group.first.label(),

@@ -7,8 +7,10 @@ use crate::network::{NetworkGroup, group_networks, slow_processes};
 
 /// A row for each choice that NCCL made, and one for each plugin that came from the node.
 pub(super) fn write_rows(page: &mut TextPage, report: &RunReport) {
-    let is_slow = slow_processes(report).next().is_some();
-    for (n, group) in group_networks(report).into_iter().enumerate() {
+    let is_slow = slow_processes(&report.started, &report.nccl)
+        .next()
+        .is_some();
+    for (n, group) in group_networks(&report.nccl).into_iter().enumerate() {
         let name = if n == 0 { "network" } else { "" };
         page.write_row(name, network(&group, is_slow));
     }

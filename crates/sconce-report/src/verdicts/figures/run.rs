@@ -116,9 +116,10 @@ fn add_network(run: &mut FigureSet, report: &RunReport) {
     );
     let said = Some(report.nccl.len()).filter(|count| *count > 0);
     run.count("nccl-processes", said.map(|count| count as f64));
-    let slow = said.map(|_| slow_processes(report).count());
+    let slow = said.map(|_| slow_processes(&report.started, &report.nccl).count());
     run.count("socket-processes", slow.map(|count| count as f64));
-    let settings = slow_processes(report).map(NcclNetwork::refusing_settings);
+    let settings =
+        slow_processes(&report.started, &report.nccl).map(NcclNetwork::refusing_settings);
     let settings = settings.max_by_key(Vec::len).unwrap_or_default();
     run.text("nccl-settings", Some(settings.join(", ").as_str()));
 }
