@@ -59,9 +59,9 @@ pub(super) fn describe_obstacles(
 pub(super) fn describe_missing_plugin(fabric: &FabricDevices, node: &str) -> Option<String> {
     let device = fabric.efa_devices.first()?;
     Some(format!(
-        "node {node}: {device} is EFA, which NCCL uses by its plugin aws-ofi-nccl alone, and none of the node comes into the \
-         container: NCCL takes TCP. The installer of EFA brings it (/opt/amazon/ofi-nccl); `host-plugins = false` of the target \
-         keeps it out"
+        "node {node}: {device} is EFA, which NCCL uses by its plugin aws-ofi-nccl alone, and the node's own does not come \
+         into the container: without one in the environment NCCL takes TCP. EFA's installer brings it \
+         (/opt/amazon/ofi-nccl), and `host-plugins = false` of the target keeps it out"
     ))
 }
 

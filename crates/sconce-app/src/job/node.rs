@@ -371,11 +371,12 @@ impl NodePart<'_> {
         let packages: Vec<&str> = lock.debs.iter().map(|deb| deb.name.as_str()).collect();
         let limit = getrlimit(Resource::Memlock).current;
         let mut obstacles = describe_obstacles(&fabric, &packages, limit, self.node);
-        if layout.nodes > 1 && plugins.is_empty() {
-            obstacles.extend(describe_missing_plugin(&fabric, self.node));
-        }
         if job.strict && !obstacles.is_empty() {
             return Err(NodeError::SlowNetwork(obstacles.swap_remove(0)).into());
+        }
+        // An environment may have one of its own, so that a strict job waits for what NCCL says.
+        if layout.nodes > 1 && plugins.is_empty() {
+            obstacles.extend(describe_missing_plugin(&fabric, self.node));
         }
         for obstacle in &obstacles {
             self.context.report(&AppEvent::JobRemark(obstacle));

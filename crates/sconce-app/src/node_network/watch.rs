@@ -84,11 +84,9 @@ impl NetworkWatch {
         let remarks = self.host_plugins.iter().map(|plugin| {
             let HostPlugin { name, directory, obstacle } = plugin;
             let but = obstacle.as_ref().map_or_else(String::new, |obstacle| {
-                format!("; it will not be loaded: {obstacle}")
+                format!(", and will not be loaded: {obstacle}")
             });
-            format!(
-                "node {node}: {name} in {directory} is the node's and comes into the container, without being of the lock{but}"
-            )
+            format!("node {node}: the node's own {name} ({directory}) comes into the container; it is not of the lock{but}")
         });
         remarks.collect()
     }
