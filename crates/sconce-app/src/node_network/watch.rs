@@ -5,8 +5,8 @@ use std::path::Path;
 
 use sconce_host::nccl::{self, NcclReader};
 use sconce_schema::network::{HostPlugin, NcclNetwork, NodeNetwork};
-use sconce_schema::request::RunRequest;
-use sconce_schema::{EnvironmentLayers, Hint, exit};
+use sconce_schema::request::{RunRequest, RunRoot};
+use sconce_schema::{Hint, exit};
 
 use super::JobNetwork;
 use super::plugins::bring_plugins;
@@ -72,14 +72,18 @@ impl NetworkWatch {
         self.network.strict
     }
 
-    /// Brings the node's plugins into a container of `image`; returns what is to be said of that.
+    /// Brings the node's plugins into a container whose C library has the version `glibc`; returns what is to be said of
+    /// that.
     pub(crate) fn add_plugins(
         &mut self,
         request: &mut RunRequest,
-        image: &EnvironmentLayers,
         glibc: Option<&str>,
     ) -> Vec<String> {
-        self.host_plugins = bring_plugins(&self.network.plugins, image, glibc, request);
+        let RunRoot::Image(image) = &request.root else {
+            return Vec::new();
+        };
+        let image = image.clone();
+        self.host_plugins = bring_plugins(&self.network.plugins, &image, glibc, request);
         let node = &self.network.node;
         let remarks = self.host_plugins.iter().map(|plugin| {
             let HostPlugin { name, directory, obstacle } = plugin;

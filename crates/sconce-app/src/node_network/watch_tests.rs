@@ -1,8 +1,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use sconce_schema::request::RunRoot;
-
 use super::*;
 
 fn watch(change: impl FnOnce(&mut JobNetwork)) -> NetworkWatch {
@@ -129,4 +127,33 @@ fn a_job_that_wants_its_fabric_ends_on_this_node() {
     let error = SocketsChosen("node n2: NCCL took TCP".to_owned());
     assert_eq!(error.exit_code(), 11);
     assert!(error.hint().unwrap().contains("--strict"));
+}
+
+#[test]
+fn a_run_without_a_container_of_its_own_gets_no_plugin() {
+    let plugin = sconce_host::fabric_plugins::FabricPlugin {
+        name: "aws-ofi-nccl".to_owned(),
+        directories: vec!["/opt/amazon/ofi-nccl".into()],
+        library_directories: vec!["/opt/amazon/ofi-nccl/lib".into()],
+        library: "/opt/amazon/ofi-nccl/lib/libnccl-net.so".into(),
+        is_optional: false,
+        own_nccl: None,
+    };
+    let mut watch = watch(|network| network.plugins = vec![plugin]);
+    let mut outside = request(&[]);
+    assert!(watch.add_plugins(&mut outside, Some("2.41")).is_empty());
+    assert!(outside.mounts.is_empty() && outside.env.is_empty());
+    let image = sconce_schema::EnvironmentLayers {
+        layers: Vec::new(),
+        env: BTreeMap::new(),
+    };
+    let mut inside = request(&[]);
+    inside.root = RunRoot::Image(image);
+    let [remark] = &*watch.add_plugins(&mut inside, Some("2.41")) else {
+        panic!("one remark");
+    };
+    let begin = "node n2: the node's own aws-ofi-nccl (/opt/amazon/ofi-nccl) comes into the container; \
+         it is not of the lock, and will not be loaded: ";
+    assert!(remark.starts_with(begin), "{remark}");
+    assert_eq!(watch.node_network().unwrap().host_plugins.len(), 1);
 }

@@ -135,7 +135,6 @@ impl ContainedRun {
             }
             None => (self.options.command, None, None),
         };
-        let image = self.image.clone();
         let glibc = self
             .versions
             .as_ref()
@@ -172,7 +171,6 @@ impl ContainedRun {
             kernels: self.kernels.as_ref(),
             network: watch.as_mut().map(|watch| NetworkInputs {
                 watch,
-                image: Some(&image).filter(|_| site.is_none()),
                 glibc: glibc.as_deref(),
                 scratch,
                 say: &say,

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use sconce_base::Env;
 use sconce_host::HostProfile;
-use sconce_schema::EnvironmentLayers;
 use sconce_schema::event::{GpuSummary, RunStarted};
 use sconce_schema::request::RunRequest;
 
@@ -44,8 +43,7 @@ pub(super) struct RunAdditions<'a> {
 /// What a node's part of a job needs to reach the others.
 pub(super) struct NetworkInputs<'a> {
     pub(super) watch: &'a mut NetworkWatch,
-    /// The environment that the node's plugins are to work in; absent where none come into it.
-    pub(super) image: Option<&'a EnvironmentLayers>,
+    /// The version of the environment's C library, by which the node's plugins are judged.
     pub(super) glibc: Option<&'a str>,
     pub(super) scratch: &'a Path,
     /// Says what a person has to be told.
@@ -96,11 +94,9 @@ impl RunPlan {
         }
         let mut node_network = None;
         if let Some(inputs) = additions.network {
-            let image = inputs.image;
-            let said =
-                image.map(|image| inputs.watch.add_plugins(&mut request, image, inputs.glibc));
+            let said = inputs.watch.add_plugins(&mut request, inputs.glibc);
             let unheard = inputs.watch.listen(&mut request, inputs.scratch)?;
-            let remarks = said.into_iter().flatten().chain(unheard);
+            let remarks = said.into_iter().chain(unheard);
             remarks.for_each(|remark| (inputs.say)(&remark));
             node_network = inputs.watch.node_network();
         }
