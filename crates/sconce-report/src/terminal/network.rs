@@ -11,7 +11,7 @@ pub(super) fn write_rows(page: &mut TextPage, report: &RunReport) {
         .next()
         .is_some();
     for (n, group) in group_networks(&report.nccl).into_iter().enumerate() {
-        let name = if n == 0 { "network" } else { "" };
+        let name = if n == 0 { "NCCL" } else { "" };
         page.write_row(name, network(&group, is_slow));
     }
     let node = report.started.node_network.iter();
@@ -45,6 +45,6 @@ fn network(group: &NetworkGroup<'_>, is_slow: bool) -> Vec<TextSpan> {
         parts.push(plain_span("NVLink between nodes"));
     }
     let version = first.version.as_ref();
-    parts.extend(version.map(|version| plain_span(format!("NCCL {version}"))));
+    parts.extend(version.map(|version| plain_span(format!("version {version}"))));
     parts
 }

@@ -1,5 +1,5 @@
 //! Runs one request given as JSON: `contained REQUEST.json STATE-FOLDER EVENTS-FILE [--strict]
-//! [--end-after-readings=COUNT] [--keep=FOLDER] [--shared=FOLDER] [--control=FOLDER [--log-command]] [--way-out=NAME] [--runtime=NAME [--program=FILE]]`.
+//! [--end-when=FILE] [--keep=FOLDER] [--shared=FOLDER] [--control=FOLDER [--log-command]] [--way-out=NAME] [--runtime=NAME [--program=FILE]]`.
 //! Events go to their file as lines of JSON, an error and its hint to standard error.
 
 use std::ffi::OsString;
@@ -23,9 +23,8 @@ use serde_json::json;
 struct Lines {
     file: std::fs::File,
     sampler: Option<Sampler>,
-    /// Readings after which the run is ended.
-    end_after: Option<u32>,
-    readings: u32,
+    /// A file that, when it is there, ends the run.
+    end_when: Option<PathBuf>,
     shared: Option<OwnedFd>,
 }
 
@@ -60,7 +59,6 @@ impl RunObserver for Lines {
     }
 
     fn tick(&mut self) {
-        self.readings += 1;
         if let Some(sampler) = &mut self.sampler {
             let sample = sampler.sample();
             self.line(&json!({ "sample": sample }));
@@ -68,7 +66,7 @@ impl RunObserver for Lines {
     }
 
     fn must_end(&self) -> bool {
-        self.end_after.is_some_and(|count| self.readings >= count)
+        self.end_when.as_ref().is_some_and(|file| file.exists())
     }
 
     fn ended(&mut self, exit: ExitStatus, out_of_memory: Option<OomKill>) {
@@ -159,9 +157,7 @@ fn main() -> ExitCode {
             .open(events)
             .expect("the events file can be made"),
         sampler: None,
-        end_after: option(rest, "--end-after-readings=")
-            .map(|count| count.parse().expect("a number")),
-        readings: 0,
+        end_when: option(rest, "--end-when=").map(PathBuf::from),
         shared: None,
     };
     let executor: &dyn Executor = match &engine {

@@ -69,11 +69,14 @@ fn processes_in_the_background_do_not_keep_a_run() {
 fn a_watcher_ends_a_run_that_nobody_asked_to_end() {
     each(|bench| {
         let mark = mark(bench);
-        let stubborn = "trap \"\" TERM; while :; do sleep MARK; done";
-        for (script, code) in [("exec sleep MARK", 143), (stubborn, 137)] {
-            let request = bench.script(&script.replace("MARK", &mark));
+        let plain = "touch /project/ready; exec sleep MARK";
+        let stubborn = "trap \"\" TERM; touch /project/ready; while :; do sleep MARK; done";
+        let ready = bench.work().join("ready");
+        for (script, code) in [(plain, 143), (stubborn, 137)] {
+            let mut request = bench.script(&script.replace("MARK", &mark));
+            request.mounts.push(bench.work_mount(false));
             let mut command = bench.command(&request, false);
-            command.arg("--end-after-readings=2");
+            command.arg(format!("--end-when={}", ready.display()));
             command
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())
@@ -87,6 +90,7 @@ fn a_watcher_ends_a_run_that_nobody_asked_to_end() {
             );
             let used = bench.told(&request, "asked-to-end");
             assert_eq!(used, Some(false.into()), "{:?}", bench.runtime);
+            std::fs::remove_file(&ready).unwrap();
             assert_nothing_is_left(bench, &request, &mark);
         }
     });
