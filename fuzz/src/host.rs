@@ -7,6 +7,7 @@ mod parse;
 use std::path::Path;
 
 use sconce_host::cdi::{self, CdiPrecedence};
+use sconce_host::nccl::NcclLog;
 use sconce_host::training::{ProbeRing, SIZE};
 use sconce_host::{HostProfile, Roots, RunCgroups, SampleScope, Sampler, V1Directories};
 use sconce_schema::spec::GpuRequest;
@@ -304,4 +305,26 @@ pub(crate) fn training_seeds() -> Vec<Vec<u8>> {
         bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
     }
     vec![bytes]
+}
+
+/// A log of NCCL's, however it is cut into reads.
+pub(crate) fn nccl(data: &[u8]) {
+    let network = |chunk: usize| {
+        let mut log = NcclLog::default();
+        data.chunks(chunk).for_each(|part| log.add(part));
+        log.network(1)
+    };
+    let whole = network(data.len().max(1));
+    assert_eq!(whole, network(7));
+    if let Some(network) = whole {
+        let unprintable = network.label().chars().find(|c| c.is_control());
+        assert_eq!(unprintable, None, "{network:?}");
+    }
+}
+
+pub(crate) fn nccl_seeds() -> Vec<Vec<u8>> {
+    let logs = "crates/sconce-host/tests/captured/nccl";
+    ["ib-2.14", "socket-2.18", "efa-2.21", "roce-2.30"]
+        .map(|name| fixture(&format!("{logs}/{name}.log")))
+        .to_vec()
 }

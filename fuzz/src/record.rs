@@ -214,6 +214,7 @@ fn started(from: &mut Unstructured<'_>) -> RunStarted {
         network: None,
         way_out: flag(from).then(|| word(from)),
         containment: flag(from).then(|| pick(from, &JobContainment::ALL)),
+        node_network: None,
         runtime: flag(from).then(|| RuntimeSummary {
             name: pick(from, &Runtime::ALL),
             version: word(from),
@@ -278,6 +279,7 @@ fn sample(from: &mut Unstructured<'_>) -> Sample {
             })
             .collect(),
         training_left_out: small(from),
+        nccl: Vec::new(),
         training: (0..from.int_in_range(0..=2).unwrap_or(0))
             .map(|pid| training(pid, from))
             .collect(),

@@ -20,7 +20,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>)
 }
 
 /// All of them, what every user's machine meets first.
-pub const TARGETS: [Target; 71] = [
+pub const TARGETS: [Target; 72] = [
     target("spec", schema::spec, schema::spec_seeds),
     target("units", schema::units, schema::unit_seeds),
     target("lock", schema::lock, schema::lock_seeds),
@@ -102,6 +102,7 @@ pub const TARGETS: [Target; 71] = [
     target("machine", host::machine, host::machine_seeds),
     target("cdi", host::cdi_files, host::cdi_seeds),
     target("sampler", host::sampler, host::sampler_seeds),
+    target("nccl", host::nccl, host::nccl_seeds),
     target("training", host::training, host::training_seeds),
     target("cosign-key", sign::key, sign::key_seeds),
     target("signatures", sign::signatures, sign::signature_seeds),

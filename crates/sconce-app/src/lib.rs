@@ -37,6 +37,7 @@ pub mod limits;
 pub mod logout;
 pub mod missing_libraries;
 pub mod network;
+mod node_network;
 mod offline;
 pub mod outputs;
 pub mod pip;

@@ -380,7 +380,12 @@ pub fn of_trial(
 }
 
 /// The path under which the command sees a folder of the host's; a container is given it.
-fn seen_as(request: &mut RunRequest, folder: &Path, inside: &str, read_only: bool) -> String {
+pub(crate) fn seen_as(
+    request: &mut RunRequest,
+    folder: &Path,
+    inside: &str,
+    read_only: bool,
+) -> String {
     match request.root {
         RunRoot::Host => folder.display().to_string(),
         RunRoot::Image(_) => {

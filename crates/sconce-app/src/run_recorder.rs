@@ -15,6 +15,7 @@ use sconce_schema::event::{
 
 use crate::accounting::{AccountingReader, ProbeDirectory};
 use crate::context::AppContext;
+use crate::node_network::NetworkWatch;
 use crate::reporter::AppEvent;
 
 /// Records one run, and says beforehand what cannot be enforced.
@@ -47,6 +48,10 @@ pub struct Recorder<'a> {
     pub links: BTreeMap<String, Vec<String>>,
     /// Where each service is reached, without anything secret: goes into the record.
     pub open: BTreeMap<String, Vec<String>>,
+    /// Reads which network NCCL takes, of a node's part of a job.
+    pub(crate) network: Option<NetworkWatch>,
+    /// Why the run must end: its ranks took TCP, and the job wants none that do.
+    pub(crate) slow_network: Option<String>,
     /// The first thing that kept the record from being written.
     pub lost: Option<sconce_record::RecordError>,
 }
@@ -80,6 +85,8 @@ impl<'a> Recorder<'a> {
             begun: None,
             links: BTreeMap::new(),
             open: BTreeMap::new(),
+            network: None,
+            slow_network: None,
             lost: None,
         }
     }
@@ -117,6 +124,16 @@ impl<'a> Recorder<'a> {
             true => sampler.sample_last(),
             false => sampler.sample(),
         };
+        if let Some(network) = &mut self.network {
+            let update = network.read();
+            sample.nccl = update.networks;
+            match update.slow {
+                // A run that has ended all the same is not ended for it.
+                Some(slow) if network.is_strict() && !ended => self.slow_network = Some(slow),
+                Some(slow) => self.context.report(&AppEvent::JobRemark(&slow)),
+                None => {}
+            }
+        }
         if let Some(account) = &mut self.account {
             let pids = sampler.pids();
             let record = self
@@ -209,6 +226,10 @@ impl RunObserver for Recorder<'_> {
         }
     }
 
+    fn must_end(&self) -> bool {
+        self.slow_network.is_some()
+    }
+
     fn used(&mut self, used: ResourceUsage) {
         self.used = Some(used);
     }
@@ -222,6 +243,13 @@ impl RunObserver for Recorder<'_> {
         // Without a cgroup, what ended between two readings is missing from their count.
         let counted = self.used.map(|used| used.user_us + used.system_us);
         last.cpu_us = last.cpu_us.max(counted);
+        if let (Some(network), Some(record)) = (&self.network, self.path())
+            && let Some(record) = record.parent()
+            && let Err(error) = network.keep_logs(record)
+        {
+            let remark = format!("what NCCL wrote is not kept beside the record: {error}");
+            self.context.report(&AppEvent::JobRemark(&remark));
+        }
         let lost = WriteLoss {
             lines: self
                 .writer

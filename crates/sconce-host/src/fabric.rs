@@ -22,6 +22,8 @@ pub struct FabricDevices {
     pub closed: Vec<PathBuf>,
     /// Ports by which other machines are reached now: `mlx5_0/1`.
     pub active_ports: Vec<String>,
+    /// Devices of EFA, which NCCL cannot use without a plugin: `rdmap0s6`.
+    pub efa_devices: Vec<String>,
 }
 
 impl FabricDevices {
@@ -46,6 +48,7 @@ impl FabricDevices {
             }
         }
         devices.active_ports = read_active_ports(roots);
+        devices.efa_devices = list_efa_devices(roots);
         devices
     }
 
@@ -60,18 +63,10 @@ impl FabricDevices {
 /// Documentation/ABI/stable/sysfs-class-infiniband: `4: ACTIVE`).
 fn read_active_ports(roots: &Roots) -> Vec<String> {
     let class = roots.sys.join("class/infiniband");
-    let list = |path: &Path| {
-        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-        let mut names: Vec<String> = entries
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .collect();
-        names.sort();
-        names
-    };
     let mut active = Vec::new();
-    for device in list(&class) {
+    for device in list_names(&class) {
         let ports = class.join(&device).join("ports");
-        for port in list(&ports) {
+        for port in list_names(&ports) {
             let state =
                 std::fs::read_to_string(ports.join(&port).join("state")).unwrap_or_default();
             if state.trim().ends_with(": ACTIVE") {
@@ -80,6 +75,25 @@ fn read_active_ports(roots: &Roots) -> Vec<String> {
         }
     }
     active
+}
+
+/// The devices whose driver is `efa` (the link `device/driver` of the kernel's driver model).
+fn list_efa_devices(roots: &Roots) -> Vec<String> {
+    let class = roots.sys.join("class/infiniband");
+    let is_efa = |name: &String| {
+        let driver = std::fs::read_link(class.join(name).join("device/driver"));
+        driver.is_ok_and(|driver| driver.ends_with("efa"))
+    };
+    list_names(&class).into_iter().filter(is_efa).collect()
+}
+
+fn list_names(path: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    names
 }
 
 fn device_node(device: &CharacterDevice) -> DeviceNode {
@@ -122,7 +136,14 @@ mod tests {
             std::fs::create_dir_all(&port).unwrap();
             std::fs::write(port.join("state"), state).unwrap();
         }
+        for (device, driver) in [("mlx5_0", "mlx5_core"), ("rdmap0s6", "efa")] {
+            let device = dir.path().join("sys/class/infiniband").join(device);
+            std::fs::create_dir_all(device.join("device")).unwrap();
+            let driver = format!("../../../bus/pci/drivers/{driver}");
+            symlink(driver, device.join("device/driver")).unwrap();
+        }
         let devices = FabricDevices::read(&Roots::from_dir(dir.path()));
+        assert_eq!(devices.efa_devices, ["rdmap0s6"]);
         assert_eq!(devices.active_ports, ["mlx5_0/1"]);
         let paths: Vec<&str> = devices
             .edits

@@ -146,6 +146,7 @@ fn full() -> Sample {
             TrainingSample::default(),
         ],
         training_left_out: Some(1),
+        nccl: Vec::new(),
     }
 }
 

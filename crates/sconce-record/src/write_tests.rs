@@ -25,6 +25,7 @@ fn started() -> RunStarted {
         way_out: None,
         runtime: None,
         containment: None,
+        node_network: None,
         host: HostSummary::default(),
         gpus: Vec::new(),
     }

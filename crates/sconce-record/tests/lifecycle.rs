@@ -31,6 +31,7 @@ fn started(id: &str, unix_ms: u64) -> RunStarted {
         way_out: None,
         runtime: None,
         containment: None,
+        node_network: None,
         versions: None,
         plan: None,
         host: HostSummary::default(),

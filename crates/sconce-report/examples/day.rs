@@ -122,6 +122,7 @@ fn sample(second: u64, noise: &mut Noise) -> Sample {
         gpus: (0..CARDS).map(|n| gpu(n, us, noise)).collect(),
         training: (0..CARDS).map(|n| training(n, us, noise)).collect(),
         training_left_out: None,
+        nccl: Vec::new(),
     }
 }
 
@@ -243,6 +244,7 @@ fn started() -> RunStarted {
         way_out: None,
         runtime: None,
         containment: None,
+        node_network: None,
         host: HostSummary::default(),
         gpus: (0..CARDS).map(card).collect(),
     }

@@ -19,6 +19,7 @@ pub mod json;
 pub mod live;
 pub mod metrics;
 mod model;
+mod network;
 mod stats;
 mod step_sampling;
 pub mod terminal;

@@ -8,6 +8,7 @@ use sconce_schema::event::{
     ExitStatus, GpuSummary, OomKill, RecordEvent, RunStarted, Sample, ServiceEvent, ServiceState,
     UnenforcedLimit, WriteLoss,
 };
+use sconce_schema::network::NcclNetwork;
 use sconce_schema::training::GpuOutOfMemory;
 
 use crate::contention::ContentionReport;
@@ -51,6 +52,8 @@ pub struct RunReport {
     pub training_left_out: Option<u32>,
     /// Each time a card's memory ran out, 64 at most.
     pub card_oom: Vec<GpuOutOfMemory>,
+    /// The network that NCCL chose, of each process that said so; 64 at most.
+    pub nccl: Vec<NcclNetwork>,
     /// What is wrong with it, the heaviest first.
     pub verdicts: Vec<Verdict>,
     /// The rules that could not be judged of it.

@@ -140,6 +140,11 @@ pub trait RunObserver {
     fn service(&mut self, _what: &ServiceEvent) {}
     /// Time for a reading.
     fn tick(&mut self) {}
+    /// Whether the run is to end, asked after each reading: then it gets SIGTERM, and what has not ended within the grace
+    /// is killed.
+    fn must_end(&self) -> bool {
+        false
+    }
     /// What the run used, told before [`RunObserver::ended`]; see [`RunOutcome::used`].
     fn used(&mut self, _used: ResourceUsage) {}
     /// How many bytes of the run's logs the disk did not take, told before [`RunObserver::ended`].

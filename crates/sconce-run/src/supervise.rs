@@ -110,6 +110,7 @@ fn run_in_scratch(
         desk: ControlServer::new(request, engine),
         logs,
         asked_to_end: None,
+        is_stopping: false,
         next_sample: None,
     };
     let ended = supervisor.run(watcher);
@@ -150,6 +151,8 @@ struct Supervisor<'a> {
     logs: LogWriters,
     /// When a signal first asked it to end.
     asked_to_end: Option<Instant>,
+    /// Its watcher has ended it.
+    is_stopping: bool,
     /// Absent until it has started.
     next_sample: Option<Instant>,
 }
@@ -212,6 +215,13 @@ impl Supervisor<'_> {
             }
             if let Some(due) = self.next_sample.filter(|due| *due <= Instant::now()) {
                 watcher.tick();
+                if watcher.must_end() && !self.is_stopping {
+                    info!("its watcher ends it");
+                    let stop = SupervisorRequest::Stop {
+                        grace: Some(self.options.grace),
+                    };
+                    self.is_stopping = self.execution.deliver(&stop, &[]).is_ok();
+                }
                 // A slow reading shifts the next ones; it is not caught up with.
                 self.next_sample = Some((due + self.options.sample_every).max(Instant::now()));
             }

@@ -9,6 +9,7 @@ use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::lock::LockedVersions;
+use crate::network::{NcclNetwork, NodeNetwork};
 use crate::request::{NetworkMode, NumaPlacement, RunLimits};
 use crate::runtime::RuntimeSummary;
 use crate::spec::JobContainment;
@@ -217,6 +218,9 @@ pub struct RunStarted {
     /// What held it on a job's node in Sconce's place; absent where that was Sconce.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub containment: Option<JobContainment>,
+    /// By what a job's node reaches the others; absent where the run is no part of a job of several nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_network: Option<NodeNetwork>,
     /// Versions of the lock; absent with `--host`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versions: Option<LockedVersions>,
@@ -367,6 +371,9 @@ pub struct Sample {
     /// the last reading, those that never were.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub training_left_out: Option<u32>,
+    /// The network that NCCL chose in a process: what is new since the last reading.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nccl: Vec<NcclNetwork>,
 }
 
 /// Time in which tasks waited for a resource, µs since the run began (the kernel's

@@ -58,6 +58,9 @@ pub struct JobRequest {
     /// The job that makes its environment before it begins; absent where whoever handed it over made that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preparation: Option<PreparationRequest>,
+    /// Whether network plugins of nodes come into its containers, as the target says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_plugins: Option<bool>,
     /// When, in milliseconds since 1970.
     pub unix_ms: u64,
 }

@@ -14,6 +14,7 @@ pub mod finding;
 pub mod hint;
 pub mod job;
 pub mod lock;
+pub mod network;
 pub mod number_set;
 pub mod progress;
 pub mod request;

@@ -6,6 +6,8 @@ mod pip;
 pub mod precheck;
 mod scan;
 
+pub(crate) use self::scan::read_library;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::Path;

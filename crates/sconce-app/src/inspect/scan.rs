@@ -300,6 +300,15 @@ pub(super) fn read_libraries(mut files: Vec<(PathBuf, u64, String)>) -> Vec<(Str
     found.into_inner().unwrap_or_default()
 }
 
+/// Reads one library; `None` for what ld.so would not load, and for what cannot be read.
+pub(crate) fn read_library(path: &Path) -> Option<ElfLibrary> {
+    let file = File::open(path).ok()?;
+    match binary::read(&OpenedFile::new(&file).ok()?).ok()? {
+        ParsedBinary::Library(library) => Some(*library),
+        ParsedBinary::Archive(_) | ParsedBinary::NotABinary => None,
+    }
+}
+
 /// Reads one file; `None` for what no program of this machine loads: 32-bit libraries, archives.
 fn library(path: &Path, size: u64) -> Option<ScannedFile> {
     const ELF_HEADER: u64 = 64;

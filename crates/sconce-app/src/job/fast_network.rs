@@ -55,6 +55,16 @@ pub(super) fn describe_obstacles(
     obstacles
 }
 
+/// Describes EFA that nothing of the node lets NCCL use: its own transport by libibverbs knows no EFA.
+pub(super) fn describe_missing_plugin(fabric: &FabricDevices, node: &str) -> Option<String> {
+    let device = fabric.efa_devices.first()?;
+    Some(format!(
+        "node {node}: {device} is EFA, which NCCL uses by its plugin aws-ofi-nccl alone, and the node's own does not come \
+         into the container: without one in the environment NCCL takes TCP. EFA's installer brings it \
+         (/opt/amazon/ofi-nccl), and `host-plugins = false` of the target keeps it out"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use sconce_schema::request::{ContainerEdits, DeviceNode};
@@ -76,6 +86,7 @@ mod tests {
             },
             closed: Vec::new(),
             active_ports: ports.iter().map(|port| (*port).to_owned()).collect(),
+            efa_devices: Vec::new(),
         }
     }
 
@@ -99,5 +110,22 @@ mod tests {
         assert!(describe(&fabric(0, &["mlx5_0/1"]), ready, None)[0].contains("no device of it"));
         assert!(describe(&up, ready, Some(64 << 10))[0].contains("may lock 64 KiB"));
         assert!(describe(&fabric(0, &[]), none, Some(0)).is_empty());
+    }
+
+    #[test]
+    fn efa_without_its_plugin_is_said() {
+        let efa = FabricDevices {
+            efa_devices: vec!["rdmap0s6".to_owned()],
+            ..fabric(1, &["rdmap0s6/1"])
+        };
+        let said = describe_missing_plugin(&efa, "n2").unwrap();
+        assert!(
+            said.contains("rdmap0s6 is EFA") && said.contains("host-plugins"),
+            "{said}"
+        );
+        assert_eq!(
+            describe_missing_plugin(&fabric(1, &["mlx5_0/1"]), "n2"),
+            None
+        );
     }
 }

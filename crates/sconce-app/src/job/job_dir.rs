@@ -369,6 +369,7 @@ pub(super) mod tests {
             meet_within_ms: 1,
             local_store: None,
             preparation: None,
+            host_plugins: None,
             unix_ms: 2,
         }
     }

@@ -13,17 +13,19 @@ use rustix::process::{Resource, getrlimit};
 use sconce_base::Env;
 use sconce_host::addresses::{is_reachable, list_addresses};
 use sconce_host::fabric::FabricDevices;
+use sconce_host::fabric_plugins::list_plugins;
 use sconce_host::{HostProfile, Roots, facts};
 use sconce_run::{ContainerObstacle, check_container_support};
 use sconce_schema::job::{JobRequest, LocalStoreRequest};
 use sconce_schema::lock::Lock;
+use sconce_schema::request::ContainerEdits;
 use sconce_schema::spec::{GpuRequest, ServicesSpec};
 use sconce_schema::{Hint, exit};
 use sha2::Digest as _;
 
 use super::allocation::{Allocation, AllocationError};
 use super::claim::claim_job;
-use super::fast_network::describe_obstacles;
+use super::fast_network::{describe_missing_plugin, describe_obstacles};
 use super::job_dir::JobDir;
 use super::launch::{rank_variables, wrap_command};
 use super::local_store::open_local_store;
@@ -35,6 +37,7 @@ use crate::environment_builder::debian_architecture;
 use crate::failure::{AppError, Result};
 use crate::inspect::precheck;
 use crate::job_gpus::choose_gpus;
+use crate::node_network::{JobNetwork, select_plugins};
 use crate::project::Project;
 use crate::reporter::AppEvent;
 use crate::run::ProjectRun;
@@ -310,7 +313,7 @@ impl NodePart<'_> {
 
     fn run_met(&self, lock: &Lock, id: String, meeting: &RefCell<Option<Meeting>>) -> Result<u8> {
         let gpus = self.judge(lock)?;
-        let fabric = self.read_fabric(lock)?;
+        let (edits, network) = self.read_network(lock)?;
         let job = self.job;
         let local_store = match find_local_store(self.dir, job)? {
             Some(request) => open_local_store(&request, self.node, self.context)?,
@@ -350,7 +353,8 @@ impl NodePart<'_> {
             // What the user says counts.
             env.retain(|name, _| !given.contains_key(name) || is_ours(name));
             Ok(NodeWorld {
-                edits: fabric.edits,
+                edits,
+                network,
                 command: wrap_command(&job.layout, place, point, &command),
                 env,
                 asked_to_end: Arc::clone(&self.asked_to_end),
@@ -371,22 +375,56 @@ impl NodePart<'_> {
         run.run(&overrides, None, context)
     }
 
-    /// The devices by which nodes reach each other's memory, with a word where that will not work.
+    /// The devices by which nodes reach each other's memory and what is known of the network, with a word where that will
+    /// not work.
     ///
     /// # Errors
     /// The job wants no start without its nodes' fast network, and it will not be used.
-    fn read_fabric(&self, lock: &Lock) -> Result<FabricDevices> {
+    fn read_network(&self, lock: &Lock) -> Result<(ContainerEdits, JobNetwork)> {
         let fabric = FabricDevices::read(&Roots::default());
+        let job = self.job;
+        let layout = &job.layout;
+        let mut plugins = Vec::new();
+        if layout.nodes > 1 {
+            let found = list_plugins(&Roots::default());
+            plugins = select_plugins(found, job.host_plugins);
+            if let (false, Some(plugin)) = (job.containment.is_own(), plugins.first()) {
+                let (node, kind) = (self.node, job.containment.name());
+                self.context.report(&AppEvent::JobRemark(&format!(
+                    "node {node}: {} in {} does not come with `containment = \"{kind}\"`",
+                    plugin.name,
+                    plugin
+                        .directories
+                        .first()
+                        .map_or(Path::new(""), |first| first)
+                        .display(),
+                )));
+                plugins.clear();
+            }
+        }
         let packages: Vec<&str> = lock.debs.iter().map(|deb| deb.name.as_str()).collect();
         let limit = getrlimit(Resource::Memlock).current;
         let mut obstacles = describe_obstacles(&fabric, &packages, limit, self.node);
-        if self.job.strict && !obstacles.is_empty() {
+        if job.strict && !obstacles.is_empty() {
             return Err(NodeError::SlowNetwork(obstacles.swap_remove(0)).into());
+        }
+        // An environment may have one of its own, so that a strict job waits for what NCCL says.
+        if layout.nodes > 1 && plugins.is_empty() {
+            obstacles.extend(describe_missing_plugin(&fabric, self.node));
         }
         for obstacle in &obstacles {
             self.context.report(&AppEvent::JobRemark(obstacle));
         }
-        Ok(fabric)
+        let network = JobNetwork {
+            node: self.node.to_owned(),
+            nodes: layout.nodes,
+            joins_ranks: layout.nodes > 1 || layout.gpus_per_node.is_some_and(|count| count > 1),
+            strict: job.strict,
+            active_ports: fabric.active_ports,
+            plugins,
+            obstacle: obstacles.into_iter().next(),
+        };
+        Ok((fabric.edits, network))
     }
 
     /// Judges the environment by this node, before anything is unpacked; gives the job's cards.

@@ -178,6 +178,7 @@ impl PreparedJob {
                 meet_within_ms: meeting_timeout(target),
                 local_store: brought.environment.local_store,
                 preparation,
+                host_plugins: target.host_plugins,
                 unix_ms: unix_ms(),
             },
             variables: wishes.variables,

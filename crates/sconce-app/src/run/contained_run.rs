@@ -17,7 +17,7 @@ use super::gpu_assignment::{self, GpuAssignment};
 use super::leased_gpus::LeasedGpus;
 use super::node_part::NodeWorld;
 use super::nvml::NvmlLoad;
-use super::plan::{RunAdditions, RunPlan};
+use super::plan::{NetworkInputs, RunAdditions, RunPlan};
 use super::project_source::ProjectSource;
 use super::run_session::RunSession;
 use super::site_containment::SiteContainment;
@@ -26,6 +26,7 @@ use crate::dirs::SconceDirs;
 use crate::enclosing_job::EnclosingJob;
 use crate::failure::Result;
 use crate::kernel_cache::KernelCacheGuard;
+use crate::node_network::NetworkWatch;
 use crate::probe::Probe;
 use crate::reporter::AppEvent;
 use crate::run_options::{ResolvedRunOptions, RunOverrides};
@@ -123,15 +124,21 @@ impl ContainedRun {
         }
         env.extend(self.options.env);
         let is_node_part = self.node.is_some();
+        let mut watch = None;
         let mut edits = cards.edits;
         let (command, address, asked_to_end) = match self.node {
             Some(node) => {
                 env.extend(node.env);
                 edits.push(node.edits);
+                watch = Some(NetworkWatch::new(node.network));
                 (node.command, node.address, Some(node.asked_to_end))
             }
             None => (self.options.command, None, None),
         };
+        let glibc = self
+            .versions
+            .as_ref()
+            .map(|versions| versions.glibc.clone());
         let request = RunRequest {
             id: self.id,
             command,
@@ -155,12 +162,19 @@ impl ContainedRun {
         };
         let private = services::private_folder(called.places, &request.id);
         let tell_wait = |path: &std::path::Path| called.context.report(&AppEvent::FifoWait(path));
+        let say = |remark: &str| called.context.report(&AppEvent::JobRemark(remark));
         let site = self.site.as_ref();
         let additions = RunAdditions {
             site,
             virtual_gpus: self.virtual_gpus.as_ref(),
             probe: self.probe.as_mut(),
             kernels: self.kernels.as_ref(),
+            network: watch.as_mut().map(|watch| NetworkInputs {
+                watch,
+                glibc: glibc.as_deref(),
+                scratch,
+                say: &say,
+            }),
             services: (self.beside.as_ref()).map(|(services, lock)| ServiceInputs {
                 services,
                 lock,
@@ -197,6 +211,7 @@ impl ContainedRun {
             sample_hz: self.options.sample_hz,
             in_job,
             asked_to_end,
+            watch,
             environment: None,
             json: called.json,
             context: called.context,

@@ -134,6 +134,7 @@ pub(super) fn host_run(
         sample_hz: options.sample_hz,
         in_job: false,
         asked_to_end: None,
+        watch: None,
         environment: Some(&context.env),
         json,
         context: held_by,

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use sconce_schema::request::ContainerEdits;
 
 use crate::failure::Result;
+use crate::node_network::JobNetwork;
 
 /// Waits, when all that the run stands on is there, until that is so on every node.
 pub(crate) type JoinNodes<'a> = Box<dyn FnOnce() -> Result<NodeWorld> + 'a>;
@@ -21,6 +22,8 @@ pub(crate) struct NodeWorld {
     pub(crate) env: BTreeMap<String, String>,
     /// Devices by which nodes reach each other's memory.
     pub(crate) edits: ContainerEdits,
+    /// What is known of the network, and is to be known of it.
+    pub(crate) network: JobNetwork,
     /// Set where the run's end is asked for.
     pub(crate) asked_to_end: Arc<AtomicBool>,
     /// The address by which other nodes reach this one; absent where there are none.

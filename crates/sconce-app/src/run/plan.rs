@@ -1,5 +1,7 @@
 //! A run's request, made whole. What a [`RunPlan`] holds is what will be executed: nothing after it changes it.
 
+use std::path::Path;
+
 use sconce_base::Env;
 use sconce_host::HostProfile;
 use sconce_schema::event::{GpuSummary, RunStarted};
@@ -10,6 +12,7 @@ use super::site_containment::SiteContainment;
 use crate::accounting::ProbeDirectory;
 use crate::failure::Result;
 use crate::kernel_cache::KernelCacheGuard;
+use crate::node_network::NetworkWatch;
 use crate::probe::Probe;
 use crate::services::{PreparedServices, ServiceInputs};
 use crate::virtual_gpu::VirtualGpus;
@@ -26,6 +29,8 @@ pub(super) struct RunAdditions<'a> {
     pub(super) probe: Option<&'a mut Probe>,
     /// They set variables that nobody has set.
     pub(super) kernels: Option<&'a KernelCacheGuard>,
+    /// NCCL is told where to write, and by what it is to reach other nodes.
+    pub(super) network: Option<NetworkInputs<'a>>,
     /// They are programs of the run, with its variables.
     pub(super) services: Option<ServiceInputs<'a>>,
     /// The variables that the run inherits where its request does not set them: those of the caller, where no
@@ -33,6 +38,16 @@ pub(super) struct RunAdditions<'a> {
     pub(super) inherited: Option<&'a Env>,
     /// Whether the run shares memory with whoever watches it.
     pub(super) shares_memory: bool,
+}
+
+/// What a node's part of a job needs to reach the others.
+pub(super) struct NetworkInputs<'a> {
+    pub(super) watch: &'a mut NetworkWatch,
+    /// The version of the environment's C library, by which the node's plugins are judged.
+    pub(super) glibc: Option<&'a str>,
+    pub(super) scratch: &'a Path,
+    /// Says what a person has to be told.
+    pub(super) say: &'a dyn Fn(&str),
 }
 
 /// A run that only has to be started.
@@ -77,6 +92,14 @@ impl RunPlan {
         if let Some(kernels) = additions.kernels {
             kernels.apply_to(&mut request);
         }
+        let mut node_network = None;
+        if let Some(inputs) = additions.network {
+            let said = inputs.watch.add_plugins(&mut request, inputs.glibc);
+            let unheard = inputs.watch.listen(&mut request, inputs.scratch)?;
+            let remarks = said.into_iter().chain(unheard);
+            remarks.for_each(|remark| (inputs.say)(&remark));
+            node_network = inputs.watch.node_network();
+        }
         let services = match additions.services {
             Some(inputs) => Some(inputs.apply_to(&mut request)?),
             None => None,
@@ -85,6 +108,7 @@ impl RunPlan {
         let started = started(RunStarted {
             plan,
             gpus,
+            node_network,
             ..common_start_event(&request, host)
         });
         // The record has the command that was asked for.

@@ -28,6 +28,7 @@ pub(super) fn common_start_event(request: &RunRequest, host: &HostProfile) -> Ru
         way_out: None,
         runtime: None,
         containment: None,
+        node_network: None,
         versions: None,
         plan: None,
         host: HostSummary {

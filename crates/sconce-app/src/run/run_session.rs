@@ -19,6 +19,7 @@ use crate::context::AppContext;
 use crate::detach;
 use crate::dirs::SconceDirs;
 use crate::failure::{AppError, Result};
+use crate::node_network::{NetworkWatch, SocketsChosen};
 use crate::reporter::AppEvent;
 use crate::run_recorder::Recorder;
 use crate::worker::current_exe;
@@ -42,6 +43,8 @@ pub(super) struct RunSession<'a> {
     pub(super) in_job: bool,
     /// Set where its end is asked for; absent where nobody wants to know.
     pub(super) asked_to_end: Option<Arc<AtomicBool>>,
+    /// Reads which network NCCL takes, of a node's part of a job.
+    pub(super) watch: Option<NetworkWatch>,
     /// The variables that a run without a container has beside its own.
     pub(super) environment: Option<&'a Env>,
     /// Where the report goes.
@@ -87,6 +90,7 @@ impl RunSession<'_> {
             account,
             idle_work,
         );
+        recorder.network = self.watch.take();
         recorder.open = (request.services.iter())
             .map(|service| {
                 (
@@ -136,6 +140,9 @@ impl RunSession<'_> {
         }
         let json = self.json.take();
         self.tell(json, &outcome, &recorder)?;
+        if let Some(slow) = recorder.slow_network.take() {
+            return Err(SocketsChosen(slow).into());
+        }
         Ok(outcome.exit.exit_code())
     }
 

@@ -63,7 +63,7 @@ pub(crate) struct RunFlags {
     /// Be root inside.
     #[arg(long, action = ArgAction::SetTrue)]
     pub(crate) root: bool,
-    /// A limit that this machine cannot enforce is an error.
+    /// A limit that this machine cannot enforce is an error, and of a job a fast network that its ranks do not use.
     #[arg(long)]
     pub(crate) strict: bool,
     #[command(flatten)]

@@ -8,6 +8,7 @@ use super::SettingChange;
 use crate::format::containment_label;
 use crate::format::format_command;
 use crate::model::RunReport;
+use crate::network::group_networks;
 
 /// What is set otherwise, and what only one of the runs tells. What neither tells is left out, and so is
 /// what was always different (the run's name and time).
@@ -49,6 +50,13 @@ fn text(value: Option<impl ToString>) -> Option<String> {
 fn given(report: &RunReport) -> Vec<(&'static str, Option<String>)> {
     let started = &report.started;
     let (host, limits) = (&started.host, &started.limits);
+    let mut networks: Vec<String> = (group_networks(&report.nccl).iter())
+        .map(|group| match group.first.gpu_direct {
+            Some(true) => format!("{}, GPU Direct RDMA", group.first.label()),
+            _ => group.first.label(),
+        })
+        .collect();
+    networks.sort();
     let cards: Vec<&str> = started.gpus.iter().map(|card| card.name.as_str()).collect();
     let mode = match started.containment {
         Some(_) => containment_label(started).unwrap_or_default(),
@@ -82,6 +90,7 @@ fn given(report: &RunReport) -> Vec<(&'static str, Option<String>)> {
         ("kernel", text(Some(&host.kernel))),
         ("driver", text(host.driver.as_ref())),
         ("cards", or_none(Some(cards.join(", ")))),
+        ("network of ranks", text(Some(networks.join("; ")))),
     ]
 }
 

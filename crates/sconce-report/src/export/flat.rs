@@ -154,6 +154,7 @@ pub(super) fn write_sample_figures(sample: &Sample, cells: &mut dyn RowSink) {
         training,
         // Of what the figures are, and no figure: `report` says it.
         training_left_out: _,
+        nccl: _,
     } = sample;
     cells.counter("cpu.used_us", *cpu_us);
     cells.counter("cpu.throttled_us", *throttled_us);

@@ -10,6 +10,7 @@ use sconce_schema::Bytes;
 use sconce_schema::event::{
     OomKill, RecordEvent, RecordLine, RunStarted, Sample, ServiceEvent, UnenforcedLimit, WriteLoss,
 };
+use sconce_schema::network::NcclNetwork;
 use sconce_schema::training::GpuOutOfMemory;
 
 use self::gpu::GpuFold;
@@ -47,6 +48,7 @@ pub(crate) struct Fold {
     cards: BTreeMap<u32, GpuFold>,
     training: TrainingFold,
     card_oom: Vec<GpuOutOfMemory>,
+    nccl: BTreeMap<u32, NcclNetwork>,
     services: Vec<ServiceReport>,
     unenforced: Vec<UnenforcedLimit>,
     lost: Option<WriteLoss>,
@@ -77,6 +79,7 @@ impl Fold {
             cards,
             training: TrainingFold::default(),
             card_oom: Vec::new(),
+            nccl: BTreeMap::new(),
             services: Vec::new(),
             unenforced: Vec::new(),
             lost: None,
@@ -154,6 +157,11 @@ impl Fold {
         raise(&mut self.kills, oom_kills_in_sample(sample));
         self.kills_counted |= sample.oom_kills.is_some();
         self.training.add_sample(sample);
+        for network in &sample.nccl {
+            if self.nccl.len() < MAX_REPORT_ITEMS || self.nccl.contains_key(&network.inner_pid) {
+                self.nccl.insert(network.inner_pid, network.clone());
+            }
+        }
         for reading in &sample.gpus {
             if self.cards.len() < MAX_REPORT_ITEMS || self.cards.contains_key(&reading.index) {
                 (self.cards.entry(reading.index))
@@ -205,6 +213,7 @@ impl Fold {
             training_left_out: self.training.left_out(),
             training: self.training.finish(),
             card_oom: self.card_oom,
+            nccl: self.nccl.into_values().collect(),
             verdicts: Vec::new(),
             unjudged: Vec::new(),
             services: self.services,

@@ -8,6 +8,7 @@
 
 mod compare;
 mod load;
+mod network;
 mod report;
 mod run_table;
 mod runs;

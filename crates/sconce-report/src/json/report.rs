@@ -8,6 +8,7 @@ use sconce_schema::{Bytes, Millicores};
 use serde::Serialize;
 
 use super::load::LoadShape;
+use super::network::NetworkShape;
 use super::training::{GpuOutOfMemoryShape, RankShape, VerdictShape};
 use super::{EndShape, FORMAT, seconds, text};
 use crate::model::{GpuReport, RunEnd, RunReport, ServiceReport, Timestamped};
@@ -34,6 +35,8 @@ struct Shape<'a> {
     training: Vec<RankShape<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     training_left_out: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<NetworkShape<'a>>,
     card_out_of_memory: Vec<GpuOutOfMemoryShape<'a>>,
     verdicts: Vec<VerdictShape<'a>>,
     /// Rules that could not be judged: that there is no such verdict says nothing.
@@ -309,6 +312,7 @@ pub fn render_report(report: &RunReport) -> String {
             .map(|rank| RankShape::from_rank(rank, &report.training))
             .collect(),
         training_left_out: report.training_left_out,
+        network: NetworkShape::from_report(report),
         card_out_of_memory: report
             .card_oom
             .iter()

@@ -4,6 +4,7 @@ mod compare;
 mod gpus;
 mod layout;
 mod load;
+mod network;
 mod report;
 mod run_table;
 mod runs;

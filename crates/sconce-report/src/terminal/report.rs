@@ -5,7 +5,7 @@ use sconce_schema::event::OomKill;
 
 use super::layout::{TextPage, TextSpan, Tone, plain_span, styled_span};
 use super::spark::render_sparkline;
-use super::{TerminalStyle, gpus, load, training, verdicts};
+use super::{TerminalStyle, gpus, load, network, training, verdicts};
 use crate::format::{
     containment_label, describe_signal, format_command, format_count, format_date_time,
     format_duration, format_percent,
@@ -26,6 +26,7 @@ pub fn render_report(report: &RunReport, style: TerminalStyle) -> String {
     load::write_rows(&mut page, report);
     gpus::write_rows(&mut page, report);
     training::write_rows(&mut page, report);
+    network::write_rows(&mut page, report);
     verdicts::write_rows(&mut page, report);
     what_to_know(&mut page, report);
     page.into_text()

@@ -29,6 +29,7 @@ pub(crate) const FILES: &[(&str, &str)] = files![
     "no-mixed-precision.toml",
     "no-step.toml",
     "power-limited.toml",
+    "sockets-beside-fabric.toml",
     "straggler.toml",
     "swapping.toml",
     "too-hot.toml",

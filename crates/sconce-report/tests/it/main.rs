@@ -7,6 +7,7 @@ mod healthy;
 mod live;
 mod load;
 mod made;
+mod network;
 mod ranks;
 mod reports;
 mod verdicts;

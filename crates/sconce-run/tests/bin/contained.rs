@@ -1,5 +1,5 @@
 //! Runs one request given as JSON: `contained REQUEST.json STATE-FOLDER EVENTS-FILE [--strict]
-//! [--keep=FOLDER] [--shared=FOLDER] [--control=FOLDER [--log-command]] [--way-out=NAME] [--runtime=NAME [--program=FILE]]`.
+//! [--end-when=FILE] [--keep=FOLDER] [--shared=FOLDER] [--control=FOLDER [--log-command]] [--way-out=NAME] [--runtime=NAME [--program=FILE]]`.
 //! Events go to their file as lines of JSON, an error and its hint to standard error.
 
 use std::ffi::OsString;
@@ -23,6 +23,8 @@ use serde_json::json;
 struct Lines {
     file: std::fs::File,
     sampler: Option<Sampler>,
+    /// A file that, when it is there, ends the run.
+    end_when: Option<PathBuf>,
     shared: Option<OwnedFd>,
 }
 
@@ -61,6 +63,10 @@ impl RunObserver for Lines {
             let sample = sampler.sample();
             self.line(&json!({ "sample": sample }));
         }
+    }
+
+    fn must_end(&self) -> bool {
+        self.end_when.as_ref().is_some_and(|file| file.exists())
     }
 
     fn ended(&mut self, exit: ExitStatus, out_of_memory: Option<OomKill>) {
@@ -151,6 +157,7 @@ fn main() -> ExitCode {
             .open(events)
             .expect("the events file can be made"),
         sampler: None,
+        end_when: option(rest, "--end-when=").map(PathBuf::from),
         shared: None,
     };
     let executor: &dyn Executor = match &engine {
@@ -159,7 +166,7 @@ fn main() -> ExitCode {
     };
     match run(&request, executor, &options, &mut lines) {
         Ok(outcome) => {
-            lines.line(&json!({ "used": outcome.used }));
+            lines.line(&json!({ "used": outcome.used, "asked-to-end": outcome.asked_to_end }));
             let last = String::from_utf8_lossy(&outcome.last_output);
             lines.line(&json!({ "last-output": last }));
             assert_eq!(outcome.left_behind, Vec::<PathBuf>::new());

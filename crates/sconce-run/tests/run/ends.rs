@@ -66,6 +66,37 @@ fn processes_in_the_background_do_not_keep_a_run() {
 }
 
 #[test]
+fn a_watcher_ends_a_run_that_nobody_asked_to_end() {
+    each(|bench| {
+        let mark = mark(bench);
+        let plain = "touch /project/ready; exec sleep MARK";
+        let stubborn = "trap \"\" TERM; touch /project/ready; while :; do sleep MARK; done";
+        let ready = bench.work().join("ready");
+        for (script, code) in [(plain, 143), (stubborn, 137)] {
+            let mut request = bench.script(&script.replace("MARK", &mark));
+            request.mounts.push(bench.work_mount(false));
+            let mut command = bench.command(&request, false);
+            command.arg(format!("--end-when={}", ready.display()));
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
+            let child = command.spawn().unwrap();
+            let done = finish(bench, &request, child);
+            assert_eq!(
+                done.code, code,
+                "{:?} {script}: {}",
+                bench.runtime, done.err
+            );
+            let used = bench.told(&request, "asked-to-end");
+            assert_eq!(used, Some(false.into()), "{:?}", bench.runtime);
+            std::fs::remove_file(&ready).unwrap();
+            assert_nothing_is_left(bench, &request, &mark);
+        }
+    });
+}
+
+#[test]
 fn signals_end_a_run_with_processes_in_the_background() {
     each(|bench| {
         let mark = mark(bench);

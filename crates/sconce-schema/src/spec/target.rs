@@ -66,6 +66,10 @@ pub struct TargetSpec {
     /// whoever submits makes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prepare_on: Option<String>,
+    /// Whether NCCL's network plugins of a node come into its container: `true` all, `false` none. Where it is absent,
+    /// those come without which NCCL cannot use the node's network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_plugins: Option<bool>,
     /// Options of sbatch, one each, as they are: `--mail-type=END`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sbatch: Vec<String>,
@@ -79,7 +83,7 @@ pub struct TargetSpec {
 
 impl TargetSpec {
     /// Every key, for files in which others are passed over.
-    pub const KEYS: [&str; 21] = [
+    pub const KEYS: [&str; 22] = [
         "account",
         "allow-uncontained",
         "constraint",
@@ -88,6 +92,7 @@ impl TargetSpec {
         "engine",
         "gpu-type",
         "gpus-per-node",
+        "host-plugins",
         "launch",
         "local-store",
         "meet-within",
@@ -125,6 +130,7 @@ impl TargetSpec {
             storage: None,
             local_store: None,
             prepare_on: None,
+            host_plugins: None,
             sbatch: Vec::new(),
             srun: Vec::new(),
             setup: Vec::new(),

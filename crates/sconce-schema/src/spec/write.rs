@@ -8,7 +8,7 @@ use super::Spec;
 use crate::units::Bytes;
 
 /// The keys in the order of the documentation; a key that is not here comes after these.
-const ORDER: [&str; 59] = [
+const ORDER: [&str; 60] = [
     "version",
     "name",
     "release",
@@ -67,6 +67,7 @@ const ORDER: [&str; 59] = [
     "storage",
     "local-store",
     "prepare-on",
+    "host-plugins",
     "sbatch",
 ];
 

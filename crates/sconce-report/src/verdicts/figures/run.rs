@@ -1,9 +1,11 @@
 //! Figures of the run as a whole.
 
 use sconce_schema::Bytes;
+use sconce_schema::network::NcclNetwork;
 
 use super::{FigureSet, RuleSubject, of};
 use crate::model::RunReport;
+use crate::network::slow_processes;
 
 /// A longer command is not written out in a sentence.
 const MAX_COMMAND_CHARS: usize = 160;
@@ -95,7 +97,31 @@ pub(super) fn compute_figures(report: &RunReport) -> FigureSet {
     );
     run.bytes("largest-process", report.memory.largest_process.map(float));
     run.bytes("shm-size", report.started.limits.shm.map(float));
+    add_network(&mut run, report);
     run
+}
+
+fn add_network(run: &mut FigureSet, report: &RunReport) {
+    let node = report.started.node_network.as_ref();
+    // A run that is no part of a job sends to nobody.
+    run.count(
+        "job-nodes",
+        Some(node.map_or(1.0, |node| f64::from(node.nodes))),
+    );
+    let ports = node.map(|node| &node.active_ports);
+    run.count("active-ports", ports.map(|ports| ports.len() as f64));
+    run.text(
+        "active-port",
+        ports.and_then(|ports| ports.first()).map(String::as_str),
+    );
+    let said = Some(report.nccl.len()).filter(|count| *count > 0);
+    run.count("nccl-processes", said.map(|count| count as f64));
+    let slow = said.map(|_| slow_processes(&report.started, &report.nccl).count());
+    run.count("socket-processes", slow.map(|count| count as f64));
+    let settings =
+        slow_processes(&report.started, &report.nccl).map(NcclNetwork::refusing_settings);
+    let settings = settings.max_by_key(Vec::len).unwrap_or_default();
+    run.text("nccl-settings", Some(settings.join(", ").as_str()));
 }
 
 /// Its limit where that is enforced, else the machine's memory.

@@ -109,6 +109,37 @@ pub(crate) const FIGURES: &[(&str, FigureUnit, RuleSubject, &str)] = &[
         "the largest resident set of one process",
     ),
     ("shm-size", Bytes, Run, "the size of /dev/shm"),
+    (
+        "job-nodes",
+        Count,
+        Run,
+        "nodes of its job; 1 where it is no part of a job of several",
+    ),
+    (
+        "active-ports",
+        Count,
+        Run,
+        "ports of InfiniBand, RoCE and EFA that were up on its node",
+    ),
+    ("active-port", Text, Run, "the first of them"),
+    (
+        "nccl-processes",
+        Count,
+        Run,
+        "processes of which it is known which network NCCL chose",
+    ),
+    (
+        "socket-processes",
+        Count,
+        Run,
+        "those of them that send to other nodes by TCP while a port of the node's fabric was up",
+    ),
+    (
+        "nccl-settings",
+        Text,
+        Run,
+        "settings of theirs that keep NCCL from a fabric, or may",
+    ),
     ("steps", Count, Rank, "steps that ended"),
     (
         "evaluated",

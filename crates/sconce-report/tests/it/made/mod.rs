@@ -9,6 +9,7 @@ use sconce_schema::event::{
     Containment, ExitStatus, FORMAT, GpuSample, GpuSummary, HostSummary, Pressure, RecordEvent,
     RecordLine, RunEnded, RunStarted, Sample,
 };
+use sconce_schema::network::{NcclNetwork, NodeNetwork};
 use sconce_schema::request::RunLimits;
 use sconce_schema::training::{
     CollectiveTimes, DataLoaderCounters, DataLoaderSetup, GpuAllocatorCounters, GpuOutOfMemory,
@@ -59,6 +60,9 @@ pub(crate) struct Made {
     pub(crate) last: Sample,
     pub(crate) oom: Option<GpuOutOfMemory>,
     pub(crate) command: &'static str,
+    pub(crate) node_network: Option<NodeNetwork>,
+    /// What NCCL chose, told in the first reading.
+    pub(crate) nccl: Vec<NcclNetwork>,
 }
 
 impl Rank {
@@ -172,6 +176,8 @@ impl Made {
             },
             oom: None,
             command: "python train.py",
+            node_network: None,
+            nccl: Vec::new(),
         }
     }
 
@@ -192,6 +198,10 @@ impl Made {
         for reading in 1..=readings {
             let mut sample = Sample {
                 training_left_out: self.last.training_left_out,
+                nccl: match reading {
+                    1 => self.nccl.clone(),
+                    _ => Vec::new(),
+                },
                 ..Sample::default()
             };
             for rank in &self.ranks {
@@ -260,6 +270,7 @@ impl Made {
             way_out: None,
             runtime: None,
             containment: None,
+            node_network: self.node_network.clone(),
             host: HostSummary {
                 hostname: "sun".into(),
                 kernel: "6.12".into(),

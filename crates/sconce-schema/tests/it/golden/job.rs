@@ -60,6 +60,7 @@ fn full_job_is_written_as_before_and_read_back() {
                 read_only: true,
             }],
         }),
+        host_plugins: Some(true),
         unix_ms: 1_790_000_000_000,
     };
     let prepared = PreparedEnvironment {

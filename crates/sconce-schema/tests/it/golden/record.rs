@@ -8,6 +8,7 @@ use sconce_schema::event::{
     ServiceState, UnenforcedLimit, WriteLoss,
 };
 use sconce_schema::lock::LockedVersions;
+use sconce_schema::network::{HostPlugin, NcclNetwork, NodeNetwork};
 use sconce_schema::request::{NetworkMode, NumaPlacement, RunLimits};
 use sconce_schema::runtime::{Runtime, RuntimeSummary};
 use sconce_schema::spec::JobContainment;
@@ -53,6 +54,15 @@ fn started() -> RunStarted {
         network: Some(NetworkMode::Own),
         way_out: some("pasta"),
         containment: Some(JobContainment::Slurm),
+        node_network: Some(NodeNetwork {
+            nodes: 2,
+            active_ports: vec!["mlx5_0/1".into()],
+            host_plugins: vec![HostPlugin {
+                name: "aws-ofi-nccl".into(),
+                directory: "/opt/amazon/ofi-nccl".into(),
+                obstacle: some("the environment has no libhwloc.so.15"),
+            }],
+        }),
         runtime: Some(RuntimeSummary {
             name: Runtime::Crun,
             version: "1.21".into(),
@@ -126,6 +136,17 @@ fn full_sample() -> Sample {
         gpus: vec![full_gpu_sample()],
         training: vec![full_training()],
         training_left_out: Some(3),
+        nccl: vec![NcclNetwork {
+            inner_pid: 7,
+            rank: Some(1),
+            ranks: Some(16),
+            multi_node_nvlink: Some(false),
+            version: some("2.27.7+cuda12.9"),
+            network: "IB".into(),
+            devices: vec!["mlx5_0:1/RoCE".into()],
+            gpu_direct: Some(true),
+            settings: BTreeMap::from([("NCCL_IB_HCA".into(), "mlx5_0".into())]),
+        }],
     }
 }
 

@@ -101,6 +101,7 @@ fn full_target() -> TargetSpec {
         storage: Some("/lustre/$USER/sconce".into()),
         local_store: Some("/scratch/$USER".into()),
         prepare_on: Some("cpu".into()),
+        host_plugins: Some(false),
         sbatch: strings(&["--mail-type=END"]),
         srun: strings(&["--cpu-bind=none"]),
         setup: strings(&["module load slurm"]),
