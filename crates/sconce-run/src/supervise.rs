@@ -130,6 +130,7 @@ fn run_in_scratch(
         out_of_memory,
         used,
         last_output,
+        lost_output,
     } = ended?;
     Ok(RunOutcome {
         exit,
@@ -137,6 +138,7 @@ fn run_in_scratch(
         out_of_memory,
         used,
         last_output,
+        lost_output,
         left_behind,
     })
 }

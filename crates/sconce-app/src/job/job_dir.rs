@@ -15,17 +15,18 @@
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
-use std::io::Write as _;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use sconce_schema::job::{self, JobRequest};
 use sconce_schema::{Hint, exit};
-use sconce_submit::ARRAY_DIR;
+use sconce_submit::{ARRAY_DIR, LOG_NAME};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::fault::JobFault;
 use crate::dirs::SconceDirs;
 use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
@@ -60,7 +61,16 @@ pub struct TaskRun {
     /// When it ended, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_unix_ms: Option<u64>,
+    /// What went wrong beside what its command did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<JobFault>,
 }
+
+/// How much of each log's end is looked at for what the scheduler says of a failure.
+const MAX_LOG_END_BYTES: u64 = 64 << 10;
+
+/// Of how many tasks the logs are looked at for that.
+const MAX_LOGS_LOOKED_AT: u32 = 64;
 
 /// The file that says that its owner cancelled it.
 const CANCELLED: &str = "cancelled";
@@ -79,6 +89,12 @@ pub(super) fn first_failed(tasks: &BTreeMap<u32, TaskRun>) -> Option<&TaskRun> {
     })
 }
 
+/// What went wrong: with the task that failed first, else with any.
+pub(super) fn first_fault(tasks: &BTreeMap<u32, TaskRun>) -> Option<&JobFault> {
+    let of_first = first_failed(tasks).and_then(|task| task.fault.as_ref());
+    of_first.or_else(|| tasks.values().find_map(|task| task.fault.as_ref()))
+}
+
 /// With what tasks ended, as far as they said so.
 pub(super) fn first_exit(tasks: &BTreeMap<u32, TaskRun>) -> Option<u8> {
     first_failed(tasks)?.exit
@@ -87,7 +103,9 @@ pub(super) fn first_exit(tasks: &BTreeMap<u32, TaskRun>) -> Option<u8> {
 impl TaskRun {
     /// Whether somebody else ended it: it does not know who, and whether the job is started again.
     pub(super) fn was_ended(&self) -> bool {
-        self.asked_to_end || self.exit.is_some_and(is_signal)
+        // A kill for want of memory is its own.
+        let is_own = self.fault.as_ref().is_some_and(|fault| fault.out_of_memory);
+        self.asked_to_end || !is_own && self.exit.is_some_and(is_signal)
     }
 }
 
@@ -378,6 +396,16 @@ impl JobDir {
         write(&self.outcome().join(CANCELLED), b"")
     }
 
+    /// The ends of the logs of its scheduler and its tasks, at most [`MAX_LOG_END_BYTES`] of each: of a few, since
+    /// what went wrong with many nodes went wrong with one of the first.
+    pub(super) fn read_log_ends(&self) -> Vec<String> {
+        let names = (0..MAX_LOGS_LOOKED_AT).map(|task| format!("task-{task}.log"));
+        let names = std::iter::once(LOG_NAME.to_owned()).chain(names);
+        names
+            .filter_map(|name| read_end(&self.logs().join(name), MAX_LOG_END_BYTES).ok())
+            .collect()
+    }
+
     /// Whether whoever handed it over cancelled it.
     pub(super) fn is_cancelled(&self) -> bool {
         self.outcome().join(CANCELLED).exists()
@@ -394,6 +422,20 @@ impl JobDir {
     fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
         write(&self.path.join(name), bytes)
     }
+}
+
+/// Reads the end of a file, whatever is in it, from the beginning of a line.
+fn read_end(path: &Path, max_bytes: u64) -> std::io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(max_bytes)))?;
+    let mut bytes = Vec::new();
+    file.take(max_bytes).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    Ok(match (length > max_bytes, text.split_once('\n')) {
+        (true, Some((_, rest))) => rest.to_owned(),
+        _ => text,
+    })
 }
 
 fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
@@ -515,6 +557,7 @@ mod tests {
             asked_to_end: false,
             exit: Some(0),
             ended_unix_ms: None,
+            fault: None,
         };
         one.write_task(0, &task).ok().unwrap();
         assert_eq!(one.read_tasks()[&0], task);
@@ -535,6 +578,7 @@ mod tests {
             asked_to_end: false,
             exit: Some(0),
             ended_unix_ms: None,
+            fault: None,
         };
         dir.write_task(0, &task).ok().unwrap();
         dir.take_over("8").ok().unwrap();
@@ -566,6 +610,7 @@ mod tests {
             asked_to_end,
             exit: Some(exit),
             ended_unix_ms: Some(at),
+            fault: None,
         };
         let first = |tasks: &[TaskRun]| {
             let tasks = (0..).zip(tasks.iter().cloned()).collect();
@@ -589,6 +634,11 @@ mod tests {
             asked_to_end: true,
             exit: Some(3),
             ended_unix_ms: Some(1_790_000_000_000),
+            fault: Some(JobFault {
+                why: "the kernel killed a process for want of memory on node n2".into(),
+                hint: Some("ask for more".into()),
+                out_of_memory: true,
+            }),
         };
         let submitted = SubmittedJob {
             target: "lab".into(),

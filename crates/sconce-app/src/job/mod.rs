@@ -11,6 +11,7 @@ mod claim;
 mod containment;
 pub mod enter;
 mod fast_network;
+mod fault;
 mod hand_over;
 pub mod job_dir;
 mod job_report;

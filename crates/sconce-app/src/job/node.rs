@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -25,6 +24,7 @@ use sha2::Digest as _;
 use super::allocation::{Allocation, AllocationError};
 use super::claim::claim_job;
 use super::fast_network::describe_obstacles;
+use super::fault::{JobFault, is_log_full};
 use super::job_dir::{JobDir, TaskRun};
 use super::launch::{rank_variables, wrap_command};
 use super::local_store::open_local_store;
@@ -33,13 +33,14 @@ use super::meeting::{
 };
 use super::prepare::STORE;
 use crate::context::AppContext;
-use crate::failure::{AppError, Result};
+use crate::dirs::SconceDirs;
+use crate::failure::{AppError, Failure, Result};
 use crate::inspect::precheck;
 use crate::job_gpus::choose_gpus;
 use crate::project::Project;
 use crate::reporter::AppEvent;
 use crate::run::ProjectRun;
-use crate::run::node_part::NodeWorld;
+use crate::run::node_part::{NodePartEnd, NodeWorld};
 use crate::run_id::unix_ms;
 use crate::run_options::{ResolvedRunOptions, RunOverrides};
 use crate::sources::{LockUse, PackageSources};
@@ -82,6 +83,16 @@ pub enum NodeError {
         /// Debian's name of the node's.
         here: String,
     },
+    /// A part of the environment is not there, and could not be fetched: nodes seldom have a way out.
+    #[error("the store {} of node {node} lacks a part of the environment, which cannot be fetched there: {why}", store.display())]
+    NotInStore {
+        /// The node.
+        node: String,
+        /// Its store.
+        store: PathBuf,
+        /// What kept it away.
+        why: String,
+    },
     /// Sconce cannot make a container here.
     #[error("node {node} cannot hold a container")]
     NoContainer {
@@ -114,6 +125,11 @@ impl Hint for NodeError {
                  (docs/jobs.md, \"Nodes that cannot contain\"); other nodes are asked for by `constraint`"
                     .to_owned()
             }
+            Self::NotInStore { store, .. } => format!(
+                "nodes have to see the store as the machine does that submits: compare `ls {}` on both; \
+                 `local-store` of the target unpacks the environment on each node instead",
+                store.join("items").display()
+            ),
             Self::Unfit { .. } => {
                 "`sconce check` says more; other nodes are asked for by `constraint`".to_owned()
             }
@@ -123,6 +139,7 @@ impl Hint for NodeError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::OtherLock { .. } => exit::VERIFY,
+            Self::NotInStore { .. } => exit::FETCH,
             Self::Element(_) => exit::BAD_INPUT,
             Self::SlowNetwork(_) => exit::NODE,
             Self::Architecture { .. } | Self::NoContainer { .. } | Self::Unfit { .. } => exit::NODE,
@@ -153,6 +170,7 @@ pub fn run_node(folder: &Path, context: &AppContext) -> Result<u8> {
         asked_to_end: false,
         exit: None,
         ended_unix_ms: None,
+        fault: None,
     };
     dir.write_task(allocation.place.task, &task)?;
     let part = NodePart {
@@ -160,7 +178,7 @@ pub fn run_node(folder: &Path, context: &AppContext) -> Result<u8> {
         job: &job,
         allocation: &allocation,
         node: &node,
-        asked_to_end: Arc::default(),
+        end: Arc::default(),
         context,
     };
     let done = part.run(id);
@@ -168,9 +186,21 @@ pub fn run_node(folder: &Path, context: &AppContext) -> Result<u8> {
         Ok(code) => *code,
         Err(failure) => failure.exit_code(),
     };
+    let end = *part.end.lock().unwrap_or_else(PoisonError::into_inner);
     (task.exit, task.ended_unix_ms) = (Some(exit), Some(unix_ms()));
-    task.asked_to_end = part.asked_to_end.load(Ordering::Relaxed);
-    dir.write_task(allocation.place.task, &task)?;
+    task.asked_to_end = end.asked_to_end;
+    task.fault = match &done {
+        Err(failure) => Some(JobFault::of_failure(&node, failure)),
+        Ok(code) => {
+            let is_unsaid = *code != exit::OK && is_log_full();
+            let of_log = || is_unsaid.then(|| JobFault::of_full_log(&node));
+            JobFault::of_end(&node, *code, &end).or_else(of_log)
+        }
+    };
+    // A full disk takes nothing from what the command did.
+    if let Err(failure) = dir.write_task(allocation.place.task, &task) {
+        context.report(&AppEvent::JobRemark(&failure.message()));
+    }
     // What somebody ended may be started again; other elements of an array need them too.
     if allocation.place.task == 0 && allocation.element.is_none() && !task.was_ended() {
         dir.remove_variables();
@@ -245,8 +275,8 @@ struct NodePart<'a> {
     job: &'a JobRequest,
     allocation: &'a Allocation,
     node: &'a str,
-    /// Set where the run's end was asked for.
-    asked_to_end: Arc<AtomicBool>,
+    /// What is known of the run's end, once it has ended.
+    end: Arc<Mutex<NodePartEnd>>,
     context: &'a AppContext,
 }
 
@@ -319,7 +349,7 @@ impl NodePart<'_> {
                 edits: fabric.edits,
                 command: wrap_command(&job.layout, place, point, &command),
                 env,
-                asked_to_end: Arc::clone(&self.asked_to_end),
+                end: Arc::clone(&self.end),
                 address: point
                     .map(|point| point.own)
                     .filter(|own| is_reachable(*own)),
@@ -334,7 +364,25 @@ impl NodePart<'_> {
             id: Some(id),
             containment: job.containment,
         };
-        run.run(&overrides, None, context)
+        let done = run.run(&overrides, None, context);
+        done.map_err(|failure| match failure.exit_code() {
+            // What another node says of itself is no fault of this one's store.
+            exit::FETCH if !failure.is::<MeetingError>() => self.describe_missing(failure, context),
+            _ => failure,
+        })
+    }
+
+    /// Of an environment that is not whole here, and could not be brought.
+    fn describe_missing(&self, failure: Failure, context: &AppContext) -> Failure {
+        match SconceDirs::find(context) {
+            Ok(places) => NodeError::NotInStore {
+                node: self.node.to_owned(),
+                store: places.store,
+                why: failure.message(),
+            }
+            .into(),
+            Err(_) => failure,
+        }
     }
 
     /// The devices by which nodes reach each other's memory, with a word where that will not work.

@@ -124,11 +124,11 @@ impl ContainedRun {
         env.extend(self.options.env);
         let is_node_part = self.node.is_some();
         let mut edits = cards.edits;
-        let (command, address, asked_to_end) = match self.node {
+        let (command, address, node_end) = match self.node {
             Some(node) => {
                 env.extend(node.env);
                 edits.push(node.edits);
-                (node.command, node.address, Some(node.asked_to_end))
+                (node.command, node.address, Some(node.end))
             }
             None => (self.options.command, None, None),
         };
@@ -196,7 +196,7 @@ impl ContainedRun {
             executor: self.executor.as_ref(),
             sample_hz: self.options.sample_hz,
             in_job,
-            asked_to_end,
+            node_end,
             environment: None,
             json: called.json,
             context: called.context,
