@@ -15,8 +15,8 @@ use crate::failure::Failure;
 use crate::run::node_part::NodePartEnd;
 
 /// What to do about a job that took more memory than it was given.
-pub(super) const MORE_MEMORY: &str = "ask for more memory a node (`--memory 64GiB` of `sconce submit`, or `memory` under [run] \
-                           of the spec), or let it need less: smaller batches, fewer DataLoader workers";
+pub(super) const MORE_MEMORY: &str = "ask for more memory a node (`--memory 64GiB` of `sconce submit`; `--mem` where the \
+                           target's `sbatch` has that), or let it need less: smaller batches, fewer DataLoader workers";
 
 /// What went wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -392,7 +392,7 @@ impl NodePart<'_> {
     fn read_fabric(&self, lock: &Lock) -> Result<FabricDevices> {
         let fabric = FabricDevices::read(&Roots::default());
         let packages: Vec<&str> = lock.debs.iter().map(|deb| deb.name.as_str()).collect();
-        let limit = getrlimit(Resource::Memlock).current;
+        let limit = getrlimit(Resource::Memlock);
         let mut obstacles = describe_obstacles(&fabric, &packages, limit, self.node);
         if self.job.strict && !obstacles.is_empty() {
             return Err(NodeError::SlowNetwork(obstacles.swap_remove(0)).into());
