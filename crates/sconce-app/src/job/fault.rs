@@ -36,8 +36,9 @@ impl JobFault {
     /// Of a node that could not run its part.
     pub(super) fn of_failure(node: &str, failure: &Failure) -> Self {
         let message = failure.message();
-        // Most name the node themselves.
-        let why = match message.contains(&format!("node {node}")) {
+        // Most name the node themselves, which may be another.
+        let is_named = message.starts_with("node ") || message.contains(&format!("node {node}"));
+        let why = match is_named {
             true => message,
             false => format!("node {node}: {message}"),
         };
@@ -147,4 +148,89 @@ impl JobFault {
 pub(super) fn is_log_full() -> bool {
     // Of a pipe or a terminal it says 0 blocks in all.
     fstatvfs(stdout()).is_ok_and(|stat| stat.f_blocks > 0 && stat.f_bavail == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::AppError;
+    use crate::file_action::FileAction;
+
+    fn end() -> NodePartEnd {
+        NodePartEnd::default()
+    }
+
+    #[test]
+    fn what_the_command_did_itself_is_no_fault() {
+        assert_eq!(JobFault::of_end("n2", 0, &end()), None);
+        assert_eq!(JobFault::of_end("n2", 137, &end()), None);
+    }
+
+    #[test]
+    fn a_kill_for_want_of_memory_is_the_jobs_end_only_where_the_command_failed() {
+        let end = NodePartEnd {
+            out_of_memory: Some(OomKill {
+                limit: None,
+                kills: 3,
+            }),
+            ..end()
+        };
+        let fault = JobFault::of_end("n2", 137, &end).unwrap();
+        assert!(fault.out_of_memory && fault.hint.is_some());
+        assert_eq!(
+            fault.why,
+            "the kernel killed 3 processes for want of memory on node n2"
+        );
+        assert!(!JobFault::of_end("n2", 0, &end).unwrap().out_of_memory);
+    }
+
+    #[test]
+    fn what_a_log_did_not_take_is_said_with_why() {
+        for (errno, part) in [
+            (Errno::NOSPC, "4 KiB of what it wrote on node n2"),
+            (Errno::NOSPC, "no space left"),
+            (Errno::DQUOT, "quota"),
+            (Errno::IO, "nput/output error"),
+        ] {
+            let lost = LostOutput {
+                bytes: 4096,
+                errno: errno.raw_os_error(),
+            };
+            let end = NodePartEnd {
+                lost_output: Some(lost),
+                ..end()
+            };
+            let fault = JobFault::of_end("n2", 0, &end).unwrap();
+            assert!(fault.why.contains(part), "{}", fault.why);
+        }
+    }
+
+    #[test]
+    fn a_failure_is_of_its_node() {
+        let failure = |path: &str| {
+            Failure::from(AppError::File {
+                action: FileAction::Open,
+                path: path.into(),
+                source: std::io::ErrorKind::NotFound.into(),
+            })
+        };
+        let why = |path| JobFault::of_failure("n2", &failure(path)).why;
+        assert!(why("/a").starts_with("node n2: "), "{}", why("/a"));
+        assert_eq!(why("/node n2").matches("node n2").count(), 1);
+    }
+
+    #[test]
+    fn what_could_not_start_has_an_exit_code_of_its_own() {
+        let (node, why) = (Some("n10".to_owned()), "No such file".to_owned());
+        let (fault, code) = JobFault::of_step(&StepFault::NoProgram {
+            node,
+            program: "/s/sconce".to_owned(),
+            why,
+        });
+        assert_eq!(fault.why, "node n10 cannot start /s/sconce: No such file");
+        assert_eq!(code, Some(exit::NODE));
+        let (fault, code) = JobFault::of_step(&StepFault::OutOfMemory { node: None });
+        assert!(fault.out_of_memory && fault.why.ends_with("on a node"));
+        assert_eq!(code, None);
+    }
 }

@@ -89,10 +89,13 @@ pub(super) fn first_failed(tasks: &BTreeMap<u32, TaskRun>) -> Option<&TaskRun> {
     })
 }
 
-/// What went wrong: with the task that failed first, else with any.
+/// What went wrong: with the task that failed first, else with any. Who only heard of another's fault knows no mend.
 pub(super) fn first_fault(tasks: &BTreeMap<u32, TaskRun>) -> Option<&JobFault> {
     let of_first = first_failed(tasks).and_then(|task| task.fault.as_ref());
-    of_first.or_else(|| tasks.values().find_map(|task| task.fault.as_ref()))
+    let all = of_first.into_iter();
+    let mut all = all.chain(tasks.values().filter_map(|task| task.fault.as_ref()));
+    let with_mend = all.clone().find(|fault| fault.hint.is_some());
+    with_mend.or_else(|| all.next())
 }
 
 /// With what tasks ended, as far as they said so.
@@ -624,6 +627,34 @@ mod tests {
         assert_eq!(first(&[task(1, true, 1), task(0, true, 2)]), (1, true));
         assert_eq!(first(&[task(0, true, 1), task(0, false, 2)]), (0, true));
         assert_eq!(first(&[task(0, false, 1), task(0, false, 2)]), (0, false));
+    }
+
+    #[test]
+    fn the_fault_of_the_first_with_a_mend_is_told() {
+        let fault = |why: &str, hint: Option<&str>| JobFault {
+            why: why.to_owned(),
+            hint: hint.map(str::to_owned),
+            out_of_memory: false,
+        };
+        let task = |at, fault| TaskRun {
+            node: "n2".into(),
+            run: None,
+            asked_to_end: false,
+            exit: Some(5),
+            ended_unix_ms: Some(at),
+            fault,
+        };
+        let told = |first, second| {
+            let tasks = [(0, task(1, first)), (1, task(2, second))].into();
+            first_fault(&tasks).map(|fault| fault.why.clone())
+        };
+        let heard = || Some(fault("n10 cannot start", None));
+        let own = || Some(fault("the store lacks it", Some("look")));
+        assert_eq!(told(heard(), own()).unwrap(), "the store lacks it");
+        assert_eq!(told(own(), heard()).unwrap(), "the store lacks it");
+        assert_eq!(told(heard(), None).unwrap(), "n10 cannot start");
+        assert_eq!(told(None, heard()).unwrap(), "n10 cannot start");
+        assert_eq!(told(None, None), None);
     }
 
     #[test]
