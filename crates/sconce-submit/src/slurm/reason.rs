@@ -127,6 +127,15 @@ const REASONS: &[(&str, &str)] = &[
         "it could not be started, and is held: `scontrol release` tries it again",
     ),
     (
+        "user_env_retrieval_failed_requeued_held",
+        "its node could not read the variables of a login of yours (a shell's file that fails or takes too long, an \
+         account that the node does not know), and it is held: `scontrol release` tries it again",
+    ),
+    (
+        "job_requeued_in_special_exit_state",
+        "it was put back into the queue by a special exit, and is held: `scontrol release` lets it go",
+    ),
+    (
         "job_requeued_in_held_state",
         "it was put back into the queue, and is held: `scontrol release` lets it go",
     ),
@@ -248,7 +257,10 @@ const BOUNDED_FAMILIES: &[(&str, &str, &str)] = &[
 pub(super) fn explain_reason(raw: &str) -> Option<&'static str> {
     let word = raw.split([',', ' ']).next().unwrap_or_default();
     // Groups before what each user has: `AssocGrpGRES`, `AssocGrpGRESMinutes` and sixty more.
-    let exact = REASONS.iter().find(|(name, _)| *name == word);
+    // Whole sentences, whose spaces 22.05 writes as underscores.
+    let sentence = raw.replace(' ', "_");
+    let exact = |text: &str| REASONS.iter().find(|(name, _)| *name == text);
+    let exact = exact(&sentence).or_else(|| exact(word));
     let family = || FAMILIES.iter().find(|(name, _)| word.starts_with(name));
     let bounded = || {
         let mut families = BOUNDED_FAMILIES.iter();
@@ -276,6 +288,12 @@ mod tests {
             ("PartitionTimeLimit", "more time than its partition"),
             ("BadConstraints", "no nodes are as it asks for"),
             ("RaisedSignal:9(Killed)", "a signal ended it"),
+            ("launch failed requeued held", "could not be started"),
+            ("launch_failed_requeued_held", "could not be started"),
+            (
+                "user env retrieval failed requeued held",
+                "variables of a login",
+            ),
             ("RaisedSignal:53(Real-time_signal_19)", "output file"),
             ("MaxGRESPerAccount", "your account uses as much"),
             ("MaxNodeRunMinsPerUser", "your running jobs"),
