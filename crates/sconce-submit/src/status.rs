@@ -126,6 +126,15 @@ pub enum StepFault {
     },
 }
 
+/// The end of a log of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StepLog {
+    /// Whose it is; absent where it is the scheduler's own.
+    pub task: Option<u32>,
+    /// Whatever is in it.
+    pub text: String,
+}
+
 /// What a scheduler says of one job. Texts come from outside and have nothing that a terminal obeys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobStatus {

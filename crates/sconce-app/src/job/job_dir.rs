@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use sconce_schema::job::{self, JobRequest};
 use sconce_schema::{Hint, exit};
-use sconce_submit::{ARRAY_DIR, LOG_NAME};
+use sconce_submit::{ARRAY_DIR, LOG_NAME, StepLog};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -401,11 +401,16 @@ impl JobDir {
 
     /// The ends of the logs of its scheduler and its tasks, at most [`MAX_LOG_END_BYTES`] of each: of a few, since
     /// what went wrong with many nodes went wrong with one of the first.
-    pub(super) fn read_log_ends(&self) -> Vec<String> {
-        let names = (0..MAX_LOGS_LOOKED_AT).map(|task| format!("task-{task}.log"));
-        let names = std::iter::once(LOG_NAME.to_owned()).chain(names);
-        names
-            .filter_map(|name| read_end(&self.logs().join(name), MAX_LOG_END_BYTES).ok())
+    pub(super) fn read_log_ends(&self) -> Vec<StepLog> {
+        let tasks = (0..MAX_LOGS_LOOKED_AT).map(Some);
+        let read = |task: Option<u32>| {
+            let name = task.map_or(LOG_NAME.to_owned(), |task| format!("task-{task}.log"));
+            let text = read_end(&self.logs().join(name), MAX_LOG_END_BYTES).ok()?;
+            Some(StepLog { task, text })
+        };
+        std::iter::once(None)
+            .chain(tasks)
+            .filter_map(read)
             .collect()
     }
 

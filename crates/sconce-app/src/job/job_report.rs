@@ -5,7 +5,6 @@ use sconce_submit::{JobExit, JobState, JobStatus, Scheduler};
 use serde::{Deserialize, Serialize};
 
 use super::fault::{JobFault, MORE_MEMORY};
-use super::job_dir::is_signal;
 use super::lookup::KnownJob;
 
 /// What the kernel ends a process with for want of memory, signal(7).
@@ -89,8 +88,8 @@ pub(super) fn report_of(
         (state, _) if !state.is_final() => None,
         (JobState::Succeeded, _) => Some(exit::OK),
         (JobState::OutOfMemory, _) => of_task.or(Some(exit::code_for_signal(SIGKILL))),
-        // What ended the others is not why.
-        _ if fault_exit.is_some() && of_task.is_none_or(is_signal) => fault_exit,
+        // What ended the others, or what they waited for, is not why.
+        _ if fault_exit.is_some() => fault_exit,
         (JobState::Failed | JobState::Forgotten, _) if of_task.is_some() => of_task,
         (_, Some(JobExit::Code(code))) if code != 0 => {
             Some(u8::try_from(code).unwrap_or(exit::RUN))
@@ -119,17 +118,18 @@ pub(super) fn report_of(
 
 /// What went wrong, and the exit code of that where tasks have no better one.
 fn find_fault(job: &KnownJob, scheduler: &dyn Scheduler) -> (Option<JobFault>, Option<u8>) {
-    if let Some(fault) = job.task_fault() {
-        return (Some(fault), None);
-    }
-    let logs = job.dir.read_log_ends();
-    match logs.iter().find_map(|log| scheduler.find_step_fault(log)) {
-        Some(fault) => {
-            let (fault, exit) = JobFault::of_step(&fault);
-            (Some(fault), exit)
-        }
-        None => (None, None),
-    }
+    let of_logs = || {
+        let fault = scheduler.find_step_fault(&job.dir.read_log_ends())?;
+        Some(JobFault::of_step(&fault))
+    };
+    // Tasks that could say something know only that one is missing which could not.
+    let is_one_missing = !job.has_every_task_begun();
+    let of_task = job.task_fault().map(|fault| (fault, None));
+    let found = match is_one_missing {
+        true => of_logs().or(of_task),
+        false => of_task.or_else(of_logs),
+    };
+    found.map_or((None, None), |(fault, exit)| (Some(fault), exit))
 }
 
 /// What the elements of an array come to: it runs as long as one of them does, and it failed where one did.

@@ -213,6 +213,13 @@ impl KnownJob {
         first_exit(&self.dir.read_tasks())
     }
 
+    /// Whether each of its tasks has written that it began.
+    pub(super) fn has_every_task_begun(&self) -> bool {
+        let layout = &self.request.layout;
+        let wanted = layout.nodes * layout.tasks_per_node();
+        u32::try_from(self.dir.read_tasks().len()) == Ok(wanted)
+    }
+
     /// What went wrong with its tasks, as far as they said so.
     pub(super) fn task_fault(&self) -> Option<JobFault> {
         first_fault(&self.dir.read_tasks()).cloned()

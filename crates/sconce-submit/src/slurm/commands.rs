@@ -18,7 +18,7 @@ use super::step_log::find_step_fault;
 use crate::error::{RejectionCause, SubmitError};
 use crate::job_id::SchedulerJobId;
 use crate::scheduler::{JobScript, JobStep, Scheduler};
-use crate::status::{JobState, JobStatus, StepFault};
+use crate::status::{JobState, JobStatus, StepFault, StepLog};
 
 /// How long each of Slurm's programs may take where the caller has no other wish: three times what its parts wait for
 /// each other (`MessageTimeout` of slurm.conf(5), 10 s).
@@ -169,8 +169,8 @@ impl Scheduler for SlurmScheduler {
         Ok(words)
     }
 
-    fn find_step_fault(&self, log: &str) -> Option<StepFault> {
-        find_step_fault(log)
+    fn find_step_fault(&self, logs: &[StepLog]) -> Option<StepFault> {
+        find_step_fault(logs)
     }
 
     fn submit(&self, script: &str, token: &str) -> Result<SchedulerJobId, SubmitError> {

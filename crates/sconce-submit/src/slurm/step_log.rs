@@ -3,19 +3,38 @@
 
 use sconce_base::text::to_printable;
 
-use crate::status::StepFault;
+use crate::status::{StepFault, StepLog};
 
 /// The longest path or cause that is kept, characters.
 const MAX_PART_CHARS: usize = 400;
 
-/// Finds what went wrong in the text of a log, `slurmstepd`'s and `srun`'s lines in what a command wrote; the first
-/// that explains an end counts.
+/// Finds what went wrong in a job's logs, by `slurmstepd`'s and `srun`'s lines in what a command wrote; the first that
+/// explains an end counts.
 ///
-/// From Slurm's sources, the same from 22.05 to 26.05 but for the second: `slurmd/slurmstepd/task.c` ("execve()"),
+/// From Slurm's sources, the same from 22.05 to 26.05 but for the second and for what stands before them: `slurmd/slurmstepd/task.c` ("execve()"),
 /// `plugins/task/cgroup/task_cgroup_memory.c` ("oom-kill event", since 23.02 "oom_kill event"), `srun/launch.c`
 /// ("Out Of Memory"), `slurmd/slurmstepd/io.c` ("Could not open stdout file").
-pub(super) fn find_step_fault(log: &str) -> Option<StepFault> {
-    log.lines().find_map(parse_line)
+pub(super) fn find_step_fault(logs: &[StepLog]) -> Option<StepFault> {
+    let mut faults = logs.iter().filter_map(|log| {
+        let fault = log.text.lines().find_map(parse_line)?;
+        Some((log.task, fault))
+    });
+    let (task, mut fault) = faults.next()?;
+    let (StepFault::OutOfMemory { node }
+    | StepFault::NoProgram { node, .. }
+    | StepFault::NoLog { node, .. }) = &mut fault;
+    if let (None, Some(task)) = (&node, task) {
+        let mut lines = logs.iter().flat_map(|log| log.text.lines());
+        *node = lines.find_map(|line| parse_node_of_task(line, task));
+    }
+    Some(fault)
+}
+
+/// Reads on which node a task was, where srun says how that ended: `srun: error: n10: task 1: Exited with exit code 2`.
+fn parse_node_of_task(line: &str, task: u32) -> Option<String> {
+    let (node, rest) = line.strip_prefix("srun: error: ")?.split_once(": task ")?;
+    let (number, _) = rest.split_once(": ")?;
+    (number.parse() == Ok(task)).then(|| to_printable(node, MAX_PART_CHARS))
 }
 
 fn parse_line(line: &str) -> Option<StepFault> {
@@ -44,8 +63,15 @@ fn parse_line(line: &str) -> Option<StepFault> {
     })
 }
 
-/// Splits a line of slurmstepd's into its node, which some say, and what it says: `slurmstepd-n2: error: …`.
+/// Splits a line of slurmstepd's into its node, which some say, and what it says: `slurmstepd-n2: error: …`, and in
+/// 26.05 `[2026-11-28T06:37:54.100] error: …`.
 fn split_slurmstepd(line: &str) -> Option<(Option<String>, &str)> {
+    if let Some((time, said)) = line.split_once("] error: ") {
+        let is_time = |c: char| c.is_ascii_digit() || "-:.T".contains(c);
+        let time = time.strip_prefix('[')?;
+        let is_slurms = time.starts_with("20") && time.chars().all(is_time);
+        return is_slurms.then_some((None, said));
+    }
     let (name, said) = line.split_once(": error: ")?;
     let node = name.strip_prefix("slurmstepd")?;
     match node.strip_prefix('-') {
@@ -67,8 +93,36 @@ mod tests {
 
     use super::*;
 
-    fn fault(log: &str) -> Option<StepFault> {
-        find_step_fault(log)
+    fn log(task: Option<u32>, text: &str) -> StepLog {
+        let text = text.to_owned();
+        StepLog { task, text }
+    }
+
+    fn fault(text: &str) -> Option<StepFault> {
+        find_step_fault(&[log(Some(1), text)])
+    }
+
+    /// Captured with 26.05 on a cluster of two nodes.
+    #[test]
+    fn a_line_without_its_node_is_of_the_tasks_node() {
+        let line =
+            "[2026-11-28T06:37:54.100] error: execve(): /s/sconce: No such file or directory\n";
+        let srun = "srun: error: n10: task 1: Exited with exit code 2\nsrun: Terminating StepId=1.0\n\
+                    srun: error: n2: task 0: Exited with exit code 125\n";
+        for (task, expected) in [(1, Some("n10")), (0, Some("n2")), (7, None)] {
+            let logs = [log(None, srun), log(Some(task), line)];
+            let Some(StepFault::NoProgram { node, .. }) = find_step_fault(&logs) else {
+                panic!("no fault");
+            };
+            assert_eq!(node.as_deref(), expected);
+        }
+        for line in [
+            "[2026-11-28] error: something else",
+            "[rank 0] error: execve(): a: b",
+            "[] error: execve(): a: b",
+        ] {
+            assert_eq!(fault(line), None, "{line}");
+        }
     }
 
     /// Captured with 22.05 and 24.11 on a cluster of two nodes.
@@ -141,7 +195,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn anything_is_read_without_an_end(text in "(slurmstepd(-n2)?: error: |srun: error: )?(execve\\(\\): |Detected |n2: task )?.*") {
+        fn anything_is_read_without_an_end(text in "(slurmstepd(-n2)?: error: |\\[20[0-9:.T-]*\\] error: |srun: error: )?(execve\\(\\): |Detected |n2: task )?.*") {
             let _ = fault(&text);
         }
     }
