@@ -404,8 +404,11 @@ impl JobDir {
     pub(super) fn read_log_ends(&self) -> Vec<StepLog> {
         let tasks = (0..MAX_LOGS_LOOKED_AT).map(Some);
         let read = |task: Option<u32>| {
-            let name = task.map_or(LOG_NAME.to_owned(), |task| format!("task-{task}.log"));
-            let text = read_end(&self.logs().join(name), MAX_LOG_END_BYTES).ok()?;
+            let path = match task {
+                Some(task) => self.logs().join(format!("task-{task}.log")),
+                None => self.outcome().join(LOG_NAME),
+            };
+            let text = read_end(&path, MAX_LOG_END_BYTES).ok()?;
             Some(StepLog { task, text })
         };
         std::iter::once(None)
@@ -570,6 +573,24 @@ mod tests {
         one.write_task(0, &task).ok().unwrap();
         assert_eq!(one.read_tasks()[&0], task);
         assert!(three.read_tasks().is_empty() && dir.read_tasks().is_empty());
+    }
+
+    #[test]
+    fn the_ends_of_logs_begin_with_a_line() {
+        let above = tempfile::tempdir().unwrap();
+        let dir = JobDir::at(above.path());
+        dir.create(&job(), b"", b"").ok().unwrap();
+        std::fs::write(above.path().join(LOG_NAME), "srun: error\n").unwrap();
+        let long = "x".repeat(99) + "\n";
+        std::fs::write(dir.logs().join("task-3.log"), long.repeat(1000)).unwrap();
+        std::fs::write(dir.logs().join("task-4.log"), [0xff, b'\n']).unwrap();
+        let logs = dir.read_log_ends();
+        let tasks: Vec<Option<u32>> = logs.iter().map(|log| log.task).collect();
+        assert_eq!(tasks, [None, Some(3), Some(4)]);
+        assert_eq!(logs[0].text, "srun: error\n");
+        let end = &logs[1].text;
+        assert!(end.starts_with(&long) && end.len() as u64 <= MAX_LOG_END_BYTES);
+        assert_eq!(logs[2].text, "\u{fffd}\n");
     }
 
     #[test]
