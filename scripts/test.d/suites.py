@@ -66,23 +66,6 @@ SUITES = (
             *("fuzz", "scripts/fuzz", "scripts/instrumented-rustc", "Cargo.lock"),
         ),
     ),
-    # Slurm's daemons killed and stopped, nodes that lack something, newer Slurms, and emulated nodes: with cgroup v2 and
-    # such that cannot contain. CI has the faults that take seconds.
-    Suite(
-        name="slurm",
-        list_command=("scripts/test.d/slurm-faults", "--cases"),
-        command=("scripts/test.d/slurm-faults", "{sconce}", "{case}"),
-        small_cases=("late-answer", "daemon-killed", "controller-killed"),
-        paths=(
-            *sources_of("submit"),
-            *below("crates/sconce-app/src", "job"),
-            *below("crates/sconce-cli/src/commands", "job_logs.rs stop.rs wait.rs"),
-            *below("crates/sconce-run/src", "cgroup container_support.rs output_tail.rs"),
-            *("scripts/common", "scripts/slurm-rig", "bench/projects/pack_pythons"),
-            *below("scripts/test.d", "slurm slurm.sh slurm-faults slurm-release"),
-            *below("scripts/test-v2.d", "lives machine mounts no-walls no-walls-init slurm slurm-checks"),
-        ),
-    ),
     # 32 processes at once for four minutes. CI has 8 for 40 seconds.
     Suite(
         name="stress",
