@@ -126,9 +126,9 @@ impl Hint for NodeError {
                     .to_owned()
             }
             Self::NotInStore { store, .. } => format!(
-                "nodes have to see the store as the machine does that submits: compare `ls {}` on both; \
+                "nodes have to see the store as the machine does that submits: compare `ls {}/items` on both; \
                  `local-store` of the target unpacks the environment on each node instead",
-                store.join("items").display()
+                store.display()
             ),
             Self::Unfit { .. } => {
                 "`sconce check` says more; other nodes are asked for by `constraint`".to_owned()
