@@ -9,6 +9,7 @@ const MESSAGES: HeldBy = Golden("job-messages.jsonl");
 
 const TYPES: &[(&str, HeldBy)] = &[
     ("inspect/scan::TreeScan", Golden("scan.json")),
+    ("job/fault::JobFault", Golden("job-files.jsonl")),
     ("job/job_dir::SubmittedJob", Golden("job-files.jsonl")),
     ("job/task_run::TaskRun", Golden("job-files.jsonl")),
     (

@@ -58,6 +58,7 @@ impl InternalRun<'_> {
             environment: None,
             control: None,
             in_job: false,
+            survives_lost_output: false,
             waiting: None,
         };
         Ok(sconce_run::run(request, &Native, &options, observer)?.exit)

@@ -197,6 +197,9 @@ fn split_names(list: &str) -> Vec<String> {
 }
 
 /// The cgroup mounts of `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
+///
+/// What is mounted later at the same place hides what was there before, as where a container's part is mounted over
+/// the machine's.
 fn parse_mountinfo(text: &str) -> Vec<CgroupMount> {
     /// Super options of a v1 mount that are not controllers.
     const OPTIONS: [&str; 8] = [
@@ -234,7 +237,16 @@ fn parse_mountinfo(text: &str) -> Vec<CgroupMount> {
             mount: mount.into(),
         })
     };
-    text.lines().filter_map(parse).collect()
+    let all: Vec<CgroupMount> = text.lines().filter_map(parse).collect();
+    let is_hidden = |at: usize| {
+        let mut later = all.iter().skip(at + 1);
+        later.any(|later| later.mount == all[at].mount)
+    };
+    let seen: Vec<bool> = (0..all.len()).map(|at| !is_hidden(at)).collect();
+    all.into_iter()
+        .zip(seen)
+        .filter_map(|(mount, seen)| seen.then_some(mount))
+        .collect()
 }
 
 /// The mount table writes space, tab, line end and backslash as three octal digits.
@@ -342,6 +354,22 @@ mod tests {
         // A path outside of what is mounted is no folder of ours.
         let (_folder, roots) = machine(DOCKER_V1, "3:cpu,cpuacct:/../x\n", &["cpu,cpuacct"]);
         assert_eq!(Cgroups::read(&roots).unwrap().hierarchies[0].own, None);
+    }
+
+    #[test]
+    fn a_mount_hides_what_was_mounted_there_before() {
+        let mountinfo = "1 0 0:32 /.. /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+                         2 0 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+        let (_dir, roots) = machine(mountinfo, "4:memory:/job_1\n", &["memory/job_1"]);
+        let cgroups = Cgroups::read(&roots).unwrap();
+        assert_eq!(cgroups.hierarchies.len(), 1);
+        assert!(
+            cgroups.hierarchies[0]
+                .own
+                .as_ref()
+                .unwrap()
+                .ends_with("job_1")
+        );
     }
 
     #[test]

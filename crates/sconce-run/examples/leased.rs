@@ -153,6 +153,7 @@ fn leased(asked: Asked) -> Result<u8, Box<dyn Error>> {
         environment: None,
         control: None,
         in_job: false,
+        survives_lost_output: false,
         waiting: None,
     };
     let mut lines = Lines {

@@ -69,6 +69,7 @@ pub use etc_files::is_machinery;
 pub use executor::{Executor, Native};
 pub use foreground::run_in_foreground;
 pub use init_config::RestartBackoff;
+pub use output_tail::LostOutput;
 pub use prepare::is_machine_root;
 pub use usernet::HELPERS as WAYS_OUT;
 
@@ -113,6 +114,9 @@ pub struct RunOptions<'a> {
     /// Whether the run is a part of a scheduler's job, which holds it to the job's limits: then it gets no
     /// cgroup of its own, and limits of the request are said not to be enforced.
     pub in_job: bool,
+    /// Whether the command goes on where what it writes is not taken, as by a full disk, and what is missing is counted
+    /// ([`RunOutcome::lost_output`]). Else its next write fails, as if it had written there itself.
+    pub survives_lost_output: bool,
     /// The process that waits until the run has begun: of a run in the background the `sconce` that
     /// was called. Where it sits in the same delegated cgroup, it steps aside into a leaf with this
     /// process, so that the run's own cgroup can be made there.
@@ -180,6 +184,8 @@ pub struct RunOutcome {
     /// The end of what the command wrote to its terminal, or to its standard error where that is no
     /// terminal, at most 64 KiB. Empty where Sconce does not carry it.
     pub last_output: Vec<u8>,
+    /// What of its output was not taken, with [`RunOptions::survives_lost_output`].
+    pub lost_output: Option<LostOutput>,
     /// Folders that could not be removed; a later run tries again.
     pub left_behind: Vec<PathBuf>,
 }

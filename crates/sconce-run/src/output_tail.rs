@@ -37,9 +37,53 @@ impl OutputTail {
     }
 }
 
+/// What of a command's output its receiver did not take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LostOutput {
+    /// How much is missing, bytes.
+    pub bytes: u64,
+    /// The kernel's number of the first error, errno(3).
+    pub errno: i32,
+}
+
+/// Counts what is lost where a command goes on all the same; copies share the count.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LossCounter(Arc<Mutex<Option<LostOutput>>>);
+
+impl LossCounter {
+    fn add(&self, count: usize, error: Errno) {
+        let mut lost = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lost = lost.get_or_insert(LostOutput {
+            bytes: 0,
+            errno: error.raw_os_error(),
+        });
+        lost.bytes += count as u64;
+    }
+
+    /// What was lost so far; `None` where all was taken.
+    pub(crate) fn lost_output(&self) -> Option<LostOutput> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What becomes of a command whose output is not taken.
+#[derive(Debug, Clone)]
+pub(crate) enum WriteFailure {
+    /// Its next write fails, as where it had written there itself: `… | head` ends it.
+    PassOn,
+    /// It goes on, and what is missing is counted. There may be room again later.
+    Count(LossCounter),
+}
+
 /// Carries what comes from `from` to `to` and keeps its end, until there is no more; once `stop` is
-/// up, only what is there already. Where nobody reads any more, it ends.
-pub(crate) fn carry(from: &OwnedFd, to: BorrowedFd<'_>, stop: &OwnedFd, tail: &OutputTail) {
+/// up, only what is there already.
+pub(crate) fn carry(
+    from: &OwnedFd,
+    to: BorrowedFd<'_>,
+    stop: &OwnedFd,
+    tail: &OutputTail,
+    on_failure: &WriteFailure,
+) {
     let mut buffer = [0_u8; 16 * 1024];
     let now = Timespec {
         tv_sec: 0,
@@ -54,8 +98,10 @@ pub(crate) fn carry(from: &OwnedFd, to: BorrowedFd<'_>, stop: &OwnedFd, tail: &O
             Some(true) => match rustix::io::read(from, &mut buffer) {
                 Ok(count) if count > 0 => {
                     tail.push(&buffer[..count]);
-                    if write_all(to, &buffer[..count]).is_err() {
-                        return;
+                    match (write_all(to, &buffer[..count]), on_failure) {
+                        (Ok(()), _) => {}
+                        (Err(_), WriteFailure::PassOn) => return,
+                        (Err((left, error)), WriteFailure::Count(lost)) => lost.add(left, error),
                     }
                 }
                 Err(Errno::INTR) => {}
@@ -94,7 +140,10 @@ pub(crate) fn wait_readable(
 }
 
 /// Writes all of it, and waits where `to` does not block and is full.
-pub(crate) fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> rustix::io::Result<()> {
+///
+/// # Errors
+/// How many bytes were not written, and the kernel's error.
+pub(crate) fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), (usize, Errno)> {
     while !bytes.is_empty() {
         match rustix::io::write(to, bytes) {
             Ok(count) => bytes = &bytes[count..],
@@ -102,7 +151,7 @@ pub(crate) fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> rustix::io::Res
             Err(Errno::AGAIN) => {
                 let _ = poll(&mut [PollFd::from_borrowed_fd(to, PollFlags::OUT)], None);
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err((bytes.len(), error)),
         }
     }
     Ok(())
@@ -129,7 +178,10 @@ impl ErrorRelay {
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn start(tail: OutputTail) -> io::Result<Option<(Self, RelayedStreams)>> {
+    pub(crate) fn start(
+        tail: OutputTail,
+        on_failure: WriteFailure,
+    ) -> io::Result<Option<(Self, RelayedStreams)>> {
         let Ok(to) = stderr().try_clone_to_owned() else {
             return Ok(None);
         };
@@ -141,7 +193,8 @@ impl ErrorRelay {
         let stop = signals::stop_flag()?;
         let stopped = stop.try_clone()?;
         let thread = std::thread::Builder::new().name("error-out".to_owned());
-        let thread = thread.spawn(move || carry(&from, to.as_fd(), &stopped, &tail))?;
+        let thread =
+            thread.spawn(move || carry(&from, to.as_fd(), &stopped, &tail, &on_failure))?;
         let relay = Self {
             stop,
             thread: Some(thread),
@@ -194,7 +247,7 @@ mod tests {
         // The writer stays open, as where a process of the run is left.
         rustix::io::write(&stop, &1_u64.to_ne_bytes()).unwrap();
         let tail = OutputTail::default();
-        carry(&from, to.as_fd(), &stop, &tail);
+        carry(&from, to.as_fd(), &stop, &tail, &WriteFailure::PassOn);
         assert_eq!(tail.to_bytes(), b"one\ntwo\n");
         drop(to);
         let mut text = String::new();
@@ -211,11 +264,35 @@ mod tests {
         let stop = signals::stop_flag().unwrap();
         source.write_all(b"lost").unwrap();
         let carrying = std::thread::spawn(move || {
-            carry(&from, to.as_fd(), &stop, &OutputTail::default());
+            let tail = OutputTail::default();
+            carry(&from, to.as_fd(), &stop, &tail, &WriteFailure::PassOn);
         });
         carrying.join().unwrap();
         let error = source.write_all(b"more").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn what_a_full_disk_does_not_take_is_counted_and_the_writer_goes_on() {
+        let (from, mut source) = std::io::pipe().unwrap();
+        // Every write to it is ENOSPC, full(4).
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let from = OwnedFd::from(from);
+        let stop = signals::stop_flag().unwrap();
+        let (tail, lost) = (OutputTail::default(), LossCounter::default());
+        let writing = std::thread::spawn(move || {
+            for _ in 0..100 {
+                source.write_all(&[b'x'; 4096]).unwrap();
+            }
+            source.write_all(b"the end").unwrap();
+        });
+        let on_failure = WriteFailure::Count(lost.clone());
+        carry(&from, full.as_fd(), &stop, &tail, &on_failure);
+        writing.join().unwrap();
+        assert!(tail.to_bytes().ends_with(b"xthe end"));
+        let errno = Errno::NOSPC.raw_os_error();
+        let bytes = 100 * 4096 + 7;
+        assert_eq!(lost.lost_output(), Some(LostOutput { bytes, errno }));
     }
 
     #[test]

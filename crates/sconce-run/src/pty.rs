@@ -11,7 +11,7 @@ use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, unlockpt};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize};
 
 use crate::init_config::Credentials;
-use crate::output_tail::{OutputTail, carry, wait_readable, write_all};
+use crate::output_tail::{OutputTail, WriteFailure, carry, wait_readable, write_all};
 use crate::protocol::InitFailure;
 use crate::sys::signals;
 
@@ -133,7 +133,10 @@ impl Relay {
         let inward = thread("terminal-in").spawn(move || carry_in(&master, &stop))?;
         let (master, stop) = ends()?;
         relay.threads.push(inward);
-        let outward = move || carry(&master, rustix::stdio::stdout(), &stop, &tail);
+        let outward = move || {
+            let on_failure = WriteFailure::PassOn;
+            carry(&master, rustix::stdio::stdout(), &stop, &tail, &on_failure);
+        };
         relay.threads.push(thread("terminal-out").spawn(outward)?);
         relay.copy_size();
         Ok(relay)

@@ -131,6 +131,7 @@ fn run_in_scratch(
         out_of_memory,
         used,
         last_output,
+        lost_output,
     } = ended?;
     Ok(RunOutcome {
         exit,
@@ -138,6 +139,7 @@ fn run_in_scratch(
         out_of_memory,
         used,
         last_output,
+        lost_output,
         left_behind,
     })
 }

@@ -238,7 +238,7 @@ impl RejectionCause {
             }
             Self::Constraint => "`sinfo -o '%P %f'` lists the features of nodes",
             Self::Array => {
-                "`scontrol show config | grep MaxArraySize` says which index is too high: ask for fewer elements"
+                "every index has to be below MaxArraySize (`scontrol show config | grep MaxArraySize`): hand over lower ones, or a sweep in parts"
             }
             Self::Time => "`sinfo -o '%P %l'` lists the longest time of each partition",
             Self::Reservation => "`scontrol show reservation` lists them, and for whom they are",

@@ -11,7 +11,7 @@ use sconce_schema::units::Bytes;
 
 use crate::error::SubmitError;
 use crate::job_id::SchedulerJobId;
-use crate::status::JobStatus;
+use crate::status::{JobStatus, StepFault, StepLog};
 
 /// A scheduler that jobs are handed to.
 pub trait Scheduler {
@@ -79,6 +79,9 @@ pub trait Scheduler {
     /// # Errors
     /// A value cannot be an argument, or an option of the target contradicts what Sconce says itself.
     fn render_step(&self, step: &JobStep<'_>) -> Result<Vec<String>, SubmitError>;
+
+    /// Finds what went wrong with a job in its logs, where the scheduler wrote that there; `None` where it did not.
+    fn find_step_fault(&self, logs: &[StepLog]) -> Option<StepFault>;
 
     /// Hands a script over unless there is a job with this token: for a second try.
     ///

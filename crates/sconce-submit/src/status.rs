@@ -97,6 +97,44 @@ pub enum JobExit {
     Signal(u32),
 }
 
+/// Why processes of a job could not start or were killed, where the scheduler says so in the job's logs alone. Texts
+/// have nothing that a terminal obeys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StepFault {
+    /// More memory than it was given.
+    OutOfMemory {
+        /// The node, where it is named; of several, in the scheduler's notation.
+        node: Option<String>,
+    },
+    /// This program cannot be started.
+    NoProgram {
+        /// The node, where it is named.
+        node: Option<String>,
+        /// The program's path.
+        program: String,
+        /// The kernel's words.
+        why: String,
+    },
+    /// The file that a task writes to cannot be opened.
+    NoLog {
+        /// The node, where it is named.
+        node: Option<String>,
+        /// The file.
+        file: String,
+        /// The kernel's words.
+        why: String,
+    },
+}
+
+/// The end of a log of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StepLog {
+    /// Whose it is; absent where it is the scheduler's own.
+    pub task: Option<u32>,
+    /// Whatever is in it.
+    pub text: String,
+}
+
 /// What a scheduler says of one job. Texts come from outside and have nothing that a terminal obeys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobStatus {

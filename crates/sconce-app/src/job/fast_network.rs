@@ -1,6 +1,7 @@
 //! What keeps a job's ranks off the network that its nodes have for them: RDMA by libibverbs, which NCCL opens at its
 //! start (`ibvwrap.cc` of NCCL) and without which it takes TCP and says so to nobody.
 
+use rustix::process::Rlimit;
 use sconce_host::fabric::FabricDevices;
 use sconce_schema::Bytes;
 
@@ -11,11 +12,12 @@ const LEAST_LOCKED_BYTES: u64 = 1 << 30;
 const PACKAGES: [&str; 2] = ["libibverbs1", "ibverbs-providers"];
 
 /// Describes each thing that keeps ranks on `node` from its fast network, with its mend; nothing where the node has no
-/// such network. `packages` are the environment's of Debian; `locked_bytes` is how much memory a process may lock, absent where there is no limit.
+/// such network. `packages` are the environment's of Debian; `locked` is how much memory a process may lock, in bytes,
+/// and how much a user may make of that; absent where there is no limit.
 pub(super) fn describe_obstacles(
     fabric: &FabricDevices,
     packages: &[&str],
-    locked_bytes: Option<u64>,
+    locked: Rlimit,
     node: &str,
 ) -> Vec<String> {
     let mut obstacles = Vec::new();
@@ -33,11 +35,19 @@ pub(super) fn describe_obstacles(
         }
         return obstacles;
     }
-    if let Some(bytes) = locked_bytes.filter(|bytes| *bytes < LEAST_LOCKED_BYTES) {
+    let is_enough = |bytes: Option<u64>| bytes.is_none_or(|bytes| bytes >= LEAST_LOCKED_BYTES);
+    if let Some(bytes) = locked.current.filter(|_| !is_enough(locked.current)) {
         let limit = Bytes(bytes);
+        // A job has the limits of whoever handed it over (slurm.conf(5), PropagateResourceLimits).
+        let mend = match (is_enough(locked.maximum), locked.maximum) {
+            (true, None) => "`setup = [\"ulimit -l unlimited\"]` in the target".to_owned(),
+            (true, Some(most)) => format!("`setup = [\"ulimit -l {}\"]` in the target", most >> 10),
+            (false, _) => "a user cannot raise it; whoever runs the cluster sets \
+                           `PropagateResourceLimitsExcept=MEMLOCK` in slurm.conf and `LimitMEMLOCK=infinity` for slurmd"
+                .to_owned(),
+        };
         obstacles.push(format!(
-            "node {node}: a process may lock {limit} of memory, and RDMA needs far more: \
-             `PropagateResourceLimitsExcept=MEMLOCK` in slurm.conf, or `ulimit -l unlimited` as a line of `setup`"
+            "node {node}: a process may lock {limit} of memory, and RDMA needs far more: {mend}"
         ));
     }
     let is_missing = |name: &&&str| !packages.contains(*name);
@@ -93,8 +103,9 @@ mod tests {
     #[test]
     fn what_makes_nccl_take_tcp_is_said() {
         let (none, ready): (&[&str], &[&str]) = (&[], &PACKAGES);
-        let describe = |fabric: &FabricDevices, packages, bytes| {
-            describe_obstacles(fabric, packages, bytes, "n2")
+        let describe = |fabric: &FabricDevices, packages, current| {
+            let maximum = current;
+            describe_obstacles(fabric, packages, Rlimit { current, maximum }, "n2")
         };
         let up = fabric(1, &["mlx5_0/1"]);
         assert!(describe(&up, ready, None).is_empty());
@@ -110,6 +121,14 @@ mod tests {
         assert!(describe(&fabric(0, &["mlx5_0/1"]), ready, None)[0].contains("no device of it"));
         assert!(describe(&up, ready, Some(64 << 10))[0].contains("may lock 64 KiB"));
         assert!(describe(&fabric(0, &[]), none, Some(0)).is_empty());
+        let locked = |maximum| {
+            let current = Some(64 << 10);
+            describe_obstacles(&up, ready, Rlimit { current, maximum }, "n2").swap_remove(0)
+        };
+        assert!(locked(None).ends_with("`setup = [\"ulimit -l unlimited\"]` in the target"));
+        // In KiB (ulimit of dash and bash).
+        assert!(locked(Some(2 << 30)).contains("ulimit -l 2097152"));
+        assert!(locked(Some(8 << 20)).contains("a user cannot raise it"));
     }
 
     #[test]

@@ -381,7 +381,7 @@ pub(super) mod tests {
             asked_to_end: false,
             exit: Some(0),
             ended_unix_ms: None,
-            failure: None,
+            fault: None,
         }
     }
 
@@ -492,7 +492,11 @@ pub(super) mod tests {
             asked_to_end: true,
             exit: Some(3),
             ended_unix_ms: Some(1_790_000_000_000),
-            failure: Some("no room".into()),
+            fault: Some(JobFault {
+                why: "the kernel killed a process for want of memory on node n2".into(),
+                hint: Some("ask for more".into()),
+                out_of_memory: true,
+            }),
         };
         let submitted = SubmittedJob {
             target: "lab".into(),

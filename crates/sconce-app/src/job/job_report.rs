@@ -1,13 +1,17 @@
 //! How a job is, in one set of words: by its own files, by its scheduler, or by what its elements come to.
 
 use sconce_schema::exit;
-use sconce_submit::{JobExit, JobState, JobStatus};
+use sconce_submit::{JobExit, JobState, JobStatus, Scheduler};
 use serde::{Deserialize, Serialize};
 
+use super::fault::{JobFault, MORE_MEMORY};
 use super::lookup::KnownJob;
 
 /// The state of a job whose environment is made by another one.
 const PREPARING: &str = "preparing";
+
+/// What the kernel ends a process with for want of memory, signal(7).
+const SIGKILL: i32 = 9;
 
 /// The state of a job of which its scheduler says nothing.
 pub(super) const UNANSWERED: &str = "not known";
@@ -21,6 +25,9 @@ pub struct JobReport {
     /// Why it waits or ended so, in plain words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// What to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
     /// Its nodes, in the scheduler's notation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<String>,
@@ -36,6 +43,7 @@ impl JobReport {
         Self {
             state: JobState::Waiting.name().to_owned(),
             reason: None,
+            hint: None,
             nodes: None,
             is_final: false,
             exit: None,
@@ -57,16 +65,34 @@ impl JobReport {
     }
 }
 
-pub(super) fn report_of(status: &JobStatus, job: &KnownJob) -> JobReport {
+/// How a job is by its scheduler; why it ended, by its tasks or, where these could say nothing, by what the scheduler
+/// wrote into its logs.
+pub(super) fn report_of(
+    status: &JobStatus,
+    job: &KnownJob,
+    scheduler: &dyn Scheduler,
+) -> JobReport {
     let mut status = status.clone();
     if status.state == JobState::Forgotten && job.dir.is_cancelled() && job.task_exit().is_none() {
         status.state = JobState::Cancelled;
+    }
+    let (fault, fault_exit) = match status.state {
+        JobState::Failed | JobState::OutOfMemory | JobState::Forgotten => {
+            find_fault(job, scheduler)
+        }
+        _ => (None, None),
+    };
+    if fault.as_ref().is_some_and(|fault| fault.out_of_memory) {
+        status.state = JobState::OutOfMemory;
     }
     // A task that failed says with what; the scheduler, how the others were ended because of it.
     let of_task = job.task_exit().filter(|exit| *exit != exit::OK);
     let exit = match (&status.state, status.exit) {
         (state, _) if !state.is_final() => None,
         (JobState::Succeeded, _) => Some(exit::OK),
+        (JobState::OutOfMemory, _) => of_task.or(Some(exit::code_for_signal(SIGKILL))),
+        // What ended the others, or what they waited for, is not why.
+        _ if fault_exit.is_some() => fault_exit,
         (JobState::Failed | JobState::Forgotten, _) if of_task.is_some() => of_task,
         (_, Some(JobExit::Code(code))) if code != 0 => {
             Some(u8::try_from(code).unwrap_or(exit::RUN))
@@ -79,7 +105,15 @@ pub(super) fn report_of(status: &JobStatus, job: &KnownJob) -> JobReport {
     JobReport {
         state: status.state.name().to_owned(),
         is_final: status.state.is_final(),
-        reason: status.reason.map(|reason| reason.text),
+        hint: match (&fault, &status.state) {
+            (Some(fault), _) => fault.hint.clone(),
+            (None, JobState::OutOfMemory) => Some(MORE_MEMORY.to_owned()),
+            (None, _) => None,
+        },
+        reason: match fault {
+            Some(fault) => Some(fault.why),
+            None => status.reason.map(|reason| reason.text),
+        },
         nodes: status.nodes,
         exit,
     }
@@ -98,8 +132,9 @@ pub(super) fn report_of_preparation(
     );
     let id = preparation.submitted.id.as_deref().unwrap_or("–");
     let task = preparation.dir.read_tasks().remove(&0);
-    let failure = task.and_then(|task| task.failure);
-    let reason = failure.as_ref().or(report.reason.as_ref());
+    let fault = task.and_then(|task| task.fault);
+    let why = fault.as_ref().map(|fault| &fault.why);
+    let reason = why.or(report.reason.as_ref());
     let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
     let state = &report.state;
     let has_ended = |report: &JobReport| report.is_final;
@@ -112,6 +147,7 @@ pub(super) fn report_of_preparation(
             reason: Some(format!(
                 "its environment was not made on {target} ({engine} {id} {state}){reason}"
             )),
+            hint: fault.and_then(|fault| fault.hint).or(report.hint.clone()),
             nodes: None,
             is_final: true,
             exit: report.exit,
@@ -125,6 +161,22 @@ pub(super) fn report_of_preparation(
             ..JobReport::waiting()
         }),
     }
+}
+
+/// What went wrong, and the exit code of that where tasks have no better one.
+fn find_fault(job: &KnownJob, scheduler: &dyn Scheduler) -> (Option<JobFault>, Option<u8>) {
+    let of_logs = || {
+        let fault = scheduler.find_step_fault(&job.dir.read_log_ends())?;
+        Some(JobFault::of_step(&fault))
+    };
+    // Tasks that could say something know only that one is missing which could not.
+    let is_one_missing = !job.has_every_task_begun();
+    let of_task = job.task_fault().map(|fault| (fault, None));
+    let found = match is_one_missing {
+        true => of_logs().or(of_task),
+        false => of_task.or_else(of_logs),
+    };
+    found.map_or((None, None), |(fault, exit)| (Some(fault), exit))
 }
 
 /// What the elements of an array come to: it runs as long as one of them does, and it failed where one did.
@@ -163,6 +215,7 @@ pub(super) fn sum_up(indices: &[u32], reports: &[JobReport]) -> JobReport {
     JobReport {
         state: leading.map_or_else(String::new, |report| report.state.clone()),
         reason: Some(parts.join("; ")),
+        hint: None,
         nodes: None,
         is_final: ended == reports.len(),
         exit: match ended == reports.len() {

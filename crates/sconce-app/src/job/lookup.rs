@@ -18,12 +18,13 @@ use sconce_schema::{Hint, exit};
 use sconce_submit::{JobState, SchedulerJobId};
 use serde::{Deserialize, Serialize};
 
+use super::fault::JobFault;
 use super::job_dir::{JobDir, SubmittedJob};
 pub use super::job_report::JobReport;
 use super::job_report::{UNANSWERED, report_of, report_of_preparation, sum_up};
 use super::schedulers::scheduler_of;
 use super::submit::preparation_layout;
-use super::task_run::{first_exit, first_failed};
+use super::task_run::{first_exit, first_failed, first_fault};
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::{AppError, Failure, Result};
@@ -253,13 +254,16 @@ impl KnownJob {
         }
         let first = first_failed(&tasks).filter(|task| !task.was_ended())?;
         let exit = first.exit?;
+        let fault = first_fault(&tasks);
         let state = match exit {
             exit::OK => JobState::Succeeded,
+            _ if fault.is_some_and(|fault| fault.out_of_memory) => JobState::OutOfMemory,
             _ => JobState::Failed,
         };
         Some(JobReport {
             state: state.name().to_owned(),
-            reason: None,
+            reason: fault.map(|fault| fault.why.clone()),
+            hint: fault.and_then(|fault| fault.hint.clone()),
             nodes: None,
             is_final: true,
             exit: Some(exit),
@@ -270,6 +274,18 @@ impl KnownJob {
     /// signals.
     pub(super) fn task_exit(&self) -> Option<u8> {
         first_exit(&self.dir.read_tasks())
+    }
+
+    /// Whether each of its tasks has written that it began.
+    pub(super) fn has_every_task_begun(&self) -> bool {
+        let layout = &self.request.layout;
+        let wanted = layout.nodes * layout.tasks_per_node();
+        u32::try_from(self.dir.read_tasks().len()) == Ok(wanted)
+    }
+
+    /// What went wrong with its tasks, as far as they said so.
+    pub(super) fn task_fault(&self) -> Option<JobFault> {
+        first_fault(&self.dir.read_tasks()).cloned()
     }
 
     /// Takes it from its scheduler, with what makes its environment; other elements of an array still need that.
@@ -477,9 +493,10 @@ fn ask(open: &[&KnownJob], places: &SconceDirs, context: &AppContext) -> Result<
         if ids.is_empty() {
             continue;
         }
-        let states = scheduler_of(kind, context).states(&ids)?;
+        let scheduler = scheduler_of(kind, context);
+        let states = scheduler.states(&ids)?;
         for (job, status) in asked.into_iter().zip(states) {
-            let report = report_of(&status, &job);
+            let report = report_of(&status, &job, scheduler.as_ref());
             answers.jobs.insert(job.request.token, report);
         }
     }
@@ -576,6 +593,7 @@ mod tests {
         let report = JobReport {
             state: JobState::Waiting.name().to_owned(),
             reason: Some("other jobs come first".into()),
+            hint: Some("wait".into()),
             nodes: Some("n[1-2]".into()),
             is_final: false,
             exit: Some(0),

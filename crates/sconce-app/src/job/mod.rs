@@ -13,6 +13,7 @@ mod containment;
 pub mod enter;
 mod environment;
 mod fast_network;
+mod fault;
 mod hand_over;
 pub mod job_dir;
 mod job_report;

@@ -6,8 +6,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::process::{Resource, getrlimit};
 use sconce_base::Env;
@@ -26,22 +25,24 @@ use sha2::Digest as _;
 use super::allocation::{Allocation, AllocationError};
 use super::claim::claim_job;
 use super::fast_network::{describe_missing_plugin, describe_obstacles};
+use super::fault::{JobFault, is_log_full};
 use super::job_dir::JobDir;
 use super::launch::{rank_variables, wrap_command};
 use super::local_store::open_local_store;
-use super::meeting::{MeetingPoint, NodeFailure};
+use super::meeting::{MeetingError, MeetingPoint, NodeFailure};
 use super::prepare::STORE;
 use super::task_run::TaskRun;
 use crate::context::AppContext;
+use crate::dirs::SconceDirs;
 use crate::environment_builder::debian_architecture;
-use crate::failure::{AppError, Result};
+use crate::failure::{AppError, Failure, Result};
 use crate::inspect::precheck;
 use crate::job_gpus::choose_gpus;
 use crate::node_network::{JobNetwork, select_plugins};
 use crate::project::Project;
 use crate::reporter::AppEvent;
 use crate::run::ProjectRun;
-use crate::run::node_part::NodeWorld;
+use crate::run::node_part::{NodePartEnd, NodeWorld};
 use crate::run_id::unix_ms;
 use crate::run_options::{ResolvedRunOptions, RunOverrides};
 use crate::sources::{LockUse, PackageSources};
@@ -84,6 +85,16 @@ pub enum NodeError {
         /// Debian's name of the node's.
         here: String,
     },
+    /// A part of the environment is not there, and could not be fetched: nodes seldom have a way out.
+    #[error("the store {} of node {node} lacks a part of the environment, which cannot be fetched there: {why}", store.display())]
+    NotInStore {
+        /// The node.
+        node: String,
+        /// Its store.
+        store: PathBuf,
+        /// What kept it away.
+        why: String,
+    },
     /// Sconce cannot make a container here.
     #[error("node {node} cannot hold a container")]
     NoContainer {
@@ -120,6 +131,11 @@ impl Hint for NodeError {
                  (docs/jobs.md, \"Nodes that cannot contain\"); other nodes are asked for by `constraint`"
                     .to_owned()
             }
+            Self::NotInStore { store, .. } => format!(
+                "nodes have to see the store as the machine does that submits: compare `ls {}/items` on both; \
+                 `local-store` of the target unpacks the environment on each node instead",
+                store.display()
+            ),
             Self::Unfit { .. } => {
                 "`sconce check` says more; other nodes are asked for by `constraint`".to_owned()
             }
@@ -129,6 +145,7 @@ impl Hint for NodeError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::OtherLock { .. } => exit::VERIFY,
+            Self::NotInStore { .. } => exit::FETCH,
             Self::Element(_) | Self::NotPrepared { .. } => exit::BAD_INPUT,
             Self::SlowNetwork(_) => exit::NODE,
             Self::Architecture { .. } | Self::NoContainer { .. } | Self::Unfit { .. } => exit::NODE,
@@ -159,7 +176,7 @@ pub fn run_node(folder: &Path, context: &AppContext) -> Result<u8> {
         asked_to_end: false,
         exit: None,
         ended_unix_ms: None,
-        failure: None,
+        fault: None,
     };
     dir.write_task(allocation.place.task, &task)?;
     let part = NodePart {
@@ -167,7 +184,7 @@ pub fn run_node(folder: &Path, context: &AppContext) -> Result<u8> {
         job: &job,
         allocation: &allocation,
         node: &node,
-        asked_to_end: Arc::default(),
+        end: Arc::default(),
         context,
     };
     let done = part.run(id);
@@ -175,9 +192,21 @@ pub fn run_node(folder: &Path, context: &AppContext) -> Result<u8> {
         Ok(code) => *code,
         Err(failure) => failure.exit_code(),
     };
+    let end = *part.end.lock().unwrap_or_else(PoisonError::into_inner);
     (task.exit, task.ended_unix_ms) = (Some(exit), Some(unix_ms()));
-    task.asked_to_end = part.asked_to_end.load(Ordering::Relaxed);
-    dir.write_task(allocation.place.task, &task)?;
+    task.asked_to_end = end.asked_to_end;
+    task.fault = match &done {
+        Err(failure) => Some(JobFault::of_failure(&node, failure)),
+        Ok(code) => {
+            let is_unsaid = *code != exit::OK && is_log_full();
+            let of_log = || is_unsaid.then(|| JobFault::of_full_log(&node));
+            JobFault::of_end(&node, *code, &end).or_else(of_log)
+        }
+    };
+    // A full disk takes nothing from what the command did.
+    if let Err(failure) = dir.write_task(allocation.place.task, &task) {
+        context.report(&AppEvent::JobRemark(&failure.message()));
+    }
     // What somebody ended may be started again; other elements of an array need them too.
     if allocation.place.task == 0 && allocation.element.is_none() && !task.was_ended() {
         dir.remove_variables();
@@ -292,8 +321,8 @@ struct NodePart<'a> {
     job: &'a JobRequest,
     allocation: &'a Allocation,
     node: &'a str,
-    /// Set where the run's end was asked for.
-    asked_to_end: Arc<AtomicBool>,
+    /// What is known of the run's end, once it has ended.
+    end: Arc<Mutex<NodePartEnd>>,
     context: &'a AppContext,
 }
 
@@ -357,7 +386,7 @@ impl NodePart<'_> {
                 network,
                 command: wrap_command(&job.layout, place, point, &command),
                 env,
-                asked_to_end: Arc::clone(&self.asked_to_end),
+                end: Arc::clone(&self.end),
                 address: point
                     .map(|point| point.own)
                     .filter(|own| is_reachable(*own)),
@@ -372,7 +401,25 @@ impl NodePart<'_> {
             id: Some(id),
             containment: job.containment,
         };
-        run.run(&overrides, None, context)
+        let done = run.run(&overrides, None, context);
+        done.map_err(|failure| match failure.exit_code() {
+            // What another node says of itself is no fault of this one's store.
+            exit::FETCH if !failure.is::<MeetingError>() => self.describe_missing(failure, context),
+            _ => failure,
+        })
+    }
+
+    /// Of an environment that is not whole here, and could not be brought.
+    fn describe_missing(&self, failure: Failure, context: &AppContext) -> Failure {
+        match SconceDirs::find(context) {
+            Ok(places) => NodeError::NotInStore {
+                node: self.node.to_owned(),
+                store: places.store,
+                why: failure.message(),
+            }
+            .into(),
+            Err(_) => failure,
+        }
     }
 
     /// The devices by which nodes reach each other's memory and what is known of the network, with a word where that will
@@ -403,7 +450,7 @@ impl NodePart<'_> {
             }
         }
         let packages: Vec<&str> = lock.debs.iter().map(|deb| deb.name.as_str()).collect();
-        let limit = getrlimit(Resource::Memlock).current;
+        let limit = getrlimit(Resource::Memlock);
         let mut obstacles = describe_obstacles(&fabric, &packages, limit, self.node);
         if job.strict && !obstacles.is_empty() {
             return Err(NodeError::SlowNetwork(obstacles.swap_remove(0)).into());

@@ -17,6 +17,7 @@ use sconce_schema::{Hint, exit};
 use super::allocation::Allocation;
 use super::claim::claim_job;
 use super::environment::EnvironmentForm;
+use super::fault::JobFault;
 use super::job_dir::JobDir;
 use super::node::{as_submitted, check_architecture, read_job_lock};
 use super::site_image::write_bundle;
@@ -84,7 +85,7 @@ pub fn prepare_job(dir: &Path, context: &AppContext) -> Result<u8> {
         asked_to_end: false,
         exit: None,
         ended_unix_ms: None,
-        failure: None,
+        fault: None,
     };
     dir.write_task(0, &task)?;
     let began = Instant::now();
@@ -93,7 +94,8 @@ pub fn prepare_job(dir: &Path, context: &AppContext) -> Result<u8> {
         made.as_ref()
             .map_or_else(|failure| failure.exit_code(), |()| exit::OK),
     );
-    task.failure = made.as_ref().err().map(|failure| failure.message());
+    let fault = |failure| JobFault::of_failure(&task.node, failure);
+    task.fault = made.as_ref().err().map(fault);
     task.ended_unix_ms = Some(unix_ms());
     dir.write_task(0, &task)?;
     made.map(|()| {

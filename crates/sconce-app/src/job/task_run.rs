@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use sconce_schema::exit;
 use serde::{Deserialize, Serialize};
 
+use super::fault::JobFault;
+
 /// A task's run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -23,9 +25,9 @@ pub struct TaskRun {
     /// When it ended, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_unix_ms: Option<u64>,
-    /// Why it failed, of a task that runs no command.
+    /// What went wrong beside what its command did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure: Option<String>,
+    pub fault: Option<JobFault>,
 }
 
 /// Whether an exit code is that of a command which a signal ended.
@@ -42,6 +44,15 @@ pub(super) fn first_failed(tasks: &BTreeMap<u32, TaskRun>) -> Option<&TaskRun> {
     })
 }
 
+/// What went wrong: with the task that failed first, else with any. Who only heard of another's fault knows no mend.
+pub(super) fn first_fault(tasks: &BTreeMap<u32, TaskRun>) -> Option<&JobFault> {
+    let of_first = first_failed(tasks).and_then(|task| task.fault.as_ref());
+    let all = of_first.into_iter();
+    let mut all = all.chain(tasks.values().filter_map(|task| task.fault.as_ref()));
+    let with_mend = all.clone().find(|fault| fault.hint.is_some());
+    with_mend.or_else(|| all.next())
+}
+
 /// With what tasks ended, as far as they said so.
 pub(super) fn first_exit(tasks: &BTreeMap<u32, TaskRun>) -> Option<u8> {
     first_failed(tasks)?.exit
@@ -50,7 +61,9 @@ pub(super) fn first_exit(tasks: &BTreeMap<u32, TaskRun>) -> Option<u8> {
 impl TaskRun {
     /// Whether somebody else ended it: it does not know who, and whether the job is started again.
     pub(super) fn was_ended(&self) -> bool {
-        self.asked_to_end || self.exit.is_some_and(is_signal)
+        // A kill for want of memory is its own.
+        let is_own = self.fault.as_ref().is_some_and(|fault| fault.out_of_memory);
+        self.asked_to_end || !is_own && self.exit.is_some_and(is_signal)
     }
 }
 
@@ -66,7 +79,7 @@ mod tests {
             asked_to_end,
             exit: Some(exit),
             ended_unix_ms: Some(at),
-            failure: None,
+            fault: None,
         };
         let first = |tasks: &[TaskRun]| {
             let tasks = (0..).zip(tasks.iter().cloned()).collect();
@@ -80,5 +93,33 @@ mod tests {
         assert_eq!(first(&[task(1, true, 1), task(0, true, 2)]), (1, true));
         assert_eq!(first(&[task(0, true, 1), task(0, false, 2)]), (0, true));
         assert_eq!(first(&[task(0, false, 1), task(0, false, 2)]), (0, false));
+    }
+
+    #[test]
+    fn the_fault_of_the_first_with_a_mend_is_told() {
+        let fault = |why: &str, hint: Option<&str>| JobFault {
+            why: why.to_owned(),
+            hint: hint.map(str::to_owned),
+            out_of_memory: false,
+        };
+        let task = |at, fault| TaskRun {
+            node: "n2".into(),
+            run: None,
+            asked_to_end: false,
+            exit: Some(5),
+            ended_unix_ms: Some(at),
+            fault,
+        };
+        let told = |first, second| {
+            let tasks = [(0, task(1, first)), (1, task(2, second))].into();
+            first_fault(&tasks).map(|fault| fault.why.clone())
+        };
+        let heard = || Some(fault("n10 cannot start", None));
+        let own = || Some(fault("the store lacks it", Some("look")));
+        assert_eq!(told(heard(), own()).unwrap(), "the store lacks it");
+        assert_eq!(told(own(), heard()).unwrap(), "the store lacks it");
+        assert_eq!(told(heard(), None).unwrap(), "n10 cannot start");
+        assert_eq!(told(None, heard()).unwrap(), "n10 cannot start");
+        assert_eq!(told(None, None), None);
     }
 }

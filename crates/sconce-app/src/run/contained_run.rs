@@ -126,12 +126,12 @@ impl ContainedRun {
         let is_node_part = self.node.is_some();
         let mut watch = None;
         let mut edits = cards.edits;
-        let (command, address, asked_to_end) = match self.node {
+        let (command, address, node_end) = match self.node {
             Some(node) => {
                 env.extend(node.env);
                 edits.push(node.edits);
                 watch = Some(NetworkWatch::new(node.network));
-                (node.command, node.address, Some(node.asked_to_end))
+                (node.command, node.address, Some(node.end))
             }
             None => (self.options.command, None, None),
         };
@@ -210,7 +210,7 @@ impl ContainedRun {
             executor: self.executor.as_ref(),
             sample_hz: self.options.sample_hz,
             in_job,
-            asked_to_end,
+            node_end,
             watch,
             environment: None,
             json: called.json,

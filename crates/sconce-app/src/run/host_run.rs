@@ -133,7 +133,7 @@ pub(super) fn host_run(
         executor: &Native,
         sample_hz: options.sample_hz,
         in_job: false,
-        asked_to_end: None,
+        node_end: None,
         watch: None,
         environment: Some(&context.env),
         json,

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
+use sconce_run::LostOutput;
+use sconce_schema::event::OomKill;
 use sconce_schema::request::ContainerEdits;
 
 use crate::failure::Result;
@@ -24,8 +25,19 @@ pub(crate) struct NodeWorld {
     pub(crate) edits: ContainerEdits,
     /// What is known of the network, and is to be known of it.
     pub(crate) network: JobNetwork,
-    /// Set where the run's end is asked for.
-    pub(crate) asked_to_end: Arc<AtomicBool>,
+    /// Written when the run has ended.
+    pub(crate) end: Arc<Mutex<NodePartEnd>>,
     /// The address by which other nodes reach this one; absent where there are none.
     pub(crate) address: Option<IpAddr>,
+}
+
+/// What is known of the end of a node's part beside its command's exit code.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct NodePartEnd {
+    /// Whether somebody asked for it.
+    pub(crate) asked_to_end: bool,
+    /// Processes that the kernel killed for want of memory.
+    pub(crate) out_of_memory: Option<OomKill>,
+    /// What of its output the job's log did not take.
+    pub(crate) lost_output: Option<LostOutput>,
 }

@@ -80,6 +80,7 @@ mod tests {
             out_of_memory: None,
             used: None,
             last_output: output.as_bytes().to_owned(),
+            lost_output: None,
             left_behind: Vec::new(),
         };
         let explained = explain_failure(&outcome, None, LogEnvironment::default);

@@ -1,7 +1,6 @@
 //! Holding a run: recorded while it goes on, reported when it has ended.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sconce_base::Env;
@@ -11,6 +10,7 @@ use sconce_host::{GpuMonitor, HostProfile, facts};
 use sconce_report::{RunReport, json};
 use sconce_run::{ControlOptions, Executor, RestartBackoff, RunOptions, RunOutcome};
 
+use super::node_part::NodePartEnd;
 use super::plan::RunPlan;
 use super::project_source::ProjectSource;
 use super::run_failure;
@@ -41,8 +41,8 @@ pub(super) struct RunSession<'a> {
     pub(super) sample_hz: u32,
     /// Whether it is a node's part of a scheduler's job.
     pub(super) in_job: bool,
-    /// Set where its end is asked for; absent where nobody wants to know.
-    pub(super) asked_to_end: Option<Arc<AtomicBool>>,
+    /// What a node's part of a job tells of its end; absent where it is none.
+    pub(super) node_end: Option<Arc<Mutex<NodePartEnd>>>,
     /// Reads which network NCCL takes, of a node's part of a job.
     pub(super) watch: Option<NetworkWatch>,
     /// The variables that a run without a container has beside its own.
@@ -80,6 +80,8 @@ impl RunSession<'_> {
                 restarts: RestartBackoff::default(),
             }),
             in_job: self.in_job,
+            // A full disk of one node's log is no reason to end a job of days.
+            survives_lost_output: self.node_end.is_some(),
             waiting: self.context.holds_run().then(detach::caller_pid).flatten(),
         };
         let mut recorder = Recorder::new(
@@ -135,8 +137,12 @@ impl RunSession<'_> {
         {
             return Err(AppError::TooLittleMemory { limit }.into());
         }
-        if let Some(flag) = &self.asked_to_end {
-            flag.store(outcome.asked_to_end, Ordering::Relaxed);
+        if let Some(end) = &self.node_end {
+            *end.lock().unwrap_or_else(PoisonError::into_inner) = NodePartEnd {
+                asked_to_end: outcome.asked_to_end,
+                out_of_memory: outcome.out_of_memory,
+                lost_output: outcome.lost_output,
+            };
         }
         let json = self.json.take();
         self.tell(json, &outcome, &recorder)?;

@@ -170,7 +170,9 @@ impl JobRow {
     fn reason(&self) -> Option<String> {
         let (token, state) = (&self.job.request.token, &self.report.state);
         let reason = self.report.reason.as_ref()?;
-        Some(format!("{token} {state}: {reason}"))
+        let hint = self.report.hint.as_ref();
+        let hint = hint.map_or_else(String::new, |hint| format!("\n  hint: {hint}"));
+        Some(format!("{token} {state}: {reason}{hint}"))
     }
 
     fn value(&self) -> serde_json::Value {
@@ -188,6 +190,7 @@ impl JobRow {
             })),
             "state": report.state,
             "reason": report.reason,
+            "hint": report.hint,
             "running": !report.is_final,
             "nodes": report.nodes,
             "exit_code": report.exit,

@@ -4,15 +4,26 @@ use sconce_report::views::RecordView;
 use sconce_report::{RunReport, json, terminal};
 use sconce_schema::exit;
 
+use super::wait::print_job_end;
 use crate::args::ReportArgs;
 use crate::output;
 use crate::style::OutputStyle;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
 use sconce_app::failure::Result;
-use sconce_app::job::lookup::{JobLookupError, KnownJob, find_job};
+use sconce_app::job::lookup::{JobLookupError, KnownJob, find_job, query_jobs_despite_silence};
 use sconce_app::outputs::{self, OutputForm, VerbFiles, inputs};
 use sconce_web::view;
+
+/// Says what went wrong with a job beside its command: its record is of one task, and need not know.
+fn tell_fault(job: &KnownJob, places: &SconceDirs, context: &AppContext) -> Result<()> {
+    let (reports, _) = query_jobs_despite_silence(std::slice::from_ref(job), places, context)?;
+    let ended = reports.iter().find(|ended| ended.hint.is_some());
+    if let Some(ended) = ended.filter(|_| !context.quiet) {
+        print_job_end(&job.request.token, ended);
+    }
+    Ok(())
+}
 
 pub(crate) fn report(args: &ReportArgs, context: &AppContext) -> Result<u8> {
     let page = outputs::find_some(args.html.as_deref(), OutputForm::Text)?;
@@ -25,7 +36,17 @@ pub(crate) fn report(args: &ReportArgs, context: &AppContext) -> Result<u8> {
     if let Some(job) = job.as_ref().filter(|job| job.request.array.is_some()) {
         return Err(JobLookupError::Array(job.request.token.clone()).into());
     }
-    let of_job = job.and_then(|job| job.first_run());
+    if let Some(job) = &job {
+        tell_fault(job, &places, context)?;
+    }
+    let of_job = match &job {
+        Some(job) => {
+            let token = || vec![job.request.token.clone()];
+            let run = job.first_run();
+            Some(run.ok_or_else(|| JobLookupError::NoRecord(token()))?)
+        }
+        None => None,
+    };
     let path = sconce_record::resolve_run(&places.runs, of_job.as_ref().unwrap_or(&args.run))?;
     VerbFiles {
         outputs: &[page.as_ref()],

@@ -8,7 +8,7 @@ use crate::output;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
 use sconce_app::failure::Result;
-use sconce_app::job::lookup::{JobLookupError, KnownJob, find_job, until_job_ended};
+use sconce_app::job::lookup::{JobLookupError, JobReport, KnownJob, find_job, until_job_ended};
 use sconce_app::reporter::AppEvent;
 use sconce_app::run::explain_ended_run;
 use sconce_app::run_lookup::{self, RunTermination};
@@ -52,19 +52,26 @@ pub(crate) fn wait(args: &WaitArgs, context: &AppContext) -> Result<u8> {
     Ok(end.map_or(exit::OK, RunTermination::exit_code))
 }
 
+/// How a job ended, why, and what to do about it.
+pub(crate) fn print_job_end(token: &str, ended: &JobReport) {
+    let reason = ended.reason.as_deref();
+    let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
+    let logs = match ended.exit {
+        Some(_) => format!("; `sconce logs {token}` has what it printed"),
+        None => String::new(),
+    };
+    output::print_message(&format!("job {token}: {}{reason}{logs}", ended.state));
+    if let Some(hint) = &ended.hint {
+        output::print_message(&format!("hint: {hint}"));
+    }
+}
+
 /// What its command exited with; where the scheduler ended it, what that says.
 fn wait_for_job(job: &KnownJob, places: &SconceDirs, context: &AppContext) -> Result<u8> {
     let ended = until_job_ended(job, places, context)?;
     let token = &job.request.token;
-    if !context.quiet && ended.exit != Some(exit::OK) {
-        let reason = ended
-            .reason
-            .map_or_else(String::new, |reason| format!(" ({reason})"));
-        let logs = match ended.exit {
-            Some(_) => format!("; `sconce logs {token}` has what it printed"),
-            None => String::new(),
-        };
-        output::print_message(&format!("job {token}: {}{reason}{logs}", ended.state));
+    if !context.quiet && (ended.exit != Some(exit::OK) || ended.hint.is_some()) {
+        print_job_end(token, &ended);
     }
     match ended.exit {
         Some(exit) => Ok(exit),

@@ -6,6 +6,7 @@
 //! and silently not where it is not.
 
 mod devices;
+mod job_memory;
 mod stale;
 mod v1;
 mod v2;
@@ -27,6 +28,7 @@ use sconce_schema::event::{OomKill, UnenforcedLimit};
 use sconce_schema::request::{DeviceNode, RunLimits, RunRequest};
 use sconce_schema::units::Bytes;
 
+use self::job_memory::JobMemory;
 use crate::sys::bpf::{self, EbpfInstruction};
 
 /// The folder that holds the runs' folders.
@@ -120,6 +122,8 @@ pub(crate) struct Placement {
     v2: Option<v2::V2Cgroup>,
     /// What says that the run of the folders lives.
     held: Vec<OwnedFd>,
+    /// Of the job whose cgroup the run stays in.
+    job_memory: Option<JobMemory>,
     /// Limits that cannot be enforced here.
     pub(crate) unenforced: Vec<UnenforcedLimit>,
 }
@@ -168,8 +172,15 @@ impl Placement {
     }
 
     /// None, since the run stays in a scheduler's.
-    pub(crate) fn in_job(asked: &CgroupRequest<'_>) -> Self {
-        let mut placement = Self::default();
+    pub(crate) fn in_job(
+        files: &dyn CgroupFs,
+        cgroups: Option<&Cgroups>,
+        asked: &CgroupRequest<'_>,
+    ) -> Self {
+        let mut placement = Self {
+            job_memory: JobMemory::find(files, cgroups),
+            ..Self::default()
+        };
         placement.refuse(
             asked,
             |_| true,
@@ -390,7 +401,11 @@ impl<'a> Cgroup<'a> {
                 .as_ref()
                 .and_then(|f| v2::out_of_memory(self.files, f))
         };
-        let (kills, own) = v1.or_else(v2)?;
+        let of_job = || {
+            let memory = self.placement.job_memory.as_ref()?;
+            Some((memory.count_kills(self.files)?, false))
+        };
+        let (kills, own) = v1.or_else(v2).or_else(of_job)?;
         (kills > 0).then(|| OomKill {
             limit: self.memory.filter(|_| own),
             kills,

@@ -474,6 +474,40 @@ fn a_machine_without_cgroups() {
 }
 
 #[test]
+fn kills_in_a_jobs_cgroup_count_from_the_runs_beginning_on() {
+    // With v2 the task's own cgroup has no account, and the step's has.
+    let fake = Fake {
+        v2: true,
+        ..Fake::default()
+    };
+    let events = "/cg/job_7/step_0/memory.events";
+    fake.folder(Path::new("/cg/job_7/step_0/user"), "", "");
+    fake.put(events, "oom 1\noom_kill 1\n");
+    let job = |fake: &Fake, tree: &Cgroups| Placement::in_job(fake, Some(tree), &asked(&ALL, true));
+    let cgroup = Cgroup {
+        placement: job(&fake, &v2_tree("/cg/job_7/step_0/user")),
+        files: &fake,
+        memory: None,
+    };
+    assert_eq!(cgroup.out_of_memory(), None);
+    fake.put(events, "oom 3\noom_kill 3\n");
+    let killed = OomKill {
+        limit: None,
+        kills: 2,
+    };
+    assert_eq!(cgroup.out_of_memory(), Some(killed));
+    for text in ["", "oom_kill x\n", "oom_kill 0\n"] {
+        fake.put(events, text);
+        assert_eq!(cgroup.out_of_memory(), None, "{text}");
+    }
+    assert!(
+        Placement::in_job(&fake, None, &asked(&ALL, true))
+            .job_memory
+            .is_none()
+    );
+}
+
+#[test]
 fn kills_are_the_runs_own_only_when_its_limit_was_hit() {
     let fake = Fake {
         v2: true,

@@ -21,7 +21,7 @@ use super::{DockerClient, DockerContainer, create_args};
 use crate::error::RunError;
 use crate::executor::{Execution, Executor, Job, RunEnd, RunEvent};
 use crate::logs::LogWriters;
-use crate::output_tail::{ErrorRelay, OutputTail};
+use crate::output_tail::{ErrorRelay, OutputTail, WriteFailure};
 use crate::prepare;
 use crate::protocol::SupervisorRequest;
 use crate::sys::pipes;
@@ -153,7 +153,8 @@ impl<'a> DockerExecution<'a> {
     }
 
     fn relay_errors(&mut self, command: &mut Command) -> std::io::Result<()> {
-        if let Some((relay, streams)) = ErrorRelay::start(self.tail.clone())? {
+        if let Some((relay, streams)) = ErrorRelay::start(self.tail.clone(), WriteFailure::PassOn)?
+        {
             if streams.both {
                 command.stdout(streams.writer.try_clone()?);
             }
@@ -212,6 +213,7 @@ impl<'a> DockerExecution<'a> {
                 out_of_memory: None,
                 used: None,
                 last_output,
+                lost_output: None,
             });
         }
         if state.running {
@@ -229,6 +231,7 @@ impl<'a> DockerExecution<'a> {
             }),
             used: None,
             last_output,
+            lost_output: None,
         })
     }
 }

@@ -26,6 +26,7 @@ use sconce_schema::runtime::RuntimeSummary;
 
 use crate::error::RunError;
 use crate::logs::LogWriters;
+use crate::output_tail::LostOutput;
 use crate::protocol::{InitFailure, ProcessKey, ServiceChange, SupervisorRequest};
 use crate::scratch::ScratchDirectory;
 use crate::{ResourceUsage, RunObserver, RunOptions};
@@ -155,4 +156,6 @@ pub struct RunEnd {
     pub(crate) used: Option<ResourceUsage>,
     /// The end of what the command wrote, as far as Sconce carried it.
     pub(crate) last_output: Vec<u8>,
+    /// What of it nobody took.
+    pub(crate) lost_output: Option<LostOutput>,
 }

@@ -19,7 +19,7 @@ use crate::cgroup::{self, Cgroup, CgroupRequest, Placement};
 use crate::error::{InvalidRequest, RunError};
 use crate::init_config::InitConfig;
 use crate::launch::{self, FirstProcess, Namespaces};
-use crate::output_tail::{ErrorRelay, OutputTail};
+use crate::output_tail::{ErrorRelay, LossCounter, OutputTail, WriteFailure};
 use crate::ports::{Forwarder, PortListeners};
 use crate::prepare;
 use crate::protocol::{self, InitFailure, InitReport, SupervisorRequest};
@@ -122,6 +122,8 @@ struct NativeExecution<'a> {
     error_relay: Option<ErrorRelay>,
     /// The end of what either carried.
     tail: OutputTail,
+    /// What of it was not taken.
+    loss: LossCounter,
     is_contained: bool,
     has_user_namespace: bool,
     /// Whether its network is to have a way out, and that.
@@ -169,7 +171,7 @@ impl<'a> NativeExecution<'a> {
             waiting: options.waiting,
         };
         let placement = match options.in_job {
-            true => Placement::in_job(&asked),
+            true => Placement::in_job(&cgroup::KernelCgroupFs, cgroups, &asked),
             false => Placement::choose(&cgroup::KernelCgroupFs, cgroups, asked),
         };
         for folder in placement.cgroup_dirs() {
@@ -224,9 +226,15 @@ impl<'a> NativeExecution<'a> {
             }
         }
         let tail = OutputTail::default();
+        let loss = LossCounter::default();
+        let on_write_failure = match options.survives_lost_output {
+            true => WriteFailure::Count(loss.clone()),
+            false => WriteFailure::PassOn,
+        };
         let is_relayed = is_contained(request) && !plan.terminal && plan.output.is_none();
         let (error_relay, streams) = match is_relayed && !plan.command.is_empty() {
-            true => ErrorRelay::start(tail.clone()).map_err(RunError::at_step("make a pipe"))?,
+            true => ErrorRelay::start(tail.clone(), on_write_failure)
+                .map_err(RunError::at_step("make a pipe"))?,
             false => None,
         }
         .unzip();
@@ -263,6 +271,7 @@ impl<'a> NativeExecution<'a> {
             relay: None,
             error_relay,
             tail,
+            loss,
             is_contained: prepared.namespaces.is_some(),
             has_user_namespace,
             has_own_network: request.network == NetworkMode::Own,
@@ -453,6 +462,7 @@ impl Execution for NativeExecution<'_> {
                 RunEvent::Ended(RunEnd {
                     exit,
                     last_output: self.tail.to_bytes(),
+                    lost_output: self.loss.lost_output(),
                     out_of_memory: self.cgroup.out_of_memory(),
                     used,
                 })

@@ -147,6 +147,7 @@ fn main() -> ExitCode {
             },
         }),
         in_job: false,
+        survives_lost_output: false,
         waiting: None,
     };
     let mut lines = Lines {

@@ -14,10 +14,11 @@ use super::said::{error_of, has_no_accounting, is_unsure};
 use super::script::{dependency_options, job_comment, render_both, render_script};
 use super::state::{JobRow, parse_sacct, parse_squeue, sacct_args, squeue_args};
 use super::step::step_args;
+use super::step_log::find_step_fault;
 use crate::error::{RejectionCause, SubmitError};
 use crate::job_id::SchedulerJobId;
 use crate::scheduler::{JobScript, JobStep, Scheduler};
-use crate::status::{JobState, JobStatus};
+use crate::status::{JobState, JobStatus, StepFault, StepLog};
 
 /// How long each of Slurm's programs may take where the caller has no other wish: three times what its parts wait for
 /// each other (`MessageTimeout` of slurm.conf(5), 10 s).
@@ -166,6 +167,10 @@ impl Scheduler for SlurmScheduler {
         let mut words = vec![path.to_string_lossy().into_owned()];
         words.extend(step_args(step)?);
         Ok(words)
+    }
+
+    fn find_step_fault(&self, logs: &[StepLog]) -> Option<StepFault> {
+        find_step_fault(logs)
     }
 
     fn render_both(

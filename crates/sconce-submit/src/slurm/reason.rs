@@ -127,10 +127,73 @@ const REASONS: &[(&str, &str)] = &[
         "it could not be started, and is held: `scontrol release` tries it again",
     ),
     (
+        "user_env_retrieval_failed_requeued_held",
+        "its node could not read the variables of a login of yours (a shell's file that fails or takes too long, an \
+         account that the node does not know), and it is held: `scontrol release` tries it again",
+    ),
+    (
+        "job_requeued_in_special_exit_state",
+        "it was put back into the queue by a special exit, and is held: `scontrol release` lets it go",
+    ),
+    (
         "job_requeued_in_held_state",
         "it was put back into the queue, and is held: `scontrol release` lets it go",
     ),
     ("DeadLine", "its deadline passed"),
+    (
+        "PowerNotAvail",
+        "the power that the cluster may take does not suffice",
+    ),
+    (
+        "PowerReserved",
+        "the power that the cluster may take is reserved for others",
+    ),
+    (
+        "BlockMaxError",
+        "a block of nodes that it needs failed too often",
+    ),
+    (
+        "BlockFreeAction",
+        "a block of nodes that it needs is being freed",
+    ),
+    ("InvalidReason", "Slurm has no word for why"),
+    (
+        "ReservationInvalid",
+        "its reservation is not valid for it: it will not start as it is",
+    ),
+    (
+        "Constraints",
+        "no nodes are as it asks for: it will not start as it is",
+    ),
+    (
+        "BurstBufferOperation",
+        "an operation on its burst buffer failed",
+    ),
+    (
+        "BurstBufferStageOut",
+        "what is in its burst buffer is being copied out",
+    ),
+    (
+        "AccountingPolicy",
+        "a limit of its account or quality of service holds it back",
+    ),
+    (
+        "FedJobLock",
+        "the clusters of the federation settle which of them starts it",
+    ),
+    (
+        "MaxMemPerLimit",
+        "it asks for more memory a node or CPU than its partition gives",
+    ),
+    (
+        "MaxPoweredUpNodes",
+        "as many nodes are powered up as may be",
+    ),
+    ("MpiPortsBusy", "ports that it reserved for MPI are in use"),
+    (
+        "NvidiaImexChannels",
+        "all channels of NVIDIA's IMEX are in use",
+    ),
     ("BurstBufferResources", "it waits for a burst buffer"),
     ("BurstBufferStageIn", "its burst buffer is being filled"),
     ("SchedDefer", "Slurm defers jobs at the moment"),
@@ -138,6 +201,8 @@ const REASONS: &[(&str, &str)] = &[
 
 /// Families of words, by how they begin; each holds many limits, `QOSGrpGRES`, `AssocMaxNodePerJobLimit`.
 const FAMILIES: &[(&str, &str)] = &[
+    // `RaisedSignal:9(Killed)`.
+    ("RaisedSignal", "a signal ended it"),
     (
         "AssocGrp",
         "all jobs of your account together have reached a limit",
@@ -155,29 +220,35 @@ const FAMILIES: &[(&str, &str)] = &[
         "QOSMin",
         "it asks for less than its quality of service is for",
     ),
+];
+
+/// The same, by how they begin and end: `MaxGRESPerAccount`, `MaxNodeRunMinsPerUser`. They are limits of a quality of
+/// service for whoever shares it.
+const BOUNDED_FAMILIES: &[(&str, &str, &str)] = &[
     (
-        "MaxCpuPerAccount",
-        "your account uses as many CPUs as it may",
+        "MaxSubmitJobs",
+        "PerAccount",
+        "your account has as many jobs as it may",
     ),
     (
-        "MaxGRESPerAccount",
-        "your account uses as many cards as it may",
-    ),
-    (
-        "MaxJobsPerAccount",
+        "MaxJobs",
+        "PerAccount",
         "your account runs as many jobs as it may",
     ),
     (
-        "MaxMemoryPerAccount",
-        "your account uses as much memory as it may",
+        "Max",
+        "RunMinsPerAccount",
+        "your account's running jobs together may still take as much time as they may",
     ),
     (
-        "MaxNodePerAccount",
-        "your account uses as many nodes as it may",
+        "Max",
+        "RunMinsPerUser",
+        "your running jobs together may still take as much time as they may",
     ),
     (
-        "MaxSubmitJobsPerAccount",
-        "your account has as many jobs as it may",
+        "Max",
+        "PerAccount",
+        "your account uses as much of something as it may (CPUs, nodes, memory, cards)",
     ),
 ];
 
@@ -186,9 +257,18 @@ const FAMILIES: &[(&str, &str)] = &[
 pub(super) fn explain_reason(raw: &str) -> Option<&'static str> {
     let word = raw.split([',', ' ']).next().unwrap_or_default();
     // Groups before what each user has: `AssocGrpGRES`, `AssocGrpGRESMinutes` and sixty more.
-    let exact = REASONS.iter().find(|(name, _)| *name == word);
+    // Whole sentences, whose spaces 22.05 writes as underscores.
+    let sentence = raw.replace(' ', "_");
+    let exact = |text: &str| REASONS.iter().find(|(name, _)| *name == text);
+    let exact = exact(&sentence).or_else(|| exact(word));
     let family = || FAMILIES.iter().find(|(name, _)| word.starts_with(name));
-    exact.or_else(family).map(|(_, text)| *text)
+    let bounded = || {
+        let mut families = BOUNDED_FAMILIES.iter();
+        let found = families.find(|(start, end, _)| word.starts_with(start) && word.ends_with(end));
+        found.map(|(_, _, text)| *text)
+    };
+    let text = exact.or_else(family).map(|(_, text)| *text);
+    text.or_else(bounded)
 }
 
 #[cfg(test)]
@@ -207,12 +287,42 @@ mod tests {
             ("ReqNodeNotAvail", "down, drained"),
             ("PartitionTimeLimit", "more time than its partition"),
             ("BadConstraints", "no nodes are as it asks for"),
+            ("RaisedSignal:9(Killed)", "a signal ended it"),
+            ("launch failed requeued held", "could not be started"),
+            ("launch_failed_requeued_held", "could not be started"),
+            (
+                "user env retrieval failed requeued held",
+                "variables of a login",
+            ),
+            ("RaisedSignal:53(Real-time_signal_19)", "output file"),
+            ("MaxGRESPerAccount", "your account uses as much"),
+            ("MaxNodeRunMinsPerUser", "your running jobs"),
+            ("MaxJobsPerAccount", "runs as many jobs"),
         ] {
             assert!(explain_reason(raw).unwrap().contains(part), "{raw}");
         }
-        for raw in ["", "SomethingNew", "priority", "é"] {
+        for raw in [
+            "",
+            "SomethingNew",
+            "priority",
+            "é",
+            "MaxSomething",
+            "XPerAccount",
+        ] {
             assert_eq!(explain_reason(raw), None);
         }
+    }
+
+    #[test]
+    fn every_word_of_slurm_is_known() {
+        let words = include_str!("../../tests/recorded/reasons.txt");
+        let words = words.lines().filter(|line| !line.starts_with('#'));
+        let unknown: Vec<&str> = words
+            .clone()
+            .filter(|word| explain_reason(word).is_none())
+            .collect();
+        assert_eq!(unknown, [""; 0]);
+        assert!(words.count() > 200);
     }
 
     #[test]

@@ -98,7 +98,7 @@ pub fn parse_squeue(text: &str) -> Result<Vec<JobRow>, SubmitError> {
             state: parse_state(field()?),
             reason: parse_reason(field()?),
             nodes: parse_text(field()?),
-            exit: field()?.parse().ok().map(exit_of_wait_status),
+            exit: parse_exit(field()?),
             start_s: field()?.parse().ok(),
             end_s: field()?.parse().ok(),
             restarts: field()?.parse().ok(),
@@ -203,7 +203,13 @@ fn parse_text(text: &str) -> Option<String> {
     (!is_none).then(|| to_printable(text, MAX_FIELD_CHARS))
 }
 
-/// Reads wait(2)'s number, as squeue shows it: 768 is exit code 3.
+/// Reads squeue's `exit_code`: `3:0` as of 24.11, wait(2)'s number before (tried with 22.05, 24.11 and 26.05).
+fn parse_exit(text: &str) -> Option<JobExit> {
+    let of_number = || text.parse().ok().map(exit_of_wait_status);
+    parse_exit_pair(text).or_else(of_number)
+}
+
+/// Reads wait(2)'s number: 768 is exit code 3.
 fn exit_of_wait_status(status: u32) -> JobExit {
     match status & 0x7f {
         0 => JobExit::Code(status >> 8 & 0xff),

@@ -38,6 +38,66 @@ fn rows_of_squeue_are_read() {
     assert_eq!(parse_squeue("").unwrap(), []);
 }
 
+/// What squeue wrote for [`squeue_args`], captured on clusters of two nodes; a job that was killed, one over its memory
+/// limit, and one that a node could not start (of another such cluster) are among them.
+const SQUEUE_24_11: &str = "4_0\u{1f}COMPLETED\u{1f}None\u{1f}n2\u{1f}0:0\u{1f}1795847384\u{1f}1795847384\u{1f}0\u{1f}arr\u{1e}\n\
+    2\u{1f}FAILED\u{1f}NonZeroExitCode\u{1f}n2\u{1f}3:0\u{1f}1795847384\u{1f}1795847384\u{1f}0\u{1f}two\u{1e}\n\
+    3\u{1f}FAILED\u{1f}RaisedSignal:9(Killed)\u{1f}n2\u{1f}0:9\u{1f}1795847384\u{1f}1795847384\u{1f}0\u{1f}sig\u{1e}\n\
+    6\u{1f}OUT_OF_MEMORY\u{1f}OutOfMemory\u{1f}n10\u{1f}0:125\u{1f}1795847384\u{1f}1795847384\u{1f}0\u{1f}oom\u{1e}\n\
+    5\u{1f}PENDING\u{1f}BeginTime\u{1f}\u{1f}0:0\u{1f}1795848383\u{1f}NONE\u{1f}0\u{1f}(null)\u{1e}\n";
+const SQUEUE_26_05: &str = "1\u{1f}COMPLETED\u{1f}None\u{1f}n[2,10]\u{1f}0:0\u{1f}1795847338\u{1f}1795847340\u{1f}0\u{1f}sconce:demo-20261128-0628-2fd300\u{1e}\n\
+    2\u{1f}FAILED\u{1f}NonZeroExitCode\u{1f}n2\u{1f}3:0\u{1f}1795847341\u{1f}1795847341\u{1f}0\u{1f}two\u{1e}\n\
+    3\u{1f}FAILED\u{1f}RaisedSignal:9(Killed)\u{1f}n2\u{1f}0:9\u{1f}1795847341\u{1f}1795847341\u{1f}0\u{1f}sig\u{1e}\n\
+    7\u{1f}OUT_OF_MEMORY\u{1f}OutOfMemory\u{1f}n2\u{1f}0:125\u{1f}1795847344\u{1f}1795847344\u{1f}0\u{1f}oom\u{1e}\n\
+    8\u{1f}RUNNING\u{1f}None\u{1f}n2\u{1f}0:0\u{1f}1795847344\u{1f}NONE\u{1f}0\u{1f}run\u{1e}\n\
+    11\u{1f}PENDING\u{1f}user env retrieval failed requeued held\u{1f}\u{1f}0:0\u{1f}1795847261\u{1f}NONE\u{1f}1\u{1f}sconce:demo-20261128-0625-d72ec3\u{1e}\n";
+
+#[test]
+fn rows_of_newer_squeues_are_read() {
+    let read = |text| {
+        let rows = parse_squeue(text).unwrap();
+        let seen = rows.into_iter().map(|row| {
+            let id = row.status.id.as_str().to_owned();
+            (id, row.status.state, row.status.exit)
+        });
+        seen.collect::<Vec<_>>()
+    };
+    let row = |id: &str, state, exit| (id.to_owned(), state, exit);
+    let killed = Some(JobExit::Signal(9));
+    let failed = Some(JobExit::Code(3));
+    // Slurm's own number for it, which is no signal.
+    let oom = Some(JobExit::Signal(125));
+    assert_eq!(
+        read(SQUEUE_24_11),
+        [
+            row("4_0", JobState::Succeeded, Some(JobExit::Code(0))),
+            row("2", JobState::Failed, failed),
+            row("3", JobState::Failed, killed),
+            row("6", JobState::OutOfMemory, oom),
+            row("5", JobState::Waiting, None),
+        ]
+    );
+    assert_eq!(
+        read(SQUEUE_26_05),
+        [
+            row("1", JobState::Succeeded, Some(JobExit::Code(0))),
+            row("2", JobState::Failed, failed),
+            row("3", JobState::Failed, killed),
+            row("7", JobState::OutOfMemory, oom),
+            row("8", JobState::Running, None),
+            row("11", JobState::Waiting, None),
+        ]
+    );
+    let rows = parse_squeue(SQUEUE_26_05).unwrap();
+    let running = &rows[4].status;
+    assert_eq!(
+        (running.start_s, running.end_s),
+        (Some(1_795_847_344), None)
+    );
+    let held = rows[5].status.reason.as_ref().unwrap();
+    assert!(held.text.contains("`scontrol release`"), "{}", held.text);
+}
+
 #[test]
 fn rows_of_sacct_are_read() {
     let row = |fields: [&str; 7]| format!("{}\n", fields.join("\u{1f}"));

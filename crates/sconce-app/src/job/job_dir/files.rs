@@ -1,7 +1,7 @@
 //! Files of a job's directory, which other machines read while they are written.
 
 use std::fs::{DirBuilder, File};
-use std::io::Write as _;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
@@ -18,6 +18,20 @@ use crate::input;
 pub(super) fn is_listed(dir: &Path, name: &str) -> bool {
     let mut entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries.any(|entry| entry.file_name() == *name)
+}
+
+/// Reads the end of a file, whatever is in it, from the beginning of a line.
+pub(super) fn read_end(path: &Path, max_bytes: u64) -> std::io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(max_bytes)))?;
+    let mut bytes = Vec::new();
+    file.take(max_bytes).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    Ok(match (length > max_bytes, text.split_once('\n')) {
+        (true, Some((_, rest))) => rest.to_owned(),
+        _ => text,
+    })
 }
 
 pub(super) fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {

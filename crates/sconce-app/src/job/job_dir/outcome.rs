@@ -7,12 +7,20 @@ use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
+use sconce_submit::{LOG_NAME, StepLog};
+
 use super::JobDir;
-use super::files::{is_listed, read_json, write, write_json};
+use super::files::{is_listed, read_end, read_json, write, write_json};
 use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
 use crate::input;
 use crate::job::task_run::TaskRun;
+
+/// How much of each log's end is looked at for what the scheduler says of a failure.
+const MAX_LOG_END_BYTES: u64 = 64 << 10;
+
+/// Of how many tasks the logs are looked at for that.
+const MAX_LOGS_LOOKED_AT: u32 = 64;
 
 /// The file that says that its owner cancelled it.
 const CANCELLED: &str = "cancelled";
@@ -99,6 +107,24 @@ impl JobDir {
         write(&self.outcome().join(CANCELLED), b"")
     }
 
+    /// The ends of the logs of its scheduler and its tasks, at most [`MAX_LOG_END_BYTES`] of each: of a few, since
+    /// what went wrong with many nodes went wrong with one of the first.
+    pub(in crate::job) fn read_log_ends(&self) -> Vec<StepLog> {
+        let tasks = (0..MAX_LOGS_LOOKED_AT).map(Some);
+        let read = |task: Option<u32>| {
+            let path = match task {
+                Some(task) => self.logs().join(format!("task-{task}.log")),
+                None => self.outcome().join(LOG_NAME),
+            };
+            let text = read_end(&path, MAX_LOG_END_BYTES).ok()?;
+            Some(StepLog { task, text })
+        };
+        std::iter::once(None)
+            .chain(tasks)
+            .filter_map(read)
+            .collect()
+    }
+
     /// Whether whoever handed it over cancelled it.
     pub(in crate::job) fn is_cancelled(&self) -> bool {
         self.outcome().join(CANCELLED).exists()
@@ -122,5 +148,23 @@ mod tests {
         dir.take_over("8").ok().unwrap();
         assert_eq!([claim("8"), claim("7")], [None, Some("8".to_owned())]);
         assert!(dir.read_tasks().is_empty());
+    }
+
+    #[test]
+    fn the_ends_of_logs_begin_with_a_line() {
+        let above = tempfile::tempdir().unwrap();
+        let dir = JobDir::at(above.path());
+        dir.create(&job(), b"", b"").ok().unwrap();
+        std::fs::write(above.path().join(LOG_NAME), "srun: error\n").unwrap();
+        let long = "x".repeat(99) + "\n";
+        std::fs::write(dir.logs().join("task-3.log"), long.repeat(1000)).unwrap();
+        std::fs::write(dir.logs().join("task-4.log"), [0xff, b'\n']).unwrap();
+        let logs = dir.read_log_ends();
+        let tasks: Vec<Option<u32>> = logs.iter().map(|log| log.task).collect();
+        assert_eq!(tasks, [None, Some(3), Some(4)]);
+        assert_eq!(logs[0].text, "srun: error\n");
+        let end = &logs[1].text;
+        assert!(end.starts_with(&long) && end.len() as u64 <= MAX_LOG_END_BYTES);
+        assert_eq!(logs[2].text, "\u{fffd}\n");
     }
 }
