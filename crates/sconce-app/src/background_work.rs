@@ -59,6 +59,7 @@ pub fn work_beside_run(spec: &Path, store: &Path) -> Result<u8> {
                         lock: &lock,
                         store,
                         places: &opened.places,
+                        in_job: opened.in_job,
                     };
                     // A tree that cannot be compiled is passed over.
                     compiler.compile(&job, work, &mut IdleThrottle::default())?;

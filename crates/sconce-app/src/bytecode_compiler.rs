@@ -30,6 +30,8 @@ pub struct BytecodeCompiler<'a> {
     pub store: &'a Store,
     /// Where runs work.
     pub places: &'a SconceDirs,
+    /// Whether this process is in a scheduler's job.
+    pub in_job: bool,
 }
 
 impl BytecodeCompiler<'_> {
@@ -84,6 +86,7 @@ impl BytecodeCompiler<'_> {
         let internal = InternalRun {
             scratch: &self.places.scratch,
             keep: None,
+            in_job: self.in_job,
             sample_every: SAMPLE_INTERVAL,
             grace: Duration::ZERO,
         };

@@ -7,6 +7,7 @@ use sconce_store::Store;
 
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
+use crate::enclosing_job::EnclosingJob;
 use crate::environment_builder::EnvironmentBuilder;
 use crate::failure::Result;
 use crate::project::Project;
@@ -21,6 +22,8 @@ pub struct CommandContext {
     pub places: SconceDirs,
     /// The store.
     pub store: Store,
+    /// Whether this process is in a scheduler's job.
+    pub in_job: bool,
     /// Shows the stages of the work.
     pub progress: Box<dyn Progress>,
     /// Hears of what happens.
@@ -33,6 +36,7 @@ impl CommandContext {
         let places = SconceDirs::find(context)?;
         Ok(Self {
             store: Store::open(&places.store)?,
+            in_job: EnclosingJob::find(&context.env).is_some(),
             project,
             places,
             progress: context.start_progress(),

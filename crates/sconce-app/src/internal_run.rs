@@ -31,6 +31,8 @@ pub(crate) struct InternalRun<'a> {
     pub(crate) scratch: &'a Path,
     /// An empty directory that keeps what the run changed.
     pub(crate) keep: Option<PathBuf>,
+    /// Whether this process is in a scheduler's job, whose cgroups nobody else makes some in.
+    pub(crate) in_job: bool,
     /// How often the observer is called.
     pub(crate) sample_every: Duration,
     /// How long after a first Ctrl-C a second one kills.
@@ -57,7 +59,7 @@ impl InternalRun<'_> {
             ways_out: Vec::new(),
             environment: None,
             control: None,
-            in_job: false,
+            in_job: self.in_job,
             survives_lost_output: false,
             waiting: None,
         };

@@ -18,6 +18,7 @@ use sconce_schema::{EnvironmentLayers, Lock, exit};
 
 use crate::bytecode_compiler::BytecodeCompiler;
 use crate::command_context::CommandContext;
+use crate::enclosing_job::EnclosingJob;
 use crate::environment_builder::EnvironmentBuilder;
 use crate::failure::{AppError, Failure, Result};
 
@@ -91,6 +92,7 @@ pub(crate) fn compile_missing_bytecode(
         lock,
         store,
         places: workshop.places,
+        in_job: EnclosingJob::find(&workshop.context.env).is_some(),
     };
     // What another process is at comes last: another build has finished it by then, and the work
     // beside a run, which may take as long as the run, is not waited for.

@@ -319,6 +319,7 @@ impl<'a> LayerStack<'a> {
         let internal = InternalRun {
             scratch: &self.opened.places.scratch,
             keep: Some(upper.to_owned()),
+            in_job: self.opened.in_job,
             sample_every: Duration::from_secs(3600),
             grace: GRACE,
         };

@@ -16,6 +16,7 @@ use serde::Deserialize;
 
 use super::build_plan::{BuildPlan, SourceFacts};
 use super::{ContainedBuilder, SourceBuildError};
+use crate::enclosing_job::EnclosingJob;
 use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
 use crate::internal_run::{InternalRun, internal_run_request};
@@ -267,6 +268,7 @@ impl<'a> BuildContainer<'a> {
         let internal = InternalRun {
             scratch: &self.builder.places.scratch,
             keep: None,
+            in_job: EnclosingJob::find(&self.builder.context.env).is_some(),
             sample_every: Duration::from_secs(3600),
             grace: Duration::ZERO,
         };
