@@ -195,7 +195,7 @@ mod tests {
     use sconce_schema::Hint as _;
     use sconce_schema::job::PreparationRequest;
     use sconce_schema::spec::TargetSpec;
-    use sconce_submit::{JobScript, JobStep};
+    use sconce_submit::{JobScript, JobStep, StepFault, StepLog};
 
     use super::*;
     use crate::job::job_dir::tests::job;
@@ -238,6 +238,10 @@ mod tests {
         fn cancel(&self, job: &SchedulerJobId) -> Result<(), SubmitError> {
             self.note(format!("cancel {job}"));
             Ok(())
+        }
+
+        fn find_step_fault(&self, _: &[StepLog]) -> Option<StepFault> {
+            unreachable!("nothing has gone wrong")
         }
 
         fn find(&self, _: &str) -> Result<Option<SchedulerJobId>, SubmitError> {

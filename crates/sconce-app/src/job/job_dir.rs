@@ -344,6 +344,7 @@ pub(super) mod tests {
     use sconce_schema::spec::{JobContainment, LaunchMode, RunSpec, SchedulerKind};
 
     use super::*;
+    use crate::job::fault::JobFault;
     use crate::job::task_run::TaskRun;
 
     pub(in crate::job) fn job() -> JobRequest {

@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use sconce_testkit::table::{PROGRAMS, parse_programs};
 
 /// Scripts that run in an emulated machine or a container, with what is there.
-const ELSEWHERE: [&str; 7] = [
+const ELSEWHERE: [&str; 8] = [
     "scripts/test-v2.d/checks",
     "scripts/test-v2.d/init",
     "scripts/test-v2.d/mounts",
+    "scripts/test-v2.d/nfs-init",
     "scripts/test-v2.d/no-walls-init",
     "scripts/test-v2.d/reboot-init",
     "scripts/test-v2.d/slurm-checks",
