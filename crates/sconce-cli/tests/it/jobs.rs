@@ -140,7 +140,8 @@ fn a_job_whose_environment_could_not_be_made_says_so_by_its_own_files() {
     for folder in ["tasks", "logs"] {
         fs::create_dir_all(dir.join("preparation").join(folder)).unwrap();
     }
-    let task = json!({"node": "n1", "exit": 6, "ended-unix-ms": 1, "fault": {"why": "a file is damaged"}});
+    let task =
+        json!({"node": "n1", "exit": 6, "ended-unix-ms": 1, "fault": {"why": "a file is damaged"}});
     fs::write(dir.join("preparation/tasks/0.json"), task.to_string()).unwrap();
     fs::write(dir.join("preparation/logs/task-0.log"), "assemble\n").unwrap();
     let why = "its environment was not made on cpu (slurm 6 failed): a file is damaged";
