@@ -214,7 +214,7 @@ impl Hint for AppError {
                     _ => ("they", "them"),
                 };
                 format!(
-                    "name the packages that {they} come from in `[python] packages` of {path}, and take {them} out of `missing` there; where the run does without, only the latter",
+                    "name the packages that {they} come from in `[python] packages` of {path}, and take {them} out of `missing` there; where the run does without, only the latter; what conda alone has runs from an image made with conda, `sconce run IMAGE`",
                     path = path.display()
                 )
             }

@@ -26,6 +26,8 @@ pub(super) const EXTRA_INDEX: &str = "a package comes from the first index that 
 const SECRET: &str =
     "it looks like a secret, and the spec is shared: pass it from the shell with `-e NAME`";
 const TOO_MANY: &str = "beyond what is read";
+/// Of the main index's torch since 2.3.
+const CUDA_OF_WHEELS: &str = "12";
 const OUT_OF_REACH: &str = "out of reach";
 
 /// A spec in the making.
@@ -43,6 +45,8 @@ pub(super) struct Draft {
     cuda: Option<CudaRequest>,
     /// Packages that no index is known to have, normalised.
     unknown: BTreeSet<String>,
+    /// The major version of CUDA that wheels are taken for; none where nothing names one.
+    cuda_of_wheels: Option<String>,
 }
 
 /// A CUDA that a file asks for besides torch.
@@ -247,6 +251,17 @@ impl Draft {
             version: version.to_owned(),
             otherwise,
         });
+    }
+
+    /// The major version of the CUDA that wheels of NVIDIA's libraries are for.
+    pub(super) fn set_cuda_of_wheels(&mut self, major: &str) {
+        self.cuda_of_wheels = Some(major.to_owned());
+    }
+
+    /// The project with the wheel for that CUDA of a library of which there is one for each: `cudf-cu12`.
+    pub(super) fn cuda_wheel(&self, library: &str) -> String {
+        let major = self.cuda_of_wheels.as_deref().unwrap_or(CUDA_OF_WHEELS);
+        format!("{library}-cu{major}")
     }
 
     /// Says what became of the CUDA that is asked for.

@@ -2,7 +2,8 @@
 
 use sconce_formats::normalize_project_name;
 
-use super::conda_names::{CondaMapping, find_mapping};
+use super::conda;
+use super::conda::names::{CondaMapping, find_mapping};
 
 /// What such a line is.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,8 +16,8 @@ pub(super) enum FrozenLine {
     OfCondaList(String),
     /// A part of conda's that nothing else needs.
     Unneeded,
-    /// A package of conda that is not known elsewhere.
-    UnknownOfConda,
+    /// A package of conda that is not known elsewhere, with what to do.
+    UnknownOfConda(&'static str),
     /// The interpreter, in this version.
     Python(String),
 }
@@ -28,8 +29,6 @@ pub(super) const NOTHING: &str = "no package: pip of Debian and Ubuntu wrote it 
 pub(super) const OF_CONDA_LIST: &str = "as conda lists it: what it is on the index is taken";
 pub(super) const NOT_NEEDED: &str =
     "a part of conda's that wheels bring, or that every environment has";
-pub(super) const NOT_KNOWN: &str =
-    "not known under this name outside conda: add what it is to `[python] packages`";
 
 /// A line of `conda list --export`, `name=version=build`, or one with a name that only conda has.
 fn read_conda_line(text: &str) -> Option<FrozenLine> {
@@ -62,8 +61,15 @@ fn read_conda_line(text: &str) -> Option<FrozenLine> {
         Some(CondaMapping::Python(project)) => {
             FrozenLine::OfCondaList(format!("{project}=={version}"))
         }
+        Some(CondaMapping::CudaWheels(&[project])) => {
+            FrozenLine::OfCondaList(format!("{project}-cu12=={version}"))
+        }
+        Some(CondaMapping::Sources(source)) => {
+            FrozenLine::OfCondaList(source.requirement(Some(version)))
+        }
+        Some(CondaMapping::CondaAlone) => FrozenLine::UnknownOfConda(conda::ALONE),
         Some(_) => FrozenLine::Unneeded,
-        None => FrozenLine::UnknownOfConda,
+        None => FrozenLine::UnknownOfConda(conda::UNKNOWN),
     })
 }
 
@@ -128,7 +134,12 @@ mod tests {
             ("timm=0.4.12=pypi_0", of_list("timm==0.4.12")),
             ("_libgcc_mutex=0.1=main", FrozenLine::Unneeded),
             ("cudatoolkit=11.1.74=h6bb024c_0", FrozenLine::Unneeded),
-            ("nobody-knows-it=1=0", FrozenLine::UnknownOfConda),
+            (
+                "nobody-knows-it=1=0",
+                FrozenLine::UnknownOfConda(conda::UNKNOWN),
+            ),
+            ("psi4=1.9=py310_0", FrozenLine::UnknownOfConda(conda::ALONE)),
+            ("cudf=25.2.2=cuda12_py311_0", of_list("cudf-cu12==25.2.2")),
             (
                 "python=3.8.12=h12debd9_0",
                 FrozenLine::Python("3.8.12".to_owned()),

@@ -95,9 +95,8 @@ impl RequirementsScan {
                     self.rewritten.push((place, name(text), freeze::NOT_NEEDED));
                     continue;
                 }
-                Some(FrozenLine::UnknownOfConda) => {
-                    let why = freeze::NOT_KNOWN.to_owned();
-                    self.refused.push((place, name(text), why));
+                Some(FrozenLine::UnknownOfConda(why)) => {
+                    self.refused.push((place, name(text), why.to_owned()));
                     self.unknown
                         .extend(text.split('=').next().map(str::to_owned));
                     continue;

@@ -150,6 +150,7 @@ fn plan(container: Option<ContainerConfig>, services: Vec<InitService>) -> InitC
         own: ProcessLimits {
             files: Some(1_024),
             locked: Some(LockedMemory::Limited(Bytes(8 << 20))),
+            processes: Some(512),
         },
         place: CpuPlacement {
             named: Some("0-3,8".parse().unwrap()),
@@ -215,6 +216,7 @@ fn plan_of_init_is_as_before() {
             least(ProcessLimits {
                 files: None,
                 locked: Some(LockedMemory::Unlimited),
+                processes: None,
             }),
         ],
     );

@@ -19,6 +19,21 @@ pub(crate) struct ProcessLimits {
     pub(crate) files: Option<u64>,
     /// Memory that may be locked.
     pub(crate) locked: Option<LockedMemory>,
+    /// Processes and threads of the container's user namespace: holds with and without a cgroup.
+    pub(crate) processes: Option<u64>,
+}
+
+/// Whether RLIMIT_NPROC counts what a user has in one user namespace, and not what it has anywhere: Linux 5.14
+/// and later (commit 21d1c5e386bc).
+pub(crate) fn counts_processes_by_namespace() -> bool {
+    let system = rustix::system::uname();
+    is_at_least_5_14(&system.release().to_string_lossy())
+}
+
+fn is_at_least_5_14(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut next = || numbers.next()?.parse::<u32>().ok();
+    matches!((next(), next()), (Some(major), Some(minor)) if (major, minor) >= (5, 14))
 }
 
 /// What of the caller's decides what it can give.
@@ -100,7 +115,12 @@ impl ProcessLimits {
                 hint: None,
             });
         }
-        (Self { files, locked }, unenforced)
+        let own = Self {
+            files,
+            locked,
+            processes: None,
+        };
+        (own, unenforced)
     }
 
     /// Sets them for this process. Plain system calls.
@@ -111,6 +131,9 @@ impl ProcessLimits {
         };
         if let Some(files) = self.files {
             setrlimit(Resource::Nofile, both(Some(files)))?;
+        }
+        if let Some(processes) = self.processes {
+            setrlimit(Resource::Nproc, both(Some(processes)))?;
         }
         match self.locked {
             None => Ok(()),
@@ -191,6 +214,21 @@ impl CpuPlacement {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn since_5_14_processes_are_counted_by_namespace() {
+        for (release, expected) in [
+            ("6.1.0-18-amd64", true),
+            ("5.14.0-427.el9.x86_64", true),
+            ("5.13.19", false),
+            ("5.4.0-150-generic", false),
+            ("4.18.0-553.el8_10.x86_64", false),
+            ("6", false),
+            ("", false),
+        ] {
+            assert_eq!(super::is_at_least_5_14(release), expected, "{release}");
+        }
+    }
+
     use super::*;
 
     fn request(nofile: Option<u64>, memlock: Option<LockedMemory>) -> RunRequest {

@@ -1,20 +1,28 @@
 //! conda's `environment.yml`, by hand or from `conda env export`.
 
+mod name_tables;
+pub(crate) mod names;
+
 use sconce_formats::is_known_project;
 
-use super::conda_names::{CondaMapping, find_mapping};
+use self::names::{CondaMapping, find_mapping};
 use super::draft::Draft;
 use super::requirement;
 use super::requirements::RequirementsScan;
 use super::yaml::{self, YamlNode};
 use super::{ImportError, ImportedSpec, SiblingFiles};
 
-const UNKNOWN: &str = "not known under this name outside conda: add what it is to `[python] packages` or `[system] packages`";
+/// Of a name that no table has.
+pub(crate) const UNKNOWN: &str = "not known under this name outside conda: add its project, or the address of its wheel or repository, to `[python] packages`, or Debian's package to `[system] packages`; what conda alone has runs from an image made with conda, `sconce run IMAGE`";
+/// Of a name that is known to be nowhere else.
+pub(crate) const ALONE: &str = "conda alone has it: it runs from an image made with conda, `sconce run IMAGE` (a file of `docker save`, or what `sconce pull` fetched)";
 pub(crate) const CUDA: &str = "torch's wheels bring their own CUDA; for another one, name PyTorch's own index (it ends in /whl/cu124 or the like) as `[python] extra-index`";
 pub(crate) const COMPILER: &str = "nothing is compiled while an environment is made; what compiles in a run has gcc and g++ by default where torch or Triton is locked, and `[system] compiler = true` brings them elsewhere";
 const DEBIANS: &str = "in Debian's version";
 const VERSION: &str = "the version is not understood, so any is taken";
 
+/// The packages of conda whose version is that of CUDA.
+const CUDA_VERSIONS: [&str; 3] = ["cudatoolkit", "pytorch-cuda", "cuda-version"];
 /// More values than any environment.yml has.
 const MAX_VALUES: usize = 50_000;
 
@@ -57,6 +65,12 @@ pub(super) fn convert_into(
     {
         draft.set_name(name);
     }
+    let named: Vec<&str> = (dependencies.as_list().iter())
+        .filter_map(YamlNode::as_text)
+        .collect();
+    if let Some(major) = named.iter().find_map(|text| find_cuda_major(text)) {
+        draft.set_cuda_of_wheels(&major);
+    }
     let mut unneeded = Vec::new();
     for node in dependencies.as_list() {
         let line = Some(place.unwrap_or(node.line));
@@ -96,7 +110,12 @@ pub(super) fn is_installable(name: &str) -> bool {
     name == "python"
         || matches!(
             find_mapping(&name),
-            Some(CondaMapping::Python(_) | CondaMapping::Debian(_))
+            Some(
+                CondaMapping::Python(_)
+                    | CondaMapping::CudaWheels(_)
+                    | CondaMapping::Sources(_)
+                    | CondaMapping::Debian(_)
+            )
         )
 }
 
@@ -119,8 +138,11 @@ pub(super) fn add_dependency(
     }
     match find_mapping(name) {
         // Installers are no part of an environment, unless a version is asked for.
-        Some(CondaMapping::Python("pip" | "setuptools" | "wheel")) => {}
-        Some(CondaMapping::Python(project)) => {
+        Some(CondaMapping::Python(project))
+            if matches!(project.as_str(), "pip" | "setuptools" | "wheel") => {}
+        // Of an export, in the version that was built beside the others: what requires it brings it.
+        Some(CondaMapping::Dependency(_)) if read.has_build() => unneeded.push(name.to_owned()),
+        Some(CondaMapping::Python(project) | CondaMapping::Dependency(project)) => {
             // `pytorch=1.12.1=py3.9_cuda11.3_cudnn8.3.2_0`
             let cuda = read
                 .written
@@ -129,7 +151,35 @@ pub(super) fn add_dependency(
             if let Some(cuda) = cuda.filter(|cuda| project == "torch" && is_cuda_version(cuda)) {
                 draft.request_cuda(line, text, cuda, CUDA);
             }
-            add_project(project, &read, text, line, draft);
+            add_project(&project, &read, text, line, draft);
+        }
+        Some(CondaMapping::CudaWheels(projects)) => {
+            let projects = projects.iter().map(|project| draft.cuda_wheel(project));
+            let projects: Vec<String> = projects.collect();
+            for project in &projects {
+                add_project(project, &read, text, line, draft);
+            }
+            let why = format!(
+                "NVIDIA's prebuilt wheel of the index, {}",
+                projects.join(", ")
+            );
+            draft.note_decision(line, text, why);
+        }
+        Some(CondaMapping::Sources(source)) => {
+            let version = read.version.as_deref().unwrap_or_default();
+            let exact = version
+                .strip_prefix("==")
+                .filter(|v| !v.contains(['*', ',']));
+            let requirement = source.requirement(exact);
+            draft.note_decision(line, text, format!("from its sources, {requirement}"));
+            match requirement::parse(&requirement) {
+                Ok(requirement) => draft.add_requirements(line, vec![requirement]),
+                Err(why) => draft.left_out(line, text, why),
+            }
+        }
+        Some(CondaMapping::CondaAlone) => {
+            draft.note_unknown(name);
+            draft.left_out(line, text, ALONE);
         }
         Some(CondaMapping::Debian(package)) => {
             draft.add_system_package(line, package);
@@ -140,8 +190,7 @@ pub(super) fn add_dependency(
         Some(CondaMapping::Cuda) => {
             let version = read.version.as_deref().unwrap_or_default();
             let version = version.trim_start_matches('=').trim_end_matches(".*");
-            let decides = matches!(name, "cudatoolkit" | "pytorch-cuda" | "cuda-version");
-            match decides && is_cuda_version(version) {
+            match CUDA_VERSIONS.contains(&name) && is_cuda_version(version) {
                 true => draft.request_cuda(line, text, version, CUDA),
                 false => draft.left_out(line, text, CUDA),
             }
@@ -156,6 +205,14 @@ pub(super) fn add_dependency(
     }
 }
 
+impl Line<'_> {
+    /// Whether a build of conda's is named, as `conda env export` does.
+    fn has_build(&self) -> bool {
+        let bare = self.written.trim_start_matches('=').trim();
+        bare.contains(['=', ' ']) && !bare.contains(['<', '>', ','])
+    }
+}
+
 /// A project of the Python package index, in the version that is read.
 fn add_project(project: &str, read: &Line<'_>, text: &str, line: Option<usize>, draft: &mut Draft) {
     let version = read.version.clone().unwrap_or_else(|()| {
@@ -166,6 +223,19 @@ fn add_project(project: &str, read: &Line<'_>, text: &str, line: Option<usize>, 
         Ok(requirement) => draft.add_requirements(line, vec![requirement]),
         Err(why) => draft.left_out(line, text, why),
     }
+}
+
+/// The major version of the CUDA that a line asks for: `12` of `cuda-version>=12.0,<=12.8`.
+fn find_cuda_major(text: &str) -> Option<String> {
+    let read = read(text)?;
+    if !CUDA_VERSIONS.contains(&read.name.as_str()) {
+        return None;
+    }
+    let version = read.version.ok()?;
+    let digits = version.trim_start_matches(|c: char| !c.is_ascii_digit());
+    let end = digits.find(|c: char| !c.is_ascii_digit());
+    let major = &digits[..end.unwrap_or(digits.len())];
+    (1..=2).contains(&major.len()).then(|| major.to_owned())
 }
 
 /// `11.3`, `12.4.1`
@@ -376,6 +446,46 @@ mod tests {
         ] {
             assert!(said.contains(expected), "{expected}\n{said}");
         }
+    }
+
+    #[test]
+    fn what_only_conda_has_under_a_name_ends_with_a_way() {
+        let adopted = read_env(
+            "dependencies:\n  - rapids=25.02\n  - cuda-version>=12.0,<=12.8\n  - pytorch3d=0.7.8\n\
+             \x20 - pdbfixer\n  - hmmer=3.3\n  - psi4\n  - mystery\n",
+        );
+        let spec = &adopted.spec;
+        let packages = spec.python.packages.join(" ");
+        assert_eq!(
+            packages,
+            "cudf-cu12==25.02.* cugraph-cu12==25.02.* cuml-cu12==25.02.* \
+             pytorch3d @ git+https://github.com/facebookresearch/pytorch3d@V0.7.8 \
+             pdbfixer @ git+https://github.com/openmm/pdbfixer"
+        );
+        assert_eq!(spec.system.packages, ["hmmer"]);
+        assert!(adopted.unknown.contains("psi4") && adopted.unknown.contains("mystery"));
+        let said = format_notes(&adopted);
+        for expected in [
+            "2 decided: rapids=25.02: NVIDIA's prebuilt wheel of the index, cudf-cu12, cugraph-cu12, cuml-cu12",
+            "4 decided: pytorch3d=0.7.8: from its sources, pytorch3d @ git+",
+            "7 left out: psi4: conda alone has it: it runs from an image made with conda",
+            "8 left out: mystery: not known under this name outside conda: add its project, or the",
+        ] {
+            assert!(said.contains(expected), "{expected}\n{said}");
+        }
+        let of_13 = read_env("dependencies: [cudf, cuda-version=13]\n");
+        assert_eq!(of_13.spec.python.packages, ["cudf-cu13"]);
+    }
+
+    #[test]
+    fn what_others_require_is_not_pinned_by_an_export() {
+        let adopted = read_env(
+            "dependencies:\n- jupyter_client=7.3.4=pyhd8ed1ab_0\n- nbclient\n- scikit-learn=1.1.2=py310_0\n",
+        );
+        assert_eq!(
+            adopted.spec.python.packages,
+            ["nbclient", "scikit-learn==1.1.2"]
+        );
     }
 
     #[test]

@@ -21,12 +21,12 @@ use crate::init_config::InitConfig;
 use crate::launch::{self, FirstProcess, Namespaces};
 use crate::output_tail::{ErrorRelay, LossCounter, OutputTail, WriteFailure};
 use crate::ports::{Forwarder, PortListeners};
-use crate::prepare;
 use crate::protocol::{self, InitFailure, InitReport, SupervisorRequest};
 use crate::pty::Relay;
 use crate::sys::socket;
 use crate::usernet::{NetnsTarget, UserModeNetwork};
 use crate::{ContainerEngine, RunObserver, RunOptions, engine};
+use crate::{prepare, rlimits};
 
 /// Sconce itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,6 +136,8 @@ struct NativeExecution<'a> {
     has_own_session: bool,
     /// What was found before anything was started.
     unenforced: Vec<UnenforcedLimit>,
+    /// Whether each process carries the limit of processes, so that it holds without a cgroup.
+    carries_process_limit: bool,
     /// Why the command could not be executed, until init has ended what there is.
     failure: Option<RunError>,
 }
@@ -181,6 +183,12 @@ impl<'a> NativeExecution<'a> {
         let prepared =
             prepare::prepare_run(request, options, engine, &scratch.folder, is_root, v2)?;
         let mut plan = prepared.plan;
+        if has_user_namespace(&prepared.namespaces) && rlimits::counts_processes_by_namespace() {
+            // The container's first process counts too, and is in no cgroup of the run.
+            let processes = request.limits.pids.map(|pids| pids.saturating_add(1));
+            plan.own.processes = processes;
+        }
+        let carries_process_limit = plan.own.processes.is_some();
         let container = plan.container.as_ref();
         for mount in container.iter().flat_map(|container| &container.mounts) {
             let (source, target) = (mount.source.display(), mount.target.display());
@@ -282,6 +290,7 @@ impl<'a> NativeExecution<'a> {
                 || plan.output.is_some()
                 || plan.command.is_empty(),
             unenforced: prepared.unenforced,
+            carries_process_limit,
             failure: None,
         };
         if let Some((outside, inside)) = sockets {
@@ -393,7 +402,11 @@ impl Execution for NativeExecution<'_> {
         if self.has_own_network {
             self.start_way_out(watcher);
         }
-        let mut all: Vec<UnenforcedLimit> = self.cgroup.unenforced_limits().to_vec();
+        let by_cgroup = self.cgroup.unenforced_limits().iter();
+        let mut all: Vec<UnenforcedLimit> = by_cgroup
+            .filter(|limit| limit.what != "pids" || !self.carries_process_limit)
+            .cloned()
+            .collect();
         all.append(&mut self.unenforced);
         all.append(&mut notices);
         Ok(all)

@@ -174,9 +174,9 @@ fn what_the_code_cannot_do_without_is_an_error_of_lock() {
     for (name, text) in [
         (
             "environment.yml",
-            "dependencies:\n  - six\n  - cudf=24.04\n  - no-code-imports-it\n",
+            "dependencies:\n  - six\n  - psi4=1.9\n  - no-code-imports-it\n",
         ),
-        ("tools/own.py", "import cudf\nimport some_tool\n"),
+        ("tools/own.py", "import psi4\nimport some_tool\n"),
         (
             "main.py",
             "import some_module\nfrom a.b import c\ndef f():\n    import some_other\ntry:\n    import apex\nexcept ImportError:\n    pass\n",
@@ -190,13 +190,13 @@ fn what_the_code_cannot_do_without_is_an_error_of_lock() {
     assert_eq!(home.sconce(&["init"]).0, 0);
     let written = std::fs::read_to_string(project.join("sconce.toml")).unwrap();
     let spec = sconce_schema::Spec::parse(&written).unwrap();
-    assert_eq!(spec.python.missing, ["some_module", "cudf"], "{written}");
+    assert_eq!(spec.python.missing, ["some_module", "psi4"], "{written}");
     assert_snapshot!(home.said(&["--offline", "lock"]), @r"
     exit code 3
     -- standard output
     -- standard error
-    error: nothing brings some_module, cudf, which the code imports
-    hint: name the packages that they come from in `[python] packages` of [home]/project/sconce.toml, and take them out of `missing` there; where the run does without, only the latter
+    error: nothing brings some_module, psi4, which the code imports
+    hint: name the packages that they come from in `[python] packages` of [home]/project/sconce.toml, and take them out of `missing` there; where the run does without, only the latter; what conda alone has runs from an image made with conda, `sconce run IMAGE`
     ");
     // What the hint says.
     let mended: Vec<&str> = written
