@@ -7,7 +7,7 @@ use sconce_schema::Spec;
 
 use super::note::{ImportNote, NoteKind, redacted_line};
 use super::release::{BaseRelease, PYTHONS};
-use super::requirement::{FOLDER, LOGIN, Requirement, note_isolation};
+use super::requirement::{self, FOLDER, LOGIN, Requirement, note_isolation};
 use super::specifier::evaluate_specifiers;
 use super::{ImportedSpec, torch_builds};
 use sconce_base::text::redact_url_credentials;
@@ -45,6 +45,7 @@ pub(super) struct Draft {
     cuda: Option<CudaRequest>,
     /// Packages that no index is known to have, normalised.
     unknown: BTreeSet<String>,
+    offers: Vec<(Option<usize>, Requirement)>,
     /// The major version of CUDA that wheels are taken for; none where nothing names one.
     cuda_of_wheels: Option<String>,
 }
@@ -116,6 +117,19 @@ impl Draft {
 
     /// Requirements that one place names. A later place replaces what an earlier one said of a
     /// project, as a later `pip install` does; one place may name a project twice, with markers.
+    /// A package of which only the sources are to be had, as a requirement by their address: for where the code
+    /// imports it, since building it can take long.
+    pub(super) fn offer(&mut self, line: Option<usize>, text: &str) {
+        if let Ok(requirement) = requirement::parse(text) {
+            self.offers.push((line, requirement));
+        }
+    }
+
+    /// What [`Draft::offer`] was told.
+    pub(super) fn offers(&self) -> impl Iterator<Item = &Requirement> {
+        self.offers.iter().map(|(_, requirement)| requirement)
+    }
+
     pub(super) fn add_requirements(&mut self, line: Option<usize>, batch: Vec<Requirement>) {
         let replaced: BTreeSet<&str> = batch
             .iter()
@@ -382,6 +396,7 @@ impl Draft {
             provided: self.requirements.into_iter().map(|r| r.name).collect(),
             origins: Vec::new(),
             unknown: self.unknown,
+            offers: self.offers,
             unprovided: Vec::new(),
         }
     }

@@ -14,6 +14,8 @@ pub(super) enum FrozenLine {
     Nothing,
     /// A package under conda's name and with conda's version: what it is on the index.
     OfCondaList(String),
+    /// A package whose sources alone are to be had: the requirement by their address.
+    Sources(String),
     /// A part of conda's that nothing else needs.
     Unneeded,
     /// A package of conda that is not known elsewhere, with what to do.
@@ -65,7 +67,7 @@ fn read_conda_line(text: &str) -> Option<FrozenLine> {
             FrozenLine::OfCondaList(format!("{project}-cu12=={version}"))
         }
         Some(CondaMapping::Sources(source)) => {
-            FrozenLine::OfCondaList(source.requirement(Some(version)))
+            FrozenLine::Sources(source.requirement(Some(version)))
         }
         Some(CondaMapping::CondaAlone) => FrozenLine::UnknownOfConda(conda::ALONE),
         Some(_) => FrozenLine::Unneeded,

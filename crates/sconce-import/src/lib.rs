@@ -65,6 +65,8 @@ pub struct ImportedSpec {
     pub origins: Vec<PackageOrigin>,
     /// Packages that it names and that no index is known to have, normalised.
     pub unknown: BTreeSet<String>,
+    /// Of those, the ones whose sources are known, with their lines.
+    offers: Vec<(Option<usize>, requirement::Requirement)>,
     /// What the code imports and nothing brings.
     pub unprovided: Vec<UnprovidedModule>,
 }

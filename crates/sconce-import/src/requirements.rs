@@ -2,6 +2,7 @@
 
 use sconce_formats::{PinnedFile, PinnedPackage};
 
+use super::conda;
 use super::draft::Draft;
 use super::freeze::{self, FrozenLine, read_frozen_line};
 use super::requirement::{self, FOLDER, NO_BUILD_ISOLATION, Requirement};
@@ -23,6 +24,8 @@ pub(super) struct RequirementsScan {
     pub(super) refused: Vec<(Option<usize>, String, String)>,
     /// Of these, the packages that conda alone has.
     unknown: Vec<String>,
+    /// Of those, requirements by the address of their sources.
+    offers: Vec<(Option<usize>, String)>,
     /// Files that it includes.
     pub(super) includes: Vec<String>,
     /// `--index-url`.
@@ -99,6 +102,14 @@ impl RequirementsScan {
                     self.refused.push((place, name(text), why.to_owned()));
                     self.unknown
                         .extend(text.split('=').next().map(str::to_owned));
+                    continue;
+                }
+                Some(FrozenLine::Sources(requirement)) => {
+                    let why = conda::describe_sources(&requirement);
+                    self.refused.push((place, name(text), why));
+                    self.unknown
+                        .extend(text.split('=').next().map(str::to_owned));
+                    self.offers.push((place, requirement));
                     continue;
                 }
                 Some(FrozenLine::Python(version)) => {
@@ -232,6 +243,9 @@ impl RequirementsScan {
         let place = |own: Option<usize>| line.or(own);
         for name in &self.unknown {
             draft.note_unknown(name);
+        }
+        for (own, requirement) in &self.offers {
+            draft.offer(place(*own), requirement);
         }
         for (own, what, why) in self.refused {
             draft.left_out(place(own), &what, why);

@@ -23,6 +23,14 @@ const VERSION: &str = "the version is not understood, so any is taken";
 
 /// The packages of conda whose version is that of CUDA.
 const CUDA_VERSIONS: [&str; 3] = ["cudatoolkit", "pytorch-cuda", "cuda-version"];
+
+/// What is said of a package with sources alone, where no code of the project imports it.
+pub(crate) fn describe_sources(requirement: &str) -> String {
+    format!(
+        "no index has it, and nothing here imports it; where it is needed, its sources are built: `{requirement}` in `[python] packages`"
+    )
+}
+
 /// More values than any environment.yml has.
 const MAX_VALUES: usize = 50_000;
 
@@ -171,11 +179,9 @@ pub(super) fn add_dependency(
                 .strip_prefix("==")
                 .filter(|v| !v.contains(['*', ',']));
             let requirement = source.requirement(exact);
-            draft.note_decision(line, text, format!("from its sources, {requirement}"));
-            match requirement::parse(&requirement) {
-                Ok(requirement) => draft.add_requirements(line, vec![requirement]),
-                Err(why) => draft.left_out(line, text, why),
-            }
+            draft.note_unknown(name);
+            draft.offer(line, &requirement);
+            draft.left_out(line, text, describe_sources(&requirement));
         }
         Some(CondaMapping::CondaAlone) => {
             draft.note_unknown(name);
@@ -458,16 +464,14 @@ mod tests {
         let packages = spec.python.packages.join(" ");
         assert_eq!(
             packages,
-            "cudf-cu12==25.02.* cugraph-cu12==25.02.* cuml-cu12==25.02.* \
-             pytorch3d @ git+https://github.com/facebookresearch/pytorch3d@V0.7.8 \
-             pdbfixer @ git+https://github.com/openmm/pdbfixer"
+            "cudf-cu12==25.02.* cugraph-cu12==25.02.* cuml-cu12==25.02.* pdbfixer"
         );
         assert_eq!(spec.system.packages, ["hmmer"]);
         assert!(adopted.unknown.contains("psi4") && adopted.unknown.contains("mystery"));
         let said = format_notes(&adopted);
         for expected in [
             "2 decided: rapids=25.02: NVIDIA's prebuilt wheel of the index, cudf-cu12, cugraph-cu12, cuml-cu12",
-            "4 decided: pytorch3d=0.7.8: from its sources, pytorch3d @ git+",
+            "4 left out: pytorch3d=0.7.8: no index has it, and nothing here imports it; where it is needed, its sources are built: `pytorch3d @ git+https://github.com/facebookresearch/pytorch3d@V0.7.8`",
             "7 left out: psi4: conda alone has it: it runs from an image made with conda",
             "8 left out: mystery: not known under this name outside conda: add its project, or the",
         ] {

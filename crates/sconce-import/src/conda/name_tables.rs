@@ -63,9 +63,9 @@ pub(super) const SAME_NAMES: &str = "\
     opendatasets openmim openmm openpyxl openslide-python openvino opt-einsum optax optimum optuna \
     orbit-ml orjson osqp oss2 packaging padelpy palettable panda3d pandas pandas-datareader \
     pandas-profiling pandera panel papermill paramiko parmed pathlib2 pathos patool patsy pbr pdb-tools \
-    pdb2pqr pdfminer-six pdfplumber pedalboard peewee peft pendulum pep8-naming pesq petastorm pexpect \
-    pgmpy phonemizer phonopy photutils pillow pinecone-client pint pip pipenv piq platypus-opt plotly \
-    plotnine plum-dispatch plumbum plyfile pmdarima poetry poetry-core point-cloud-utils polars \
+    pdb2pqr pdbfixer pdfminer-six pdfplumber pedalboard peewee peft pendulum pep8-naming pesq petastorm \
+    pexpect pgmpy phonemizer phonopy photutils pillow pinecone-client pint pip pipenv piq platypus-opt \
+    plotly plotnine plum-dispatch plumbum plyfile pmdarima poetry poetry-core point-cloud-utils polars \
     polyscope pomegranate pooch portalocker posebusters potpourri3d pox ppft praat-parselmouth praw \
     pre-commit pre-commit-hooks prefect prefetch-generator pretty-midi prettytable procgen prody \
     prometheus-client prompt-toolkit prophet propka protobuf psutil psycopg2-binary pubchempy py-cpuinfo \

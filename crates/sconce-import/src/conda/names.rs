@@ -56,16 +56,11 @@ impl SourceRepository {
 }
 
 /// What the projects' own instructions to install from sources name.
-static SOURCES: [SourceRepository; 3] = [
+static SOURCES: [SourceRepository; 2] = [
     SourceRepository {
         name: "detectron2",
         address: "https://github.com/facebookresearch/detectron2",
         other_tags: &[],
-    },
-    SourceRepository {
-        name: "pdbfixer",
-        address: "https://github.com/openmm/pdbfixer",
-        other_tags: &["1.4", "1.9"],
     },
     SourceRepository {
         name: "pytorch3d",

@@ -26,6 +26,8 @@ pub(crate) struct InstallLines {
     pub(crate) packages: Vec<(usize, Requirement)>,
     /// What conda installs, as the index has it.
     pub(crate) conda_packages: Vec<(usize, Requirement)>,
+    /// What conda installs and no index has, by the address of its sources.
+    pub(crate) offers: Vec<(usize, Requirement)>,
     /// Debian packages.
     pub(crate) system: Vec<(usize, String)>,
     /// What cannot be taken as it is, with the reason.
@@ -283,6 +285,8 @@ impl InstallReader<'_> {
                 self.found.conda_packages.push((line, one.clone()));
             }
         }
+        let offers = draft.offers().map(|one| (line, one.clone()));
+        self.found.offers.extend(offers);
         for package in draft.spec.system.packages {
             self.found.system.push((line, package));
         }

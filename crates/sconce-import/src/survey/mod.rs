@@ -260,6 +260,11 @@ impl<'a> FolderSurvey<'a> {
             None => (None, String::new(), Draft::default().finish()),
         };
         let declared = !imported.provided.is_empty();
+        let offers = imported.offers.iter().map(|(line, one)| match line {
+            Some(line) => (format!("{source}:{line}"), one.clone()),
+            None => (source.clone(), one.clone()),
+        });
+        let wishes = offers.collect();
         Self {
             folder,
             project,
@@ -267,7 +272,7 @@ impl<'a> FolderSurvey<'a> {
             source,
             imported,
             declared,
-            wishes: Vec::new(),
+            wishes,
             python_bound: None,
         }
     }
@@ -281,9 +286,9 @@ impl<'a> FolderSurvey<'a> {
             .into_iter()
             .chain(installs.packages)
             .chain(installs.conda_packages);
-        self.wishes = all
-            .map(|(line, one)| (format!("{readme}:{line}"), one))
-            .collect();
+        let all = all.chain(installs.offers);
+        let wishes = all.map(|(line, one)| (format!("{readme}:{line}"), one));
+        self.wishes.extend(wishes);
     }
 
     fn spec(&self) -> &sconce_schema::Spec {
@@ -511,6 +516,7 @@ impl<'a> FolderSurvey<'a> {
                 // The author named it.
                 let named = sconce_formats::normalize_project_name(top);
                 if let Some((place, one)) = named.and_then(|name| self.find_wish(&name)) {
+                    self.accept_offer(&one);
                     self.add_package(&one, place);
                 } else if !self.is_alike(top) && unknown.len() < 30 {
                     unknown.push(need);
@@ -649,6 +655,20 @@ impl<'a> FolderSurvey<'a> {
         of().find(|(_, one)| one.versioned)
             .or_else(|| of().next())
             .cloned()
+    }
+
+    /// Takes back that a package was left out whose sources are taken now.
+    fn accept_offer(&mut self, taken: &Requirement) {
+        let mut offers = self.imported.offers.iter();
+        if let Some((line, _)) = offers.find(|(_, offer)| offer == taken) {
+            let line = *line;
+            let is_of_it = |note: &ImportNote| {
+                note.outcome == NoteKind::LeftOut
+                    && note.line == line
+                    && note.why.contains(&taken.text)
+            };
+            self.imported.notes.retain(|note| !is_of_it(note));
+        }
     }
 
     /// A package that says what it requires, so that what its code imports elsewhere is optional.
