@@ -18,4 +18,6 @@ pub use known_projects::{
 };
 pub use names::normalize_project_name;
 pub use pinned::{PinnedFile, PinnedPackage};
-pub use system_needs::{debian_build_packages_of, debian_packages_of, projects_with_needs};
+pub use system_needs::{
+    debian_build_packages_of, debian_package_of_program, debian_packages_of, projects_with_needs,
+};

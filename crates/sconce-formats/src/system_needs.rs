@@ -16,6 +16,13 @@ pub fn debian_build_packages_of(project: &str) -> &'static [&'static str] {
     found.map_or(&[], |at| BUILD_NEEDS[at].1)
 }
 
+/// The Debian package that has a program which people start, where it is known.
+#[must_use]
+pub fn debian_package_of_program(program: &str) -> Option<&'static str> {
+    let found = PROGRAMS.binary_search_by(|(known, _)| (*known).cmp(program));
+    found.ok().map(|at| PROGRAMS[at].1)
+}
+
 /// Every project that is known to need something, by name.
 pub fn projects_with_needs() -> impl Iterator<Item = &'static str> {
     NEEDS.iter().map(|(name, _)| *name)
@@ -46,6 +53,98 @@ const QT: &[&str] = &[
     "libfontconfig1",
 ];
 
+/// Programs and the packages that have them, by program.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("7z", "7zip"),
+    ("Xvfb", "xvfb"),
+    ("aria2c", "aria2"),
+    ("axel", "axel"),
+    ("bc", "bc"),
+    ("blastn", "ncbi-blast+"),
+    ("blastp", "ncbi-blast+"),
+    ("bzip2", "bzip2"),
+    ("cmake", "cmake"),
+    ("convert", "imagemagick"),
+    ("curl", "curl"),
+    ("dot", "graphviz"),
+    ("espeak", "espeak"),
+    ("espeak-ng", "espeak-ng"),
+    ("exiftool", "libimage-exiftool-perl"),
+    ("ffmpeg", "ffmpeg"),
+    ("ffplay", "ffmpeg"),
+    ("ffprobe", "ffmpeg"),
+    ("file", "file"),
+    ("flac", "flac"),
+    ("g++", "g++"),
+    ("gawk", "gawk"),
+    ("gcc", "gcc"),
+    ("gdb", "gdb"),
+    ("gfortran", "gfortran"),
+    ("git", "git"),
+    ("git-lfs", "git-lfs"),
+    ("gnuplot", "gnuplot"),
+    ("gs", "ghostscript"),
+    ("hhblits", "hhsuite"),
+    ("hmmbuild", "hmmer"),
+    ("hmmsearch", "hmmer"),
+    ("htop", "htop"),
+    ("identify", "imagemagick"),
+    ("inkscape", "inkscape"),
+    ("jackhmmer", "hmmer"),
+    ("java", "default-jre"),
+    ("jq", "jq"),
+    ("kalign", "kalign"),
+    ("lame", "lame"),
+    ("latex", "texlive-latex-base"),
+    ("less", "less"),
+    ("lsof", "lsof"),
+    ("mafft", "mafft"),
+    ("make", "make"),
+    ("mecab", "mecab"),
+    ("mediainfo", "mediainfo"),
+    ("mmseqs", "mmseqs2"),
+    ("mpiexec", "openmpi-bin"),
+    ("mpirun", "openmpi-bin"),
+    ("nano", "nano"),
+    ("node", "nodejs"),
+    ("npm", "npm"),
+    ("numactl", "numactl"),
+    ("pandoc", "pandoc"),
+    ("parallel", "parallel"),
+    ("pdflatex", "texlive-latex-base"),
+    ("pdftoppm", "poppler-utils"),
+    ("pdftotext", "poppler-utils"),
+    ("perl", "perl"),
+    ("pigz", "pigz"),
+    ("ps", "procps"),
+    ("rclone", "rclone"),
+    ("rsync", "rsync"),
+    ("ruby", "ruby"),
+    ("samtools", "samtools"),
+    ("screen", "screen"),
+    ("sox", "sox"),
+    ("soxi", "sox"),
+    ("sqlite3", "sqlite3"),
+    ("ssh", "openssh-client"),
+    ("strace", "strace"),
+    ("svn", "subversion"),
+    ("swig", "swig"),
+    ("tesseract", "tesseract-ocr"),
+    ("tmux", "tmux"),
+    ("top", "procps"),
+    ("tree", "tree"),
+    ("unrar", "unrar-free"),
+    ("unzip", "unzip"),
+    ("vim", "vim"),
+    ("wget", "wget"),
+    ("xvfb-run", "xvfb"),
+    ("xxd", "xxd"),
+    ("yasm", "yasm"),
+    ("zip", "zip"),
+    ("zsh", "zsh"),
+    ("zstd", "zstd"),
+];
+
 /// By name.
 const NEEDS: &[(&str, &[&str])] = &[
     ("accelerate", &["debianutils"]),
@@ -54,7 +153,6 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("box2d", &["swig"]),
     ("box2d-py", &["swig"]),
     ("comet-ml", GIT),
-    ("decord", FFMPEG),
     ("demucs", FFMPEG),
     ("dgl", &["libgomp1"]),
     ("dm-control", EGL),

@@ -88,6 +88,10 @@ impl RunReport {
     fn command_hint(&self) -> Option<String> {
         let program = format::printable_text(self.started.command.first()?);
         match self.end {
+            RunEnd::Exited(exit::NOT_FOUND) if is_shell(&program) => Some(format!(
+                "code 127 is what a shell gives where a program that it starts is not there: what \
+                 `{program}` wrote names it"
+            )),
             RunEnd::Exited(exit::NOT_FOUND) => Some(format!(
                 "code 127 is what a shell and Sconce give when a program is not there; is `{program}` \
                  in the environment?"
@@ -98,4 +102,9 @@ impl RunReport {
             _ => None,
         }
     }
+}
+/// Whether a command is a shell that starts others.
+fn is_shell(program: &str) -> bool {
+    let name = program.rsplit('/').next().unwrap_or_default();
+    matches!(name, "sh" | "bash" | "dash" | "zsh")
 }

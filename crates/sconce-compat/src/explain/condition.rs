@@ -190,6 +190,8 @@ pub enum FactCondition {
     FolderOfModule(String),
     /// The package of the project that lacks this module: Python found the package.
     PackageOfProject(String),
+    /// The Debian package that has this program.
+    DebianPackageOf(String),
     /// The day of the project's newest commit, where it is old and its spec takes today's versions.
     OldCommitDay(bool),
 }
@@ -265,6 +267,11 @@ impl FactCondition {
                     (Self::PackageOfProject(_), true) => Some(top_level(&module).to_owned()),
                     _ => None,
                 }
+            }
+            Self::DebianPackageOf(program) => {
+                let program = text(program);
+                let name = program.rsplit('/').next().unwrap_or_default();
+                sconce_formats::debian_package_of_program(name).map(str::to_owned)
             }
             Self::OldCommitDay(is) => {
                 let project = known.environment.project.as_ref()?;

@@ -7,7 +7,7 @@ macro_rules! files {
 }
 
 /// Every file of `crates/sconce-compat/rules/`, with its text.
-pub(crate) const FILES: [(&str, &str); 83] = files![
+pub(crate) const FILES: [(&str, &str); 87] = files![
     "abort-at-end.toml",
     "accelerate-nodes.toml",
     "bf16-unsupported.toml",
@@ -74,6 +74,8 @@ pub(crate) const FILES: [(&str, &str); 83] = files![
     "package-missing.toml",
     "permission-device.toml",
     "port-in-use.toml",
+    "program-missing.toml",
+    "protobuf-too-new.toml",
     "ptx-too-new.toml",
     "python-abi.toml",
     "rendezvous-failed.toml",
@@ -90,5 +92,7 @@ pub(crate) const FILES: [(&str, &str); 83] = files![
     "uvm-broken.toml",
     "weights-only.toml",
     "worker-killed.toml",
+    "write-outside-absolute.toml",
+    "write-outside-project.toml",
     "xid.toml",
 ];

@@ -501,7 +501,7 @@ fn a_missing_module_is_mended_by_what_the_project_has() {
             "ModuleNotFoundError: No module named 'torchvision.models.utils'",
             "package-missing",
             Certainty::Certain,
-            &[("", "Name an older version")],
+            &[("", "Name a version in the spec that has it")],
         ),
         (
             "ModuleNotFoundError: No module named 'pkg_resources'",
