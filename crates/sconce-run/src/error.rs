@@ -379,12 +379,13 @@ impl Hint for RunError {
             Self::NotFound { command, .. } => {
                 return Some(match sconce_formats::debian_package_of_program(command) {
                     Some(package) => format!(
-                        "Debian's package {package} has it: name it in `[system] packages` and lock again. \
-                         Programs of this machine are not seen inside"
+                        "Debian's package {package} has it: name it in `[system] packages`, and lock again"
                     ),
-                    None => "the environment has what its lock names: programs of its packages, and \
-                             Debian's of `[system] packages`. Those of this machine are not seen inside"
-                        .to_owned(),
+                    None => {
+                        "inside are the programs of the environment's packages alone, Debian's of \
+                             `[system] packages` among them"
+                            .to_owned()
+                    }
                 });
             }
             Self::Unenforced(list) => return list.iter().find_map(|u| u.hint.clone()),

@@ -1,13 +1,14 @@
 //! torch's own device code against cards.
 
 use sconce_schema::ComputeCapability;
+use sconce_schema::CudaVersion;
 use sconce_schema::facts::GpuFacts;
 use sconce_schema::finding::{Certainty, Finding, Severity};
 
 use super::code_reach::{RunnableCode, driver_cuda, runnable_code};
 use super::{
     CheckInput, EnvironmentVersions, SameGpus, TorchBackend, as_user, card_number,
-    format_capabilities, gpu_capability, group_gpus, in_spec, variable_action,
+    format_capabilities, gpu_capability, group_gpus, in_spec, parse_release, variable_action,
 };
 use crate::library::{CodeKind, GpuCode};
 use crate::matrix;
@@ -171,6 +172,13 @@ fn unjudged(
         None => " (its build is in no table)".to_owned(),
     };
     let finding = |kind: &SameGpus<'_>| {
+        // Of PyTorch 1 no table has the code; newer ones have PTX for cards to come.
+        if let Some(cuda) = environment.torch_cuda()
+            && parse_release(version).is_some_and(|release| release < (2, 0))
+            && oldest_cuda_for(kind.capability).is_some_and(|oldest| cuda < oldest)
+        {
+            return older_than_the_card(case, version, cuda, kind);
+        }
         let what = format!(
             "whether torch {version} has code for the {} ({}) is not known: its bytes are not here to be \
              read{of_build}",
@@ -186,6 +194,39 @@ fn unjudged(
             )
     };
     group_gpus(case.host).iter().map(finding).collect()
+}
+
+/// The first CUDA whose compiler makes machine code that a capability runs, its own or that of a lower minor number:
+/// the release notes of CUDA 9.0, 11.0, 11.8, 12.8 and 13.0. `None` for what none of them speaks of.
+fn oldest_cuda_for(capability: ComputeCapability) -> Option<CudaVersion> {
+    let (major, minor) = match capability.major {
+        7 => (9, 0),
+        8 => (11, 0),
+        9 => (11, 8),
+        10 | 12 => (12, 8),
+        11 => (13, 0),
+        _ => return None,
+    };
+    Some(CudaVersion::new(major, minor))
+}
+
+/// A torch that was built before there was such a card.
+fn older_than_the_card(
+    case: &CheckInput<'_>,
+    version: &str,
+    cuda: CudaVersion,
+    kind: &SameGpus<'_>,
+) -> Finding {
+    let what = format!(
+        "torch {version} is built with CUDA {cuda}, which is older than the {} and has no machine code for it ({})",
+        kind.name(),
+        kind.capability
+    );
+    let finding = Finding::new("no-kernel-image", Severity::Fails, Certainty::Likely, what)
+        .with_subject(kind.name_with_count())
+        .with_evidence("package", Some("torch"), version)
+        .would_say(NO_KERNEL);
+    mended(finding, case, kind)
 }
 
 fn is_x86(case: &CheckInput<'_>) -> bool {

@@ -180,6 +180,7 @@ impl EnvironmentVersions {
         let is_other = local.is_some() || !is_release(version);
         let of_table = || match (whole, self.torch_release()) {
             _ if is_other => None,
+            _ if brings_own_cuda(version) => own_cuda(version).map(TorchBackend::Cuda),
             (true, _) => Some(TorchBackend::Cpu),
             (false, Some(torch)) if torch.has_version(version) => {
                 Some(TorchBackend::Cuda(torch.cuda))
@@ -200,6 +201,20 @@ impl EnvironmentVersions {
             TorchBackend::Cpu | TorchBackend::Rocm | TorchBackend::Xpu => None,
         }
     }
+}
+
+/// Whether the default index's wheels of a torch have CUDA inside them, and ask for no packages of it: those before
+/// 1.13.
+fn brings_own_cuda(torch: &str) -> bool {
+    parse_release(torch).is_some_and(|release| release < (1, 13))
+}
+
+/// The CUDA inside of those wheels, where it is known: their `torch/version.py`, 1.5.0 to 1.12.1.
+fn own_cuda(torch: &str) -> Option<CudaVersion> {
+    let release = parse_release(torch)?;
+    ((1, 5)..(1, 13))
+        .contains(&release)
+        .then(|| CudaVersion::new(10, 2))
 }
 
 /// Whether it is numbers alone: no `.dev`, `a0`, `rc1` or `.post1`.

@@ -433,6 +433,55 @@ fn versions_are_shown_as_they_were_asked_for() {
     }
 }
 
+/// The default index's wheels before 1.13 carry CUDA 10.2 inside.
+#[test]
+fn an_old_pin_is_judged_by_the_cuda_inside_of_its_wheel() {
+    let hosts = machines(&["rtx 5090", "a100", "v100"], None);
+    for (version, found) in [
+        (
+            "1.12.1",
+            ["no-kernel-image", "no-kernel-image", "torch-not-judged"],
+        ),
+        (
+            "1.5.0",
+            ["no-kernel-image", "no-kernel-image", "torch-not-judged"],
+        ),
+        (
+            "1.12.1+cu113",
+            ["no-kernel-image", "torch-not-judged", "torch-not-judged"],
+        ),
+        ("1.12.1+cpu", ["torch-without-cuda"; 3]),
+        ("1.2.0", ["torch-not-judged"; 3]),
+    ] {
+        let packages = [
+            ("torch", version),
+            ("numpy", "1.21.6"),
+            ("typing-extensions", "4.0"),
+        ];
+        let environment = EnvironmentVersions::from_packages(packages);
+        for (host, expected) in hosts.iter().zip(found) {
+            let case = sconce_compat::rules::CheckInput {
+                host,
+                environment: Some(&environment),
+                files: &[],
+            };
+            let findings = sconce_compat::rules::check_environment(&case);
+            let codes = ["torch-not-judged", "no-kernel-image", "torch-without-cuda"];
+            let told = findings
+                .iter()
+                .find(|one| codes.contains(&one.code.as_str()));
+            let told = told.unwrap_or_else(|| panic!("{version}: {findings:?}"));
+            assert_eq!(told.code, expected, "{version}");
+            let names_torch = told.mends.iter().any(|fix| fix.what.contains("torch 2."));
+            assert_eq!(
+                names_torch,
+                expected == "no-kernel-image",
+                "{version}: {told:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_lock_whose_build_is_in_no_table_is_not_said_to_run() {
     let hosts = machines(&["v100"], None);
