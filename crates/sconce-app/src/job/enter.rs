@@ -5,11 +5,12 @@ use std::path::Path;
 use sconce_schema::job::JobLayout;
 use sconce_schema::spec::LaunchMode;
 use sconce_schema::{Hint, exit};
-use sconce_submit::JobStep;
+use sconce_submit::{JobStep, SchedulerJobId};
 
 use super::allocated_run::run_step;
 use super::lookup::{JobLookupError, KnownJob};
 use super::program::keep_program;
+use super::task_run::TaskRun;
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
@@ -84,7 +85,12 @@ pub fn exec_in_job(
     })?;
     let mut tasks = job.dir.read_tasks();
     let task = tasks.remove(&task).filter(|task| task.run.is_some());
-    let (Some(task), Some(id)) = (task, job.scheduler_id()) else {
+    let own_id = |task: &TaskRun| SchedulerJobId::parse(task.scheduler_job.as_deref()?);
+    let id = task
+        .as_ref()
+        .and_then(own_id)
+        .or_else(|| job.scheduler_id());
+    let (Some(task), Some(id)) = (task, id) else {
         return Err(EnterJobError::NotBegun { job: token, rank }.into());
     };
     if task.exit.is_some() {

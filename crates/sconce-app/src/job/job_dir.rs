@@ -379,6 +379,7 @@ pub(super) mod tests {
         TaskRun {
             node: "n2".into(),
             run: None,
+            scheduler_job: None,
             asked_to_end: false,
             exit: Some(0),
             ended_unix_ms: None,
@@ -490,6 +491,7 @@ pub(super) mod tests {
         let task = TaskRun {
             node: "n2".into(),
             run: Some("demo-1-0".into()),
+            scheduler_job: Some("4712".into()),
             asked_to_end: true,
             exit: Some(3),
             ended_unix_ms: Some(1_790_000_000_000),

@@ -24,7 +24,7 @@ pub use super::job_report::JobReport;
 use super::job_report::{UNANSWERED, report_of, report_of_preparation, sum_up};
 use super::schedulers::scheduler_of;
 use super::submit::preparation_layout;
-use super::task_run::{first_exit, first_failed, first_fault};
+use super::task_run::{TaskRun, first_exit, first_failed, first_fault};
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::{AppError, Failure, Result};
@@ -323,6 +323,11 @@ impl KnownJob {
             job: self.request.token.clone(),
             why,
         })
+    }
+
+    /// What became of its tasks, by their numbers; an array has none.
+    pub fn tasks(&self) -> BTreeMap<u32, TaskRun> {
+        self.dir.read_tasks()
     }
 
     /// The id of its first task's run, once that has begun; an array has none.

@@ -173,6 +173,7 @@ pub fn run_node(folder: &Path, context: &AppContext) -> Result<u8> {
     let mut task = TaskRun {
         node: node.clone(),
         run: Some(id.clone()),
+        scheduler_job: Some(allocation.job.to_string()),
         asked_to_end: false,
         exit: None,
         ended_unix_ms: None,

@@ -82,6 +82,7 @@ pub fn prepare_job(dir: &Path, context: &AppContext) -> Result<u8> {
     let mut task = TaskRun {
         node: allocation.node_of(0).to_owned(),
         run: None,
+        scheduler_job: None,
         asked_to_end: false,
         exit: None,
         ended_unix_ms: None,

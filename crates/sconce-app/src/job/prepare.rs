@@ -9,7 +9,7 @@ use sconce_image::find_missing_packages;
 use sconce_schema::job::{self, JobLayout, JobRequest, PreparationRequest, preparation_token};
 use sconce_schema::lock::Lock;
 use sconce_schema::request::Mount;
-use sconce_schema::spec::{JobContainment, LaunchMode, TargetSpec};
+use sconce_schema::spec::{GpuRequest, JobContainment, LaunchMode, TargetSpec};
 use sconce_schema::{Bytes, Runtime, Sha256, duration};
 use sconce_submit::StepContainer;
 use sha2::Digest as _;
@@ -170,7 +170,7 @@ impl PreparedJob {
                 directories: own_directories(places, context),
                 lock: Sha256(sha2::Sha256::digest(lock_text.as_bytes()).into()),
                 architecture: debian_architecture().to_owned(),
-                layout: layout(job, target, lock.as_ref())?,
+                layout: layout(job, target, run.gpus.as_ref(), lock.as_ref())?,
                 array: job.array.read()?,
                 containment,
                 strict: overrides.strict,
@@ -366,9 +366,19 @@ fn own_directories(places: &SconceDirs, context: &AppContext) -> BTreeMap<String
 }
 
 /// One rank a card by torchrun, where there is more than one and PyTorch to start it.
-fn layout(job: &JobOptions, target: &TargetSpec, lock: Option<&Lock>) -> Result<JobLayout> {
+fn layout(
+    job: &JobOptions,
+    target: &TargetSpec,
+    spec_gpus: Option<&GpuRequest>,
+    lock: Option<&Lock>,
+) -> Result<JobLayout> {
     let nodes = job.nodes.or(target.nodes).unwrap_or(1);
-    let gpus_per_node = job.gpus_per_node.or(target.gpus_per_node);
+    let gpus_per_node = match (job.gpus_per_node.or(target.gpus_per_node), spec_gpus) {
+        (Some(count), _) => Some(count),
+        (None, None) => None,
+        (None, Some(GpuRequest::Count(count))) => Some(*count).filter(|count| *count > 0),
+        (None, Some(other)) => return Err(SubmissionError::GpusOfThisMachine(other.clone()).into()),
+    };
     let has_torch = lock.is_none_or(|lock| lock.wheels.iter().any(|wheel| wheel.name == "torch"));
     let ranks = job.ranks_per_node.or(gpus_per_node);
     let has_ranks = nodes > 1 || ranks.is_some_and(|ranks| ranks > 1);
@@ -410,7 +420,7 @@ mod tests {
                 ..JobOptions::default()
             };
             let target = TargetSpec::new(SchedulerKind::Slurm);
-            layout(&job, &target, None)
+            layout(&job, &target, None, None)
                 .map(|layout| (layout.nodes, layout.launch))
                 .ok()
         };
@@ -421,5 +431,23 @@ mod tests {
         let node = Some(LaunchMode::Node);
         assert_eq!(launch(Some(2), Some(8), node), Some((2, LaunchMode::Node)));
         assert_eq!(launch(Some(2), None, Some(LaunchMode::TaskPerGpu)), None);
+    }
+
+    #[test]
+    fn the_cards_of_the_spec_are_those_of_each_node() {
+        let cards = |own: Option<u32>, of_spec: GpuRequest| {
+            let job = JobOptions {
+                gpus_per_node: own,
+                ..JobOptions::default()
+            };
+            let target = TargetSpec::new(SchedulerKind::Slurm);
+            let layout = layout(&job, &target, Some(&of_spec), None);
+            layout.map(|layout| layout.gpus_per_node).ok()
+        };
+        assert_eq!(cards(None, GpuRequest::Count(2)), Some(Some(2)));
+        assert_eq!(cards(Some(1), GpuRequest::Count(2)), Some(Some(1)));
+        assert_eq!(cards(None, GpuRequest::Count(0)), Some(None));
+        assert_eq!(cards(Some(4), GpuRequest::All), Some(Some(4)));
+        assert_eq!(cards(None, GpuRequest::All), None);
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sconce_schema::job::{JobLayout, PreparationRequest};
-use sconce_schema::spec::{LaunchMode, TargetSpec};
+use sconce_schema::spec::{GpuRequest, LaunchMode, TargetSpec};
 use sconce_schema::{Hint, Runtime, duration, exit};
 use sconce_submit::{JobScript, NodeWork, SchedulerJobId};
 
@@ -132,6 +132,9 @@ pub enum SubmissionError {
         /// What is wrong with it.
         why: String,
     },
+    /// The spec's cards are those of the machine where it stands.
+    #[error("`[run] gpus = {}` says nothing of how many cards a node has", serde_json::to_string(.0).unwrap_or_default())]
+    GpusOfThisMachine(GpuRequest),
     /// One task a card, and no card.
     #[error("`task-per-gpu` without a number of cards or ranks a node")]
     NoGpus,
@@ -145,7 +148,7 @@ impl Hint for SubmissionError {
                     .to_owned()
             }
             Self::NoTarget { known, .. } => format!("there are: {}", known.join(", ")),
-            Self::OtherRuntime(_) => "submit it with `--runtime sconce`, or without".to_owned(),
+            Self::OtherRuntime(_) => "take `runtime` out of `[run]`: what contains a job is `containment` of its target".to_owned(),
             Self::NoJobBefore { .. } => "`sconce ps --all` lists jobs".to_owned(),
             Self::OtherTarget { .. } => "`sconce wait` waits for it".to_owned(),
             Self::Architecture { .. } => {
@@ -153,6 +156,10 @@ impl Hint for SubmissionError {
             }
             Self::Storage { .. } => {
                 "name a directory that this machine and every node see, or `--store` for once".to_owned()
+            }
+            Self::GpusOfThisMachine(_) => {
+                "say how many it shall have: `--gpus-per-node 8`, or `gpus-per-node` in the target; 0 for none"
+                    .to_owned()
             }
             Self::NoGpus => "say how many: `--gpus-per-node 8`, or `--ranks-per-node` without cards".to_owned(),
         })

@@ -16,6 +16,10 @@ pub struct TaskRun {
     /// The id of its run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
+    /// The id by which its scheduler knows the job that the task is in: of an array's element its own, which no verb
+    /// shows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler_job: Option<String>,
     /// Whether its end was asked for: by its scheduler, which may start the job again, or because another task failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asked_to_end: bool,
@@ -76,6 +80,7 @@ mod tests {
         let task = |exit, asked_to_end, at| TaskRun {
             node: "n2".into(),
             run: None,
+            scheduler_job: None,
             asked_to_end,
             exit: Some(exit),
             ended_unix_ms: Some(at),
@@ -105,6 +110,7 @@ mod tests {
         let task = |at, fault| TaskRun {
             node: "n2".into(),
             run: None,
+            scheduler_job: None,
             asked_to_end: false,
             exit: Some(5),
             ended_unix_ms: Some(at),

@@ -25,6 +25,29 @@ fn tell_fault(job: &KnownJob, places: &SconceDirs, context: &AppContext) -> Resu
     Ok(())
 }
 
+/// Says of a job with several tasks whose record it is, and how the others ended.
+fn tell_of_tasks(job: &KnownJob, context: &AppContext) {
+    let tasks = job.tasks();
+    if let Some(first) = tasks.get(&0).filter(|_| tasks.len() > 1 && !context.quiet) {
+        let others = tasks.iter().filter(|(number, _)| **number != 0);
+        let mut failed = others.filter(|(_, task)| task.exit.is_some_and(|exit| exit != exit::OK));
+        let said = match failed.next() {
+            Some((number, task)) => format!(
+                "; task {number}, on {}, ended with exit code {}",
+                task.node,
+                task.exit.unwrap_or_default()
+            ),
+            None => String::new(),
+        };
+        output::print_message(&format!(
+            "the record of rank 0's node, {}; {} has {} tasks{said}",
+            first.node,
+            job.request.token,
+            tasks.len()
+        ));
+    }
+}
+
 pub(crate) fn report(args: &ReportArgs, context: &AppContext) -> Result<u8> {
     let page = outputs::find_some(args.html.as_deref(), OutputForm::Text)?;
     let places = SconceDirs::find(context)?;
@@ -38,6 +61,7 @@ pub(crate) fn report(args: &ReportArgs, context: &AppContext) -> Result<u8> {
     }
     if let Some(job) = &job {
         tell_fault(job, &places, context)?;
+        tell_of_tasks(job, context);
     }
     let of_job = match &job {
         Some(job) => {
