@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use sconce_base::text::without_credentials;
+use sconce_base::text::{redact_git_credentials, without_credentials};
 use sconce_formats::tags::{CpuArchitecture, WheelName, WheelTarget};
 use sconce_formats::{PinnedFile, PinnedPackage, normalize_project_name};
 
@@ -429,6 +429,7 @@ fn clean_address(address: &str) -> Option<String> {
         "git+https://",
         "git+http://",
         "git+ssh://",
+        "git+file://",
     ];
     let known = schemes.iter().any(|scheme| address.starts_with(scheme));
     let odd = |c: char| c.is_control() || c.is_whitespace() || "\"'`$;\\".contains(c);
@@ -436,8 +437,7 @@ fn clean_address(address: &str) -> Option<String> {
         return None;
     }
     if address.starts_with("git+") {
-        // What is before the host is the user of the repository's machine.
-        return Some(sconce_base::text::redact_url_credentials(address));
+        return Some(redact_git_credentials(address));
     }
     let fragment = address.split_once('#').map(|(_, fragment)| fragment);
     let clean = without_credentials(address);
@@ -483,6 +483,15 @@ mod tests {
                 "git+https://git.example.org/x@0123#subdirectory=y",
                 Some("git+https://git.example.org/x@0123#subdirectory=y"),
             ),
+            (
+                "git+ssh://git:secret@git.example.org/x@0123",
+                Some("git+ssh://git@git.example.org/x@0123"),
+            ),
+            (
+                "git+file:///home/me/x@0123",
+                Some("git+file:///home/me/x@0123"),
+            ),
+            ("git+ext::sh -c x", None),
         ] {
             assert_eq!(clean_address(address).as_deref(), clean, "{address}");
         }
