@@ -90,7 +90,7 @@ impl SourceNames {
         error: &CompileError,
         refused: &BTreeSet<String>,
     ) -> Option<UnbuiltPackage> {
-        error.unbuilt_package().filter(|package| {
+        error.unbuilt_packages().into_iter().find(|package| {
             let has_wheels = |pin: &str| compile.has_wheels(pin);
             !self.contains(&package.name)
                 && !refused.contains(&package.name)

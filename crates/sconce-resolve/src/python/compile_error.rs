@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use sconce_schema::{Hint, exit};
 
 use super::local_sources::PyprojectFileError;
-use super::obstacle;
 use super::pylock::PylockError;
+use super::uv_text;
 
 /// Why packages do not resolve, as far as uv's text tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,31 +215,51 @@ impl CompileError {
 }
 
 impl CompileError {
-    /// What would have to be built, as far as uv's text names it: `gym==0.23.1`, `clip`.
-    pub(crate) fn unbuilt_package(&self) -> Option<UnbuiltPackage> {
+    /// What may have to be built, as far as uv's text names it: `gym==0.23.1`, `clip`. The likeliest is first.
+    pub(crate) fn unbuilt_packages(&self) -> Vec<UnbuiltPackage> {
         match self {
-            Self::NoSolution {
-                kind: NoSolution::SourcesOnly | NoSolution::OtherPlatforms,
-                stderr,
-            } => {
-                let pin = obstacle::pin_before(stderr, "has no usable wheels")
-                    .or_else(|| obstacle::pin_before(stderr, "has no wheels with a matching"))
-                    .or_else(|| obstacle::quoted_after(stderr, "Wheels are required for `"))?;
-                Some(UnbuiltPackage {
-                    name: obstacle::project_of(&pin)?,
-                    pin: Some(pin),
-                })
-            }
-            Self::NeedsBuild { stderr } if names_folder(stderr) => None,
+            Self::NoSolution { kind, stderr } => unbuilt_of_index(*kind, stderr),
+            Self::NeedsBuild { stderr } if names_folder(stderr) => Vec::new(),
             Self::NeedsBuild { stderr } => {
                 let phrase = "Building source distributions for `";
-                let name = obstacle::quoted_after(stderr, phrase)?;
-                let name = obstacle::project_of(&name)?;
-                Some(UnbuiltPackage { name, pin: None })
+                let named = uv_text::all_quoted_after(stderr, phrase);
+                let name = named.first().and_then(|name| uv_text::project_of(name));
+                Vec::from_iter(name.map(|name| UnbuiltPackage { name, pin: None }))
             }
-            _ => None,
+            _ => Vec::new(),
         }
     }
+}
+
+fn unbuilt_of_index(kind: NoSolution, stderr: &str) -> Vec<UnbuiltPackage> {
+    let mut pins = uv_text::projects_without_wheels(stderr);
+    if matches!(kind, NoSolution::SourcesOnly | NoSolution::OtherPlatforms) {
+        let phrases = ["has no usable wheels", "has no wheels with a matching"];
+        let mut phrases = phrases.iter();
+        pins.extend(phrases.find_map(|phrase| uv_text::pin_before(stderr, phrase)));
+        // Of several ranges of versions, uv's text names the project alone here.
+        let asked = uv_text::requirements_of(stderr);
+        let named = uv_text::all_quoted_after(stderr, "Wheels are required for `");
+        pins.extend(named.into_iter().map(|name| {
+            let project = uv_text::project_of(&name);
+            let mut asked = asked.iter();
+            let of_project = asked.find(|one| uv_text::project_of(one) == project);
+            of_project.cloned().unwrap_or(name)
+        }));
+    }
+    let unbuilt = pins.into_iter().filter_map(|pin| {
+        Some(UnbuiltPackage {
+            name: uv_text::project_of(&pin)?,
+            pin: Some(pin),
+        })
+    });
+    let mut packages: Vec<UnbuiltPackage> = Vec::new();
+    for package in unbuilt {
+        if !packages.contains(&package) {
+            packages.push(package);
+        }
+    }
+    packages
 }
 
 /// Whether what uv would have built is a folder of this machine, `x @ file:///home/me/x`. Its sources have
@@ -430,8 +450,27 @@ mod tests {
                 "error: Failed to build `x @ file://{path}`\n  cause: Building source distributions for `x` is disabled"
             ))
         };
-        assert_eq!(error("/home/me/x").unbuilt_package(), None);
-        let archive = error("/no-such-folder/x-1.tar.gz").unbuilt_package();
-        assert_eq!(archive.map(|package| package.name).as_deref(), Some("x"));
+        assert_eq!(error("/home/me/x").unbuilt_packages(), []);
+        let archive = error("/no-such-folder/x-1.tar.gz").unbuilt_packages();
+        assert_eq!(archive[0].name, "x");
+    }
+
+    #[test]
+    fn what_has_sources_alone_is_found_behind_ranges() {
+        let pins = |text: &str| -> Vec<String> {
+            let error = classify(format!("error: No solution found\n  cause: {text}"));
+            let packages = error.unbuilt_packages();
+            packages.into_iter().filter_map(|one| one.pin).collect()
+        };
+        let hint = |name| format!("\n\nhint: Wheels are required for `{name}` because building");
+        let text = "Because all versions of urwid-readline have no usable wheels and all of:\n  pudb>=2024.1.1,<=2025.1.1\n  pudb>=2025.1.3\n depend on urwid-readline, we can conclude that all of: x cannot be used.\n And because all of:\n pudb>=2022.1.3,<=2024.1\n pudb==2025.1.2\n have no usable wheels and you require pudb>=2022.1.3, we can conclude that";
+        assert_eq!(
+            pins(&format!("{text}{}{}", hint("pudb"), hint("urwid-readline"))),
+            ["urwid-readline", "pudb>=2022.1.3"]
+        );
+        let text = "Because all of:\n gym<=0.9\n gym==0.19\n have no usable wheels and you require gym<0.20, we can conclude that";
+        assert_eq!(pins(&format!("{text}{}", hint("gym"))), ["gym<0.20"]);
+        let text = "Because all versions of a have no usable wheels and b has no wheels with a matching Python ABI tag (e.g., `cp313`)";
+        assert_eq!(pins(&format!("{text}{}", hint("c"))), ["a"]);
     }
 }
