@@ -279,7 +279,8 @@ impl ContainedBuilder<'_> {
         }
         let minor = setting.base.target.python.strip_prefix("3.");
         let minor = minor.and_then(|minor| minor.parse().ok());
-        let day = build_plan::day_of_tools(&package.origin, facts.newest, minor.unwrap_or(0));
+        let written = self.commit_time(package).unwrap_or(facts.newest);
+        let day = build_plan::day_of_tools(&package.origin, written, minor.unwrap_or(0));
         let mut failed = None;
         for as_of in [day.as_deref(), None] {
             let mut requires = plan.requires.clone();
