@@ -35,7 +35,7 @@ const MARKER: UnsupportedReason =
     "whether Linux needs it cannot be told from its marker: name it if so";
 const FORKS: UnsupportedReason =
     "the lock has several versions of it and none is Linux's alone: name one";
-const ABSENT: UnsupportedReason = "the lock does not have it";
+pub(super) const ABSENT: UnsupportedReason = "the lock does not have it";
 const UNCLEAR: UnsupportedReason = "neither a version nor an address that is understood";
 
 /// A lock, whatever its format.
@@ -138,6 +138,12 @@ impl LockGraph {
             1 + package.needs.len() + extras
         };
         self.packages.iter().map(needs).sum::<usize>() > MAX_ENTRIES
+    }
+
+    /// Whether a package is wanted for itself.
+    pub(super) fn wants(&self, name: &str) -> bool {
+        let mut roots = self.roots.iter().flatten();
+        roots.any(|need| need.name == name)
     }
 
     /// Names what is needed for each Python that the lock allows.
