@@ -37,7 +37,10 @@ pub enum CompileError {
         why: &'static str,
     },
     /// The packages do not resolve.
-    #[error("the Python packages do not resolve; uv says:\n{stderr}")]
+    #[error(
+        "the Python packages do not resolve; uv says:\n{}",
+        uv_text::without_flags(stderr)
+    )]
     NoSolution {
         /// Why, where uv's text tells it.
         kind: NoSolution,
@@ -59,7 +62,10 @@ pub enum CompileError {
     #[error(transparent)]
     Pyproject(#[from] PyprojectFileError),
     /// Something would have to be built to know what it needs.
-    #[error("the Python packages need something to be built first; uv says:\n{stderr}")]
+    #[error(
+        "the Python packages need something to be built first; uv says:\n{}",
+        uv_text::without_flags(stderr)
+    )]
     NeedsBuild {
         /// What uv wrote.
         stderr: String,
@@ -70,8 +76,20 @@ pub enum CompileError {
         /// What uv wrote.
         stderr: String,
     },
+    /// A repository or an archive does not have a folder that is named.
+    #[error(
+        "what is to be built does not have the folder that its address names; uv says:\n{}",
+        uv_text::without_flags(stderr)
+    )]
+    NoSubdirectory {
+        /// What uv wrote.
+        stderr: String,
+    },
     /// A repository could not be fetched.
-    #[error("git cannot fetch a repository that is needed; uv says:\n{stderr}")]
+    #[error(
+        "git cannot fetch a repository that is needed; uv says:\n{}",
+        uv_text::without_flags(stderr)
+    )]
     Git {
         /// What uv wrote.
         stderr: String,
@@ -162,6 +180,10 @@ impl Hint for CompileError {
                     "where it is meant, write the address of its wheel: `{name} @ https://….whl`"
                 ));
             }
+            Self::NeedsBuild { stderr } if !names_folder(stderr) => {
+                "it has sources alone, which `[python] build-sources = false` refuses: leave that out, or name a \
+                 wheel of it, `NAME @ https://….whl`"
+            }
             Self::NeedsBuild { .. } => {
                 "name its dependencies in `[python] packages`, or in `[project] dependencies` without `dynamic`"
             }
@@ -169,6 +191,7 @@ impl Hint for CompileError {
             Self::Fetch { .. } => {
                 "check the network, the proxy and the index; what is in the store is kept"
             }
+            Self::NoSubdirectory { .. } => "correct `#subdirectory=…` in its address",
             Self::Git { .. } => {
                 "check the repository's address, the network and this user's login: git runs as it does in a terminal"
             }
@@ -199,6 +222,7 @@ impl Hint for CompileError {
             Self::DiskFull { .. } | Self::Scratch { .. } => exit::STORE,
             Self::Requirement { .. }
             | Self::Pyproject(_)
+            | Self::NoSubdirectory { .. }
             | Self::NoPython { .. }
             | Self::Failed { .. }
             | Self::Run { .. } => exit::BAD_INPUT,
@@ -228,6 +252,17 @@ impl CompileError {
             }
             _ => Vec::new(),
         }
+    }
+}
+
+impl CompileError {
+    /// What has no sources, though they were to be taken.
+    pub(crate) fn package_without_sources(&self) -> Option<String> {
+        let Self::NoSolution { stderr, .. } = self else {
+            return None;
+        };
+        let pin = uv_text::pin_before(stderr, "has no source distribution")?;
+        uv_text::project_of(&pin)
     }
 }
 
@@ -345,6 +380,8 @@ pub(super) fn classify(stderr: String) -> CompileError {
         CompileError::NoPython { stderr }
     } else if says(&["Git operation failed", "failed to clone", "failed to fetch"]) {
         CompileError::Git { stderr }
+    } else if says(&["` has no subdirectory `"]) {
+        CompileError::NoSubdirectory { stderr }
     } else if says(&[
         "Request failed",
         "Failed to fetch",
@@ -398,7 +435,7 @@ mod tests {
                 matches!(&error, CompileError::NoSolution { kind, .. } if *kind == expected),
                 "{error}"
             );
-            assert!(error.to_string().contains(said));
+            assert!(error.to_string().contains(&uv_text::without_flags(said)));
             assert_eq!(error.exit_code(), exit::NO_SOLUTION);
         }
         for (said, code) in [
@@ -425,6 +462,10 @@ mod tests {
             (
                 "error: No solution found when resolving dependencies\n  cause: Because six was not found in the package registry and you require six, we can conclude that your requirements are unsatisfiable.\n\nhint: An index (http://127.0.0.1:8931/403/simple) returned a 403 Forbidden error. Check that the index URL is correct and the credentials are valid.",
                 exit::FETCH,
+            ),
+            (
+                "error: Failed to download and build `x @ git+https://example.org/x#subdirectory=y`\n  cause: The source distribution `git+https://example.org/x#subdirectory=y` has no subdirectory `y`",
+                exit::BAD_INPUT,
             ),
             (
                 "error: Git operation failed\n  cause: failed to clone into: c2/git-v1/db/332af4028b2840dc",

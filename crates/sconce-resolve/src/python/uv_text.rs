@@ -51,32 +51,64 @@ pub(super) fn project_of(requirement: &str) -> Option<String> {
 /// What is asked for: `you require torch<2 and torchvision`, `dpr depends on torch>=1.5.0`.
 pub(super) fn requirements_of(text: &str) -> Vec<String> {
     let text = join_lines(text);
-    let mut all = asked_after(&text, "you require ");
-    all.extend(asked_after(&text, "depends on "));
+    let mut all = own_requirements_of(&text);
+    for rest in text.split("depends on ").skip(1) {
+        let word = rest.split_whitespace().next().unwrap_or_default();
+        add_requirement(&mut all, word.trim_end_matches(','));
+    }
     all
 }
 
 /// What the project itself asks for.
 pub(super) fn own_requirements_of(text: &str) -> Vec<String> {
-    asked_after(&join_lines(text), "you require ")
-}
-
-fn asked_after(text: &str, phrase: &str) -> Vec<String> {
-    let mut asked: Vec<String> = Vec::new();
-    for rest in text.split(phrase).skip(1) {
-        for part in rest.split(" and ") {
-            let word = part.split_whitespace().next().unwrap_or_default();
-            let is_last = word != part.trim_end();
-            let word = word.trim_end_matches(',');
-            if is_requirement(word) && asked.len() < MAX_NAMES && !asked.iter().any(|a| a == word) {
-                asked.push(word.to_owned());
+    let text = join_lines(text);
+    let mut own = Vec::new();
+    for rest in text.split("you require ").skip(1) {
+        for (number, part) in rest.split(" and ").enumerate() {
+            let word = part.split(' ').next().unwrap_or_default();
+            // `and torch==1 depends on` begins something else.
+            let ends_list = word.ends_with(',');
+            let is_whole = word == part;
+            if number == 0 || ends_list || is_whole {
+                add_requirement(&mut own, word.trim_end_matches(','));
             }
-            if is_last {
+            if !is_whole {
                 break;
             }
         }
     }
-    asked
+    own
+}
+
+fn add_requirement(all: &mut Vec<String>, word: &str) {
+    if is_requirement(word) && all.len() < MAX_NAMES && !all.iter().any(|known| known == word) {
+        all.push(word.to_owned());
+    }
+}
+
+/// uv's text without what it says of its own flags, which are none of this program's.
+pub(super) fn without_flags(stderr: &str) -> String {
+    let mut text = stderr.to_owned();
+    for begin in [" (i.e., with `--", " (try: `--"] {
+        while let Some(at) = text.find(begin)
+            && let Some(end) = text[at..].find(')')
+        {
+            text.replace_range(at..=at + end, "");
+        }
+    }
+    let is_of_flags = |paragraph: &str| {
+        let phrases = [
+            "`--",
+            "building from source is disabled",
+            "using pre-built wheels is disabled",
+        ];
+        let joined = join_lines(paragraph);
+        paragraph.starts_with("hint: ") && phrases.iter().any(|phrase| joined.contains(phrase))
+    };
+    let paragraphs = text
+        .split("\n\n")
+        .filter(|paragraph| !is_of_flags(paragraph));
+    paragraphs.collect::<Vec<_>>().join("\n\n")
 }
 
 fn is_requirement(word: &str) -> bool {
@@ -114,6 +146,18 @@ mod tests {
         }
         let many: String = (0..100).map(|n| format!("you require a{n}, ")).collect();
         assert_eq!(requirements_of(&many).len(), MAX_NAMES);
+    }
+
+    #[test]
+    fn flags_of_uv_are_not_shown() {
+        let text = "error: a\n  cause: b (i.e., with `--no-build`)\n\nhint: Pre-releases are available (try: `--prerelease=allow`)\n\n\
+            hint: Wheels are required for `x` because building from source is\n disabled for all packages\n\n\
+            hint: use `--index-strategy unsafe-best-match`\n\nhint: only found wheels";
+        assert_eq!(
+            without_flags(text),
+            "error: a\n  cause: b\n\nhint: Pre-releases are available\n\nhint: only found wheels"
+        );
+        assert_eq!(without_flags("x (try: `--y"), "x (try: `--y");
     }
 
     #[test]
