@@ -31,11 +31,15 @@ pub(super) fn describe(
         _ => return None,
     };
     let root = toml_table(&in_folder(source)(file)?).ok()?;
-    let needs = match format {
+    let mut needs = match format {
         ImportFormat::PipfileLock => poetry::read_needs(root.get("packages")?.as_table()?, true),
         ImportFormat::PoetryLock => poetry::wanted(&root, selection, &mut Vec::new())?,
         _ => needs_of_project(&root, selection)?,
     };
+    // An extra may name the project itself, `all = ["net[train]"]`, which few tools lock.
+    let own = root.get("project").and_then(|it| it.get("name")?.as_str());
+    let own = own.and_then(normalize_project_name);
+    needs.retain(|need| own.is_none() || normalize_project_name(&need.name) != own);
     let differences = find_differences(&needs, &read.graph.packages, &overridden(&root));
     let named = differences.iter().take(MAX_NAMED);
     let named: Vec<String> = named.map(|text| redacted_line(text)).collect();
@@ -231,5 +235,13 @@ mod tests {
         assert_eq!(said(ImportFormat::PipfileLock, PIPFILE, agrees, &[]), None);
         let extras = ["x".to_owned()];
         assert!(said(ImportFormat::UvLock, UV, agrees, &extras).is_some());
+        let own = agrees.replace("['b']", "['N[y]']");
+        let poetry = POETRY.replace("optional = false", "groups = [\"main\"]");
+        for (format, lock) in [
+            (ImportFormat::UvLock, UV),
+            (ImportFormat::PoetryLock, poetry.as_str()),
+        ] {
+            assert_eq!(said(format, lock, &own, &extras), None, "{format:?}");
+        }
     }
 }
