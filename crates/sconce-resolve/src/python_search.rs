@@ -359,9 +359,9 @@ fn furthest(mut failed: Vec<FailedAttempt>, untried: &[u32]) -> ResolveError {
     let at = at.map_or(0, |at| at + 1);
     let minor = failed[at].minor;
     // What keeps the newer ones out is as likely what is to be loosened.
-    let before = match at {
-        0 => String::new(),
-        _ => format!(" ({})", reason(&failed[..at], untried, minor, &[])),
+    let before = match reason(&failed[..at], untried, minor, &[]) {
+        none if none.is_empty() => none,
+        reason => format!(" ({reason})"),
     };
     let best = failed.swap_remove(at);
     match tried.len() {
