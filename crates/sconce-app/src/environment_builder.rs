@@ -141,6 +141,9 @@ impl EnvironmentBuilder<'_> {
             groups: python.groups.clone(),
             ..Requirements::default()
         };
+        if python.lock.is_some() {
+            keep_known_names(&mut requirements);
+        }
         for requirement in own {
             match requirement {
                 RequirementLine::Kept(text) => requirements.packages.push(text),
@@ -181,6 +184,9 @@ impl EnvironmentBuilder<'_> {
         let machine = machine.unwrap_or(CpuArchitecture::X86_64);
         let (folder, progress) = (&self.project.folder, self.progress);
         let pinned = foreign_lock::read_pinned(folder, &spec.python, machine, progress)?;
+        if let Some(disagreement) = pinned.as_ref().and_then(|lock| lock.disagreement.as_ref()) {
+            progress.note(disagreement);
+        }
         let pinned = pinned.map(|lock| lock.packages).unwrap_or_default();
         let options = foreign_lock::read_options(folder, &spec.python);
         let names: BTreeSet<String> = pinned.iter().map(|package| package.name.clone()).collect();
@@ -524,4 +530,15 @@ pub fn debian_architecture() -> &'static str {
     } else {
         "amd64"
     }
+}
+
+/// A lock has its extras and groups resolved. uv is asked for those alone that a `pyproject.toml` has, too: it refuses
+/// others, and what the lock lacks of them is resolved beside it.
+fn keep_known_names(requirements: &mut Requirements) {
+    let pyprojects = &requirements.pyprojects;
+    let has_extra = |name: &String| pyprojects.iter().any(|project| project.has_extra(name));
+    requirements.extras.retain(has_extra);
+    let first = pyprojects.first();
+    let has_group = |name: &String| first.is_some_and(|project| project.has_group(name));
+    requirements.groups.retain(has_group);
 }

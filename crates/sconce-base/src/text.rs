@@ -89,6 +89,24 @@ pub fn redact_url_credentials(text: &str) -> String {
     out
 }
 
+/// The text, which begins with an address that git or pip takes (`git+ssh://git@host/x`), as
+/// [`redact_url_credentials`] has it, but with the user of ssh: all have the same, and the host wants it.
+#[must_use]
+pub fn redact_git_credentials(text: &str) -> String {
+    let clean = redact_url_credentials(text);
+    let Some((scheme, rest)) = text.split_once("://").filter(|(s, _)| s.ends_with("ssh")) else {
+        return clean;
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let login = authority.rsplit_once('@').map_or("", |(login, _)| login);
+    let user = login.split(':').next().unwrap_or_default();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    match !user.is_empty() && !user.starts_with('-') && user.chars().all(is_plain) {
+        true => format!("{scheme}://{user}@{}", &clean[scheme.len() + 3..]),
+        false => clean,
+    }
+}
+
 /// `url` without user, password, query and fragment: a query can hold a token.
 #[must_use]
 pub fn without_credentials(url: &str) -> String {
@@ -105,7 +123,9 @@ pub fn without_credentials(url: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{escape_json, is_unprintable, redact_url_credentials, to_printable};
+    use super::{
+        escape_json, is_unprintable, redact_git_credentials, redact_url_credentials, to_printable,
+    };
     use proptest::prelude::*;
 
     #[test]
@@ -125,6 +145,37 @@ mod tests {
             ("://", "://"),
         ] {
             assert_eq!(redact_url_credentials(text), clean);
+        }
+    }
+
+    #[test]
+    fn the_user_of_ssh_is_no_credential() {
+        for (text, clean) in [
+            (
+                "git+ssh://git@example.org/a@v1",
+                "git+ssh://git@example.org/a@v1",
+            ),
+            (
+                "x @ git+ssh://git@example.org/a",
+                "x @ git+ssh://git@example.org/a",
+            ),
+            (
+                "ssh://git:s3cret@example.org:22/a",
+                "ssh://git@example.org:22/a",
+            ),
+            (
+                "ssh://-oProxyCommand=x@example.org/a",
+                "ssh://example.org/a",
+            ),
+            ("ssh://:s3cret@example.org/a", "ssh://example.org/a"),
+            ("ssh://example.org/a@v1", "ssh://example.org/a@v1"),
+            (
+                "https://me:s3cret@example.org/ssh://a",
+                "https://example.org/ssh://a",
+            ),
+            ("git+https://me@example.org/a", "git+https://example.org/a"),
+        ] {
+            assert_eq!(redact_git_credentials(text), clean, "{text}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! One requirement (PEP 508), as far as it matters whether Sconce can lock it.
 
-use sconce_base::text::redact_url_credentials;
+use sconce_base::text::redact_git_credentials;
 use sconce_formats::normalize_project_name;
 use sconce_schema::Spec;
 
@@ -137,14 +137,7 @@ fn at_url(name: String, text: &str, url: &str) -> Result<Requirement, Unsupporte
         }
         _ => text.to_owned(),
     };
-    // A user of ssh is no login: all have the same.
-    let user = address
-        .split_once("ssh://")
-        .and_then(|(_, rest)| rest.split_once('@'));
-    let clean = match user {
-        Some((user, _)) if !user.contains([':', '/']) => text.clone(),
-        _ => redact_url_credentials(&text),
-    };
+    let clean = redact_git_credentials(&text);
     Ok(Requirement {
         name,
         versioned: true,

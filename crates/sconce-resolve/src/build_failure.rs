@@ -3,7 +3,27 @@
 use std::error::Error;
 use std::fmt;
 
-use sconce_schema::Hint;
+use sconce_schema::{Hint, exit};
+
+/// Sources of an index that are of another version than their name says.
+#[derive(Debug, thiserror::Error)]
+#[error("its build made version {found}, and the index has its sources as {expected}")]
+pub(crate) struct OtherVersionError {
+    /// Of the wheel.
+    pub(crate) found: String,
+    /// Of the index.
+    pub(crate) expected: String,
+}
+
+impl Hint for OtherVersionError {
+    fn hint(&self) -> Option<String> {
+        Some("take another version of it".to_owned())
+    }
+
+    fn exit_code(&self) -> u8 {
+        exit::VERIFY
+    }
+}
 
 /// Why sources were not built, of whatever stage.
 #[derive(Debug)]

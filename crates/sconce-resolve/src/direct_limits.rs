@@ -10,9 +10,11 @@ use tracing::info;
 
 use crate::hidden_sources::is_older_series;
 use crate::python::compile::{Requirements, UvCompile};
+use crate::python::downloads::LOWEST_MINOR;
 use crate::python::late_limits::{LateLimit, LimitKind};
 use crate::python::pylock::LockedPackages;
-use crate::source_names::SourceNames;
+use crate::python::source_package::SourceOrigin;
+use crate::source_names::{SourceNames, UNBUILT_VERSION};
 
 /// A Python that nearly all that has wheels for some Python has wheels for, so that one more resolution tells.
 const WELL_SERVED_MINOR: u32 = 10;
@@ -42,6 +44,34 @@ pub(crate) fn find_direct_limits(
         limits.extend(limit_python(compile, requirements, &here, minor));
     }
     limits
+}
+
+/// The oldest Python, where something is to be compiled that has wheels for yet older ones: its code is of their time.
+pub(crate) fn find_limits_of_sources(
+    compile: &UvCompile<'_>,
+    packages: &LockedPackages,
+    minor: u32,
+    allows: &dyn Fn(u32) -> bool,
+) -> Vec<LateLimit> {
+    if minor == LOWEST_MINOR || !allows(LOWEST_MINOR) {
+        return Vec::new();
+    }
+    let archives = packages.sources.iter().filter_map(|package| {
+        let is_archive = matches!(package.origin, SourceOrigin::Archive { .. });
+        let version = package.version.as_deref().filter(|_| is_archive)?;
+        Some((package, version))
+    });
+    let old = archives.filter(|(package, version)| {
+        *version != UNBUILT_VERSION && compile.had_wheels(&format!("{}=={version}", package.name))
+    });
+    old.map(|(package, version)| LateLimit {
+        asks: LimitKind::Python(format!("<3.{}", LOWEST_MINOR + 1)),
+        why: format!(
+            "{} {version} has wheels for Pythons before 3.{LOWEST_MINOR} alone, and is built for the nearest",
+            package.name
+        ),
+    })
+    .collect()
 }
 
 /// A setuptools that is asked for in any version is there for its module `pkg_resources`.
@@ -120,6 +150,7 @@ mod tests {
     use super::*;
     use crate::lock_testing::wheel;
     use crate::python::IndexSettings;
+    use crate::python::source_package::SourcePackage;
     use sconce_formats::tags::CpuArchitecture;
     use std::os::unix::fs::PermissionsExt as _;
 
@@ -127,6 +158,7 @@ mod tests {
     const UV: &str = concat!(
         "#!/bin/sh\nall=\"$*\"\nwhile [ \"$1\" != --output-file ]; do shift; done\nwanted=$(cat)\nversion=82.0\n",
         "package() { printf \"[[packages]]\\nname = '$1'\\nversion = '$2'\\nwheels = [{ url = 'https://example.org/$1-$2-py3-none-any.whl', hashes = { sha256 = '80b1b5bfe38eb0e9f5ff09f206dcac0a87aadd084230d4a36eea5ec5232c115b' } }]\\n\"; }\n",
+        "case \"$wanted:$all\" in docopt*|scipy==1.2.1*python-version*' 3.6 '*) exit 1 ;; esac\n",
         "case \"$wanted\" in *'>=82'*'<82') exit 1 ;; *'<82') version=81.0 ;; esac\n",
         "{ printf \"lock-version = '1.0'\\n\"\n",
         "case \"$wanted\" in *setuptools*) package setuptools $version ;; esac\n",
@@ -135,6 +167,18 @@ mod tests {
     );
 
     fn limits(packages: &[&str], minor: u32) -> Vec<LimitKind> {
+        let requirements = Requirements {
+            packages: packages.iter().map(|text| (*text).to_owned()).collect(),
+            ..Requirements::default()
+        };
+        let names = SourceNames::default();
+        let found = with_compile(minor, |compile| {
+            find_direct_limits(&names, compile, &requirements, minor, &|_| true)
+        });
+        found.into_iter().map(|limit| limit.asks).collect()
+    }
+
+    fn with_compile<T>(minor: u32, then: impl FnOnce(&UvCompile<'_>) -> T) -> T {
         let folder = tempfile::tempdir().unwrap();
         let uv = folder.path().join("uv");
         std::fs::write(&uv, UV).unwrap();
@@ -157,13 +201,47 @@ mod tests {
             as_of: None,
             sources: &[],
         };
-        let requirements = Requirements {
-            packages: packages.iter().map(|text| (*text).to_owned()).collect(),
-            ..Requirements::default()
+        then(&compile)
+    }
+
+    #[test]
+    fn what_has_wheels_for_yet_older_pythons_is_built_for_the_oldest() {
+        let source = |name: &str, version: &str| SourcePackage {
+            name: name.to_owned(),
+            is_name_guessed: false,
+            version: Some(version.to_owned()),
+            origin: SourceOrigin::Archive {
+                url: String::new(),
+                sha256: sconce_schema::Sha256([0; 32]),
+                subdirectory: None,
+                uploaded: None,
+            },
         };
-        let names = SourceNames::default();
-        let found = find_direct_limits(&names, &compile, &requirements, minor, &|_| true);
-        found.into_iter().map(|limit| limit.asks).collect()
+        let found = |name: &str, version: &str, minor: u32, allowed: u32| {
+            let packages = LockedPackages {
+                sources: vec![source(name, version)],
+                ..LockedPackages::default()
+            };
+            let allows = |minor: u32| minor >= allowed;
+            with_compile(minor, |compile| {
+                find_limits_of_sources(compile, &packages, minor, &allows)
+            })
+        };
+        let limits = found("scipy", "1.2.1", 13, 8);
+        assert_eq!(limits[0].asks, LimitKind::Python("<3.9".to_owned()));
+        assert!(limits[0].why.starts_with("scipy 1.2.1 has wheels"));
+        for (name, version, minor, allowed) in [
+            ("scipy", "1.2.1", 8, 8),
+            ("scipy", "1.2.1", 13, 9),
+            ("scipy", UNBUILT_VERSION, 13, 8),
+            ("docopt", "0.6.2", 13, 8),
+        ] {
+            assert_eq!(
+                found(name, version, minor, allowed),
+                [],
+                "{name} {minor} {allowed}"
+            );
+        }
     }
 
     #[test]

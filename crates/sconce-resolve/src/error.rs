@@ -78,10 +78,12 @@ pub enum ResolveError {
         standalone: Vec<String>,
     },
     /// Packages resolve for no Python.
-    #[error("the Python packages cannot be locked for Python {tried}; for {best}")]
+    #[error("the Python packages cannot be locked for Python {tried}{before}; for {best}")]
     NoPython {
         /// What was tried, `3.13, 3.12 or 3.11`.
         tried: String,
+        /// Why not for those before the one that the source is of, ` (torch==1.13.1 has no wheels for 3.13)`.
+        before: String,
         /// The one that the source is of.
         best: String,
         /// Why not for that.

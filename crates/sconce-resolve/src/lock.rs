@@ -20,7 +20,7 @@ use crate::debian::index::DebianIndex;
 use crate::debian::openpgp::{Verifier, find_verifier};
 use crate::debian::sources::{self, AptFile, MirrorOverride, MirrorPair, SignedBy};
 use crate::debian::{ArchiveReader, Suite, base_packages, pythons, solve, version};
-use crate::direct_limits::find_direct_limits;
+use crate::direct_limits::{find_direct_limits, find_limits_of_sources};
 use crate::hidden_sources::take_hidden_sources;
 use crate::late_rounds::{describe_limits, list_reasons, meet_limits};
 use crate::project_builds::{ProjectBuild, ProjectBuilds};
@@ -268,6 +268,8 @@ pub fn resolve(
                 let compile = uv_compile(input, env, (&uv, cache), &python, machine);
                 let allows = |minor| search.is_open && search.allows(minor);
                 direct = find_direct_limits(&names, &compile, &requirements, python.minor, &allows);
+                let of_sources = find_limits_of_sources(&compile, &packages, python.minor, &allows);
+                direct.extend(of_sources);
             }
             // What a repository has locked is what runs.
             for _ in 0..MAX_LATE_ROUNDS * usize::from(requirements.pinned.is_empty()) {

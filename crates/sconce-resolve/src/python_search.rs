@@ -187,7 +187,7 @@ impl<'a> PythonSearch<'a> {
                 if let Some(error) = without_table {
                     progress.note(&format!("standalone Pythons were not tried: {error}"));
                 }
-                Err(furthest(failed))
+                Err(furthest(failed, &untried))
             }
         }
     }
@@ -345,7 +345,7 @@ fn list_minors(minors: &[u32]) -> String {
 
 /// The error to tell: of the newest Python from which on all fail for one and the same reason. There
 /// another Python does not help any more.
-fn furthest(mut failed: Vec<FailedAttempt>) -> ResolveError {
+fn furthest(mut failed: Vec<FailedAttempt>, untried: &[u32]) -> ResolveError {
     let is_too_old =
         |one: &FailedAttempt| matches!(one.obstacle, Some(PythonObstacle::TooOld { .. }));
     // A lowest Python that is too old for something says nothing of the others.
@@ -356,11 +356,19 @@ fn furthest(mut failed: Vec<FailedAttempt>) -> ResolveError {
     let pin = |one: &FailedAttempt| one.obstacle.as_ref().map(|it| it.pin().to_owned());
     let last = failed.last().and_then(pin);
     let at = failed.iter().rposition(|one| pin(one) != last);
-    let best = failed.swap_remove(at.map_or(0, |at| at + 1));
+    let at = at.map_or(0, |at| at + 1);
+    let minor = failed[at].minor;
+    // What keeps the newer ones out is as likely what is to be loosened.
+    let before = match reason(&failed[..at], untried, minor, &[]) {
+        none if none.is_empty() => none,
+        reason => format!(" ({reason})"),
+    };
+    let best = failed.swap_remove(at);
     match tried.len() {
         1 => best.error.into(),
         _ => ResolveError::NoPython {
             tried: list_minors(&tried),
+            before,
             best: format!("3.{}", best.minor),
             source: Box::new(best.error),
         },

@@ -381,7 +381,7 @@ fn the_error_is_of_the_attempt_that_got_furthest() {
     assert!(
         error
             .to_string()
-            .contains("Python 3.13, 3.11, 3.10, 3.9 or 3.8")
+            .contains("Python 3.13, 3.11, 3.10, 3.9 or 3.8 (torch==1.13.1 has no wheels for 3.13 or 3.12); for 3.11")
     );
     assert!(error.hint().is_some());
 }

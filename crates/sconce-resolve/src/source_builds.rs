@@ -4,12 +4,14 @@
 //! new is to be built.
 
 use std::collections::BTreeMap;
+use std::str::FromStr as _;
 
+use pep440_rs::Version;
 use sconce_schema::Progress;
 use sconce_schema::lock::{BuildRequest, Lock, Wheel};
 
 use crate::ResolveError;
-use crate::build_failure::BuildFailure;
+use crate::build_failure::{BuildFailure, OtherVersionError};
 use crate::late_rounds::{describe_limits, list_reasons, meet_limits};
 use crate::python::build_settings::BuildSettings;
 use crate::python::compile::{Requirements, UvCompile};
@@ -295,6 +297,9 @@ impl SourceBuilds<'_> {
         if built.metadata.name != package.name && !own.is_empty() && own != asked {
             built = build(&own)?;
         }
+        if let Some(error) = find_other_version(package, &built.metadata) {
+            return Err(failed(package, error.into()));
+        }
         let asked = built.metadata.requires_dist.iter();
         if let Some(requirement) = asked.into_iter().find(|text| names_local_file(text)) {
             return Err(ResolveError::LocalRequirement {
@@ -304,6 +309,26 @@ impl SourceBuilds<'_> {
         }
         Ok(built)
     }
+}
+
+/// What is wrong where an archive of an index says that it is of another version. What an address names has no version
+/// before it is built, and a build may add which CUDA it is for, `+cu124`.
+fn find_other_version(
+    package: &SourcePackage,
+    metadata: &SourceMetadata,
+) -> Option<OtherVersionError> {
+    let known = package.version.as_deref().filter(|v| *v != UNBUILT_VERSION);
+    let expected = known.filter(|_| matches!(package.origin, SourceOrigin::Archive { .. }))?;
+    let found = metadata.version.as_deref()?;
+    let public = |text: &str| {
+        let text = text.split('+').next().unwrap_or_default();
+        Version::from_str(text).ok()
+    };
+    let (found_public, expected_public) = (public(found)?, public(expected)?);
+    (found_public != expected_public).then(|| OtherVersionError {
+        found: found.to_owned(),
+        expected: expected.to_owned(),
+    })
 }
 
 /// Whether a requirement is an address of this machine, which a package of others has no business with.
@@ -358,6 +383,50 @@ fn described(origin: &SourceOrigin) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_archive_is_of_the_version_that_the_index_says() {
+        let differs = |expected: &str, found: &str, uploaded: bool| {
+            let package = SourcePackage {
+                name: "x".to_owned(),
+                is_name_guessed: false,
+                version: Some(expected.to_owned()),
+                origin: match uploaded {
+                    true => SourceOrigin::Archive {
+                        url: String::new(),
+                        sha256: sconce_schema::Sha256([0; 32]),
+                        subdirectory: None,
+                        uploaded: None,
+                    },
+                    false => SourceOrigin::Git {
+                        url: String::new(),
+                        commit: "0".repeat(40),
+                        subdirectory: None,
+                    },
+                },
+            };
+            let metadata = SourceMetadata {
+                version: Some(found.to_owned()),
+                ..SourceMetadata::default()
+            };
+            let error = find_other_version(&package, &metadata);
+            error.map(|error| error.to_string())
+        };
+        assert_eq!(
+            differs("1.0", "1.5", true).as_deref(),
+            Some("its build made version 1.5, and the index has its sources as 1.0")
+        );
+        for (expected, found) in [
+            ("1.0", "1"),
+            ("1.0", "1.0+cu124"),
+            ("0", "1.5"),
+            ("1.0rc1", "1.0.rc1"),
+            ("1.0", "odd"),
+        ] {
+            assert_eq!(differs(expected, found, true), None, "{expected} {found}");
+        }
+        assert_eq!(differs("1.0", "1.5", false), None);
+    }
 
     #[test]
     fn addresses_of_this_machine_are_known() {

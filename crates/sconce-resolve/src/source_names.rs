@@ -72,6 +72,7 @@ impl SourceNames {
                     self.of_index.swap(&trial.of_index);
                     return is_new;
                 }
+                Err(error) if trial.drop_one_without_sources(&error, &mut refused) => continue,
                 Err(error) => error,
             };
             let Some(package) = trial.find_unbuilt(&compile, &error, &refused) else {
@@ -90,7 +91,7 @@ impl SourceNames {
         error: &CompileError,
         refused: &BTreeSet<String>,
     ) -> Option<UnbuiltPackage> {
-        error.unbuilt_package().filter(|package| {
+        error.unbuilt_packages().into_iter().find(|package| {
             let has_wheels = |pin: &str| compile.has_wheels(pin);
             !self.contains(&package.name)
                 && !refused.contains(&package.name)
@@ -127,6 +128,23 @@ impl SourceNames {
             is_some = true;
         }
         is_some
+    }
+
+    /// Takes no sources of what has wheels for another system alone: uv then says so, and not that it lacks sources.
+    /// Gives whether an error is of such a package.
+    fn drop_one_without_sources(
+        &self,
+        error: &CompileError,
+        refused: &mut BTreeSet<String>,
+    ) -> bool {
+        let named = error.package_without_sources();
+        let Some(name) = named.filter(|name| self.of_index.borrow().contains(name)) else {
+            return false;
+        };
+        info!(name, "has no sources either");
+        self.packages.borrow_mut().remove(&name);
+        self.of_index.borrow_mut().remove(&name);
+        refused.insert(name)
     }
 
     fn insert_unbuilt(&self, package: UnbuiltPackage) {
@@ -214,6 +232,7 @@ impl SourceNames {
                     }
                     return Ok(packages);
                 }
+                Err(error) if self.drop_one_without_sources(&error, &mut refused) => continue,
                 Err(error) => error,
             };
             let may_build = may_build && sources.len() < MAX_SOURCES;
@@ -245,6 +264,8 @@ mod tests {
         "#!/bin/sh\nall=\"$*\"\nwhile [ \"$1\" != --output-file ]; do shift; done\nwanted=$(cat)\n",
         "case \"$all $wanted\" in\n",
         "*--no-deps*'part==2.0') printf \"lock-version = '1.0'\\n\" > \"$2\" ;;\n",
+        "*windows*) case \"$all\" in *'--no-binary windows'*) echo 'error: No solution found\n  cause: Because windows==1 has no source distribution and' >&2 ;;\n",
+        "*) echo 'error: No solution found\n  cause: Because windows==1 has no wheels with a matching platform tag (e.g., `x`) and' >&2 ;; esac; exit 1 ;;\n",
         "*) case \"$all\" in *'--no-binary part'*)\n",
         "cat > \"$2\" <<EOF\nlock-version = '1.0'\n[[packages]]\nname = 'part'\nversion = '$VERSION'\n",
         "sdist = { url = 'https://example.org/part-$VERSION.tar.gz', hashes = { sha256 = '80b1b5bfe38eb0e9f5ff09f206dcac0a87aadd084230d4a36eea5ec5232c115b' } }\nEOF\n",
@@ -253,6 +274,10 @@ mod tests {
 
     /// What is resolved where uv takes sources of this version.
     fn resolve(version: &str) -> Result<LockedPackages, CompileError> {
+        resolve_package("part", version)
+    }
+
+    fn resolve_package(package: &str, version: &str) -> Result<LockedPackages, CompileError> {
         let folder = tempfile::tempdir().unwrap();
         let uv = folder.path().join("uv");
         std::fs::write(&uv, UV).unwrap();
@@ -279,10 +304,19 @@ mod tests {
             sources: &[],
         };
         let requirements = Requirements {
-            packages: vec!["part".to_owned()],
+            packages: vec![package.to_owned()],
             ..Requirements::default()
         };
         SourceNames::default().resolve_packages(&compile, &requirements, true)
+    }
+
+    #[test]
+    fn what_has_neither_sources_nor_wheels_for_linux_is_told_by_its_wheels() {
+        let error = resolve_package("windows", "").unwrap_err();
+        assert!(
+            error.to_string().contains("matching platform tag"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -177,13 +177,15 @@ impl<'a> BuildContainer<'a> {
         if !result.requires.is_empty() {
             return Ok(BuildOutcome::Lacks(result.requires));
         }
-        let failed = || SourceBuildError::Failed {
-            excerpt: excerpt(&read_log(&log)),
-            log: log.clone(),
-        };
         let text = read_log(&log);
-        if let Some(module) = result.module.or_else(|| missing_module(&text)) {
-            return Ok(BuildOutcome::Module(module, failed()));
+        let module = result.module.or_else(|| missing_module(&text));
+        let failed = || SourceBuildError::Failed {
+            excerpt: excerpt(&text),
+            log: log.clone(),
+            module: (module.as_deref()).map(|name| sconce_base::text::to_printable(name, 80)),
+        };
+        if let Some(module) = &module {
+            return Ok(BuildOutcome::Module(module.clone(), failed()));
         }
         let name = match result.wheel.as_slice() {
             [name] if WheelName::parse(name).is_some() && !name.contains('/') => name,

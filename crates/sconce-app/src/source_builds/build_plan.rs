@@ -97,13 +97,13 @@ impl BuildPlan {
 }
 
 /// The day whose tools a build is first tried with: that of the sources, but none before the Python that
-/// it is for was there. `None`: today's.
-pub(super) fn day_of_tools(origin: &SourceOrigin, newest: i64, minor: u32) -> Option<String> {
+/// it is for was there. `None`: today's. `written` is the commit's time, or that of the newest file.
+pub(super) fn day_of_tools(origin: &SourceOrigin, written: i64, minor: u32) -> Option<String> {
     let uploaded = match origin {
         SourceOrigin::Archive { uploaded, .. } => uploaded.clone(),
         SourceOrigin::Git { .. } => None,
     };
-    let day = uploaded.unwrap_or_else(|| day_of(newest));
+    let day = uploaded.unwrap_or_else(|| day_of(written));
     // A Python is released each October (PEP 602): 3.9 in 2020.
     let of_python = format!("{}-10-31", 2011 + minor);
     let now = i64::try_from(crate::run_id::unix_ms() / 1000).unwrap_or(i64::MAX);
@@ -217,6 +217,13 @@ mod tests {
 
     #[test]
     fn tools_are_no_older_than_their_python() {
+        let commit = SourceOrigin::Git {
+            url: String::new(),
+            commit: String::new(),
+            subdirectory: None,
+        };
+        let day = day_of_tools(&commit, 1_621_036_800, 8);
+        assert_eq!(day.as_deref(), Some("2021-05-15"));
         let origin = |uploaded: Option<&str>| SourceOrigin::Archive {
             url: String::new(),
             sha256: Sha256([0; 32]),

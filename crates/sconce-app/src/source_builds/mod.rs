@@ -82,6 +82,8 @@ pub(crate) enum SourceBuildError {
         log: PathBuf,
         /// What matters of it.
         excerpt: String,
+        /// The module that it did not find.
+        module: Option<String>,
     },
     /// It takes too long.
     #[error("its build took longer than {minutes} minutes; its log is in {}", log.display())]
@@ -125,6 +127,16 @@ pub(crate) enum SourceBuildError {
 
 impl Hint for SourceBuildError {
     fn hint(&self) -> Option<String> {
+        if let Self::Failed {
+            module: Some(module),
+            ..
+        } = self
+        {
+            return Some(format!(
+                "its build imports `{module}` and does not say so: name what brings that, `NAME = [\"…\"]` below \
+                 `[tool.uv.extra-build-dependencies]` in the pyproject.toml beside the spec"
+            ));
+        }
         let text = match self {
             Self::Git { .. } => {
                 "check the address, the network and this user's login: git runs as it does in a terminal"
@@ -279,7 +291,8 @@ impl ContainedBuilder<'_> {
         }
         let minor = setting.base.target.python.strip_prefix("3.");
         let minor = minor.and_then(|minor| minor.parse().ok());
-        let day = build_plan::day_of_tools(&package.origin, facts.newest, minor.unwrap_or(0));
+        let written = self.commit_time(package).unwrap_or(facts.newest);
+        let day = build_plan::day_of_tools(&package.origin, written, minor.unwrap_or(0));
         let mut failed = None;
         for as_of in [day.as_deref(), None] {
             let mut requires = plan.requires.clone();

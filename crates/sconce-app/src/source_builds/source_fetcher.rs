@@ -14,6 +14,7 @@ use sha2::Digest as _;
 use super::{ContainedBuilder, SourceBuildError};
 use crate::failure::{AppError, Failure, Result};
 use crate::file_action::FileAction;
+use crate::git::Repository;
 
 /// The kind of the store's items that hold sources.
 const KIND: &str = "source";
@@ -96,6 +97,17 @@ impl ContainedBuilder<'_> {
                 let root = self.fetch_source(&package.origin)?;
                 let folder = package.origin.subdirectory().unwrap_or(".");
                 Ok(takes_version_from_git(&root.join(folder)))
+            }
+        }
+    }
+
+    /// When the commit was made, seconds since 1970: a checkout has files of the day that it was fetched.
+    pub(super) fn commit_time(&self, package: &SourcePackage) -> Option<i64> {
+        match package.origin {
+            SourceOrigin::Archive { .. } => None,
+            SourceOrigin::Git { .. } => {
+                let checkout = self.fetch_source(&package.origin).ok()?;
+                Repository::open(&checkout)?.head_time()
             }
         }
     }

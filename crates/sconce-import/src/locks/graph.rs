@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use sconce_base::text::without_credentials;
+use sconce_base::text::{redact_git_credentials, without_credentials};
 use sconce_formats::tags::{CpuArchitecture, WheelName, WheelTarget};
 use sconce_formats::{PinnedFile, PinnedPackage, normalize_project_name};
 
@@ -35,7 +35,7 @@ const MARKER: UnsupportedReason =
     "whether Linux needs it cannot be told from its marker: name it if so";
 const FORKS: UnsupportedReason =
     "the lock has several versions of it and none is Linux's alone: name one";
-const ABSENT: UnsupportedReason = "the lock does not have it";
+pub(super) const ABSENT: UnsupportedReason = "the lock does not have it";
 const UNCLEAR: UnsupportedReason = "neither a version nor an address that is understood";
 
 /// A lock, whatever its format.
@@ -138,6 +138,12 @@ impl LockGraph {
             1 + package.needs.len() + extras
         };
         self.packages.iter().map(needs).sum::<usize>() > MAX_ENTRIES
+    }
+
+    /// Whether a package is wanted for itself.
+    pub(super) fn wants(&self, name: &str) -> bool {
+        let mut roots = self.roots.iter().flatten();
+        roots.any(|need| need.name == name)
     }
 
     /// Names what is needed for each Python that the lock allows.
@@ -429,6 +435,7 @@ fn clean_address(address: &str) -> Option<String> {
         "git+https://",
         "git+http://",
         "git+ssh://",
+        "git+file://",
     ];
     let known = schemes.iter().any(|scheme| address.starts_with(scheme));
     let odd = |c: char| c.is_control() || c.is_whitespace() || "\"'`$;\\".contains(c);
@@ -436,8 +443,7 @@ fn clean_address(address: &str) -> Option<String> {
         return None;
     }
     if address.starts_with("git+") {
-        // What is before the host is the user of the repository's machine.
-        return Some(sconce_base::text::redact_url_credentials(address));
+        return Some(redact_git_credentials(address));
     }
     let fragment = address.split_once('#').map(|(_, fragment)| fragment);
     let clean = without_credentials(address);
@@ -483,6 +489,15 @@ mod tests {
                 "git+https://git.example.org/x@0123#subdirectory=y",
                 Some("git+https://git.example.org/x@0123#subdirectory=y"),
             ),
+            (
+                "git+ssh://git:secret@git.example.org/x@0123",
+                Some("git+ssh://git@git.example.org/x@0123"),
+            ),
+            (
+                "git+file:///home/me/x@0123",
+                Some("git+file:///home/me/x@0123"),
+            ),
+            ("git+ext::sh -c x", None),
         ] {
             assert_eq!(clean_address(address).as_deref(), clean, "{address}");
         }

@@ -3,6 +3,7 @@
 
 mod conda_lock;
 mod differences;
+mod disagreement;
 mod graph;
 mod pdm;
 mod pipfile;
@@ -38,6 +39,7 @@ const WHOLE: UnsupportedReason =
     "it is not there or does not say what is wanted, so all of the lock is";
 const EXTRA: &str = "it is not asked for: name it in `[python] extras`";
 const GROUP: &str = "it is not asked for: name it in `[python] groups`";
+const NOTHING: &str = "it is asked for, and the lock has nothing of that name";
 const NO_DIGEST: &str = "the lock has no SHA-256 of it, so the index says which file it is";
 
 /// What of a lock is asked for.
@@ -60,6 +62,8 @@ pub struct PinnedLock {
     pub requires_python: Option<String>,
     /// What was decided or left out.
     pub notes: Vec<ImportNote>,
+    /// Where the project's own file asks for something else, in a sentence.
+    pub disagreement: Option<String>,
 }
 
 /// A lock in the terms of all of them.
@@ -151,6 +155,8 @@ pub fn read_pinned_lock(
     let requires_python = read.graph.requires_python.clone();
     let mut draft = Draft::default();
     let pins = collect(&read, selection, &mut draft);
+    note_unknown_names(format, &source, selection, &mut draft);
+    let disagreement = disagreement::describe(format, &source, &read, selection);
     let mut packages = pins.packages;
     let names: BTreeSet<String> = packages
         .iter()
@@ -168,7 +174,40 @@ pub fn read_pinned_lock(
         packages,
         requires_python,
         notes: draft.finish_referring().notes,
+        disagreement,
     })
+}
+
+/// Tells the extras and groups that are asked for and that the lock does not have.
+fn note_unknown_names(
+    format: ImportFormat,
+    source: &ImportSource<'_>,
+    selection: &LockSelection<'_>,
+    draft: &mut Draft,
+) {
+    if selection.extras.is_empty() && selection.groups.is_empty() {
+        return;
+    }
+    let none = LockSelection {
+        extras: &[],
+        groups: &[],
+        ..*selection
+    };
+    let Ok(read) = read(format, source, &none) else {
+        return;
+    };
+    // pipenv calls them both.
+    let usual = ["default", "main", "dev"].map(str::to_owned);
+    let known = [&read.extras, &read.groups, &read.environments];
+    let known = known.into_iter().flatten().chain(&usual);
+    let known: BTreeSet<Option<String>> = known.map(|name| normalize_project_name(name)).collect();
+    let asked = (selection.extras.iter().map(|name| ("extra", name)))
+        .chain(selection.groups.iter().map(|name| ("group", name)));
+    for (kind, name) in asked {
+        if !known.contains(&normalize_project_name(name)) {
+            draft.left_out(None, &format!("the {kind} `{name}`"), NOTHING);
+        }
+    }
 }
 
 /// conda's `4.10.0` is what the index has as `4.10.0.84` or `4.10.0.post1`, too.
@@ -276,8 +315,13 @@ fn collect(read: &ReadLock, selection: &LockSelection<'_>, draft: &mut Draft) ->
     }
     conda::note_unneeded(None, &unneeded, draft);
     let pins = read.graph.collect_pins(selection.machine);
+    let is_installed = read.is_project_installed || !pins.folders.is_empty();
     for (what, why) in &pins.left_out {
-        draft.left_out(None, what, *why);
+        // What a package needs comes with it, whatever the lock has.
+        match *why == graph::ABSENT && (is_installed || !read.graph.wants(what)) {
+            true => draft.note_decision(None, what, format!("{why}: it is resolved beside it")),
+            false => draft.left_out(None, what, *why),
+        }
     }
     for (what, why) in &read.left_out {
         draft.note_decision(None, what, (*why).to_owned());
@@ -314,6 +358,9 @@ pub(crate) fn convert(
         pins.folders.insert(".".to_owned());
     }
     add_folders(source.path, &pins, &mut draft);
+    if let Some(why) = disagreement::describe(format, source, &read, &selection) {
+        draft.note_decision(None, source.path, why);
+    }
     let of_conda = draft.requirements().len();
     let names: BTreeSet<&str> = pins.packages.iter().map(|p| p.name.as_str()).collect();
     let count = names.len() + of_conda;

@@ -234,7 +234,7 @@ fn name_project(root: &Table) -> Option<String> {
 }
 
 /// What `pyproject.toml` asks for; `None` where it does not say so. The groups that are not asked for go to `others`.
-fn wanted(
+pub(super) fn wanted(
     root: &Table,
     selection: &LockSelection<'_>,
     others: &mut Vec<String>,
@@ -292,7 +292,7 @@ fn wanted(
 
 /// A table of dependencies. Those of packages that are optional come with the packages' extras; a project's own are
 /// looked at by the caller.
-fn read_needs(table: &Table, of_project: bool) -> Vec<LockedNeed> {
+pub(super) fn read_needs(table: &Table, of_project: bool) -> Vec<LockedNeed> {
     let mut needs = Vec::new();
     for (name, value) in table {
         if of_project && name == "python" {

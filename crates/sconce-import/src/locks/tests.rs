@@ -223,6 +223,20 @@ fn uv_lock_is_referred_to() {
 }
 
 #[test]
+fn names_that_a_lock_does_not_have_are_told() {
+    let unknown = |extras: &[&str], groups: &[&str]| {
+        let notes = UV.pins(extras, groups).notes.into_iter();
+        let unknown = notes.filter(|note| note.why == super::NOTHING);
+        unknown.map(|note| note.what).collect::<Vec<_>>()
+    };
+    assert_eq!(unknown(&["cpu"], &["dev"]), [""; 0]);
+    assert_eq!(
+        unknown(&["cpi"], &["docs"]),
+        ["the extra `cpi`", "the group `docs`"]
+    );
+}
+
+#[test]
 fn uv_workspaces_and_scripts_have_roots_too() {
     let package = |name: &str, source: &str, needs: &str| {
         format!(
@@ -874,7 +888,7 @@ fn what_is_no_lock_is_refused() {
          dependencies = [{ name = \"a\" }, { name = \"gone\" }]\n";
     let notes = format_notes(&read(ImportFormat::UvLock, text).unwrap());
     assert!(
-        notes.contains("left out: gone: the lock does not have it"),
+        notes.contains("decided: gone: the lock does not have it: it is resolved beside it"),
         "{notes}"
     );
 }

@@ -3,6 +3,7 @@
 use super::super::draft::Draft;
 use super::super::release::BaseRelease;
 use super::super::requirement;
+use super::super::specifier::{evaluate_specifiers, parse_numbers};
 use super::super::static_project::StaticProject;
 use super::super::yaml::{self, YamlNode};
 use super::super::{ImportFormat, import_spec};
@@ -10,15 +11,27 @@ use super::{FolderSurvey, NoteKind};
 
 /// Replicate's file of a model's environment (<https://cog.run/yaml/>).
 const COG_FILE: &str = "cog.yaml";
+/// Where pyenv and uv, and Heroku, name a project's Python.
+const PYTHON_FILE: &str = ".python-version";
+const PYTHON_FILES: [&str; 2] = [PYTHON_FILE, "runtime.txt"];
 /// More values than any cog.yaml has.
 const MAX_VALUES: usize = 10_000;
 
 impl FolderSurvey<'_> {
     /// The first file that names one Python, unless the source does.
     pub(super) fn add_machine(&mut self) {
-        if self.spec().python.version.is_none() && self.format != Some(ImportFormat::UvLock) {
+        // uv's own file names one of those that its lock is for; others are not asked beside that lock.
+        let is_exact = |version: &str| version.starts_with(|c: char| c.is_ascii_digit());
+        let version = self.spec().python.version.as_deref();
+        if self.format == Some(ImportFormat::UvLock) {
+            if !version.is_some_and(is_exact) {
+                self.add_python_of(&[PYTHON_FILE]);
+            }
+        } else if version.is_none() {
             self.add_python();
             self.bound_python();
+        } else if !version.is_some_and(is_exact) {
+            self.add_python_of(&PYTHON_FILES);
         }
         if let Some(text) = self.folder.read_text("apt.txt") {
             for line in text.lines().take(500) {
@@ -30,13 +43,46 @@ impl FolderSurvey<'_> {
         }
     }
 
-    fn add_python(&mut self) {
-        for path in [".python-version", "runtime.txt"] {
-            let text = self.folder.read_text(path);
-            let version = text.as_deref().and_then(exact_version);
-            if let Some(version) = version {
-                return self.take_python(&version, path);
+    /// The Python that the first of these files names; gives whether one does.
+    fn add_python_of(&mut self, paths: &[&str]) -> bool {
+        let named = paths.iter().find_map(|path| {
+            let text = self.folder.read_text(path)?;
+            Some((exact_version(&text)?, *path))
+        });
+        let Some((version, path)) = named else {
+            return false;
+        };
+        match self.excluding_bound(&version) {
+            None => self.take_python(&version, path),
+            Some(bound) => {
+                let why = format!("{path} has it, and the project is for {bound}: that counts");
+                self.note(NoteKind::Decided, &format!("Python {version}"), &why);
             }
+        }
+        true
+    }
+
+    /// The Pythons that the project is for, where a version is none of them.
+    fn excluding_bound(&self, version: &str) -> Option<String> {
+        let mut numbers = parse_numbers(version)?;
+        if numbers.len() < 3 {
+            // The newest of its series.
+            numbers.push(99);
+        }
+        let beside = |path: &str| self.folder.read_text(path);
+        let project = StaticProject::read(self.folder.name(), &beside);
+        let of_project = project.and_then(|project| project.metadata.requires_python);
+        let bounds = of_project
+            .into_iter()
+            .chain(self.spec().python.version.clone());
+        let mut excluding =
+            bounds.filter(|bound| evaluate_specifiers(&numbers, bound) == Some(false));
+        excluding.next()
+    }
+
+    fn add_python(&mut self) {
+        if self.add_python_of(&PYTHON_FILES) {
+            return;
         }
         // Those of other kinds of files: their own readers know how they name one.
         for (format, path) in [

@@ -366,6 +366,39 @@ fn small_files_name_the_machine() {
 }
 
 #[test]
+fn a_named_python_counts_beside_a_bound_that_has_it() {
+    let lock = |bound: &str| {
+        format!(
+            "version = 1\nrequires-python = \"{bound}\"\n[[package]]\nname = \"n\"\nversion = \"1\"\n\
+             source = {{ virtual = \".\" }}\ndependencies = [{{ name = \"six\" }}]\n[[package]]\n\
+             name = \"six\"\nversion = \"1.16.0\"\nsource = {{ registry = \"https://index.example.org/simple\" }}\n"
+        )
+    };
+    for (bound, named, expected) in [
+        (">=3.8", "3.10", Some("3.10")),
+        (">=3.8,<3.13", "3.10.2", Some("3.10")),
+        (">=3.11,<3.13", "3.10", Some(">=3.11,<3.13")),
+        (">=3.8", "my-env", None),
+    ] {
+        let lock = lock(bound);
+        let files = [
+            ("uv.lock", lock.as_str()),
+            (".python-version", named),
+            ("Dockerfile", "FROM python:3.9\n"),
+        ];
+        let found = survey(&ToyFolder::new(&files)).unwrap().imported;
+        assert_eq!(
+            found.spec.python.version.as_deref(),
+            expected,
+            "{bound} {named}"
+        );
+        let is_refused =
+            format_notes(&found).contains("the project is for >=3.11,<3.13: that counts");
+        assert_eq!(is_refused, bound.starts_with(">=3.11"));
+    }
+}
+
+#[test]
 fn cog_and_notebooks_count_where_nothing_else_does() {
     let cog = (
         "cog.yaml",

@@ -112,6 +112,8 @@ pub struct UvCompile<'a> {
     pub sources: &'a [SourceMetadata],
 }
 
+/// uv resolves for no older Python than 3.6.
+const OLDEST_MINOR_OF_UV: u32 = 6;
 /// uv's own variable for which pre-releases count.
 const PRERELEASE: &str = "UV_PRERELEASE";
 /// uv's own variable for the folder of its cache.
@@ -274,6 +276,12 @@ impl UvCompile<'_> {
     /// known, there are none.
     pub(crate) fn has_wheels(&self, requirement: &str) -> bool {
         let mut pythons = (LOWEST_MINOR..=HIGHEST_MINOR).rev();
+        pythons.any(|minor| self.has_wheels_for(requirement, &format!("3.{minor}")))
+    }
+
+    /// The same of Pythons before all that there could be.
+    pub(crate) fn had_wheels(&self, requirement: &str) -> bool {
+        let mut pythons = (OLDEST_MINOR_OF_UV..LOWEST_MINOR).rev();
         pythons.any(|minor| self.has_wheels_for(requirement, &format!("3.{minor}")))
     }
 

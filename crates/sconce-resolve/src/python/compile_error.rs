@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use sconce_schema::{Hint, exit};
 
 use super::local_sources::PyprojectFileError;
-use super::obstacle;
 use super::pylock::PylockError;
+use super::uv_text;
 
 /// Why packages do not resolve, as far as uv's text tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,10 @@ pub enum CompileError {
         why: &'static str,
     },
     /// The packages do not resolve.
-    #[error("the Python packages do not resolve; uv says:\n{stderr}")]
+    #[error(
+        "the Python packages do not resolve; uv says:\n{}",
+        uv_text::without_flags(stderr)
+    )]
     NoSolution {
         /// Why, where uv's text tells it.
         kind: NoSolution,
@@ -59,7 +62,10 @@ pub enum CompileError {
     #[error(transparent)]
     Pyproject(#[from] PyprojectFileError),
     /// Something would have to be built to know what it needs.
-    #[error("the Python packages need something to be built first; uv says:\n{stderr}")]
+    #[error(
+        "the Python packages need something to be built first; uv says:\n{}",
+        uv_text::without_flags(stderr)
+    )]
     NeedsBuild {
         /// What uv wrote.
         stderr: String,
@@ -70,8 +76,20 @@ pub enum CompileError {
         /// What uv wrote.
         stderr: String,
     },
+    /// A repository or an archive does not have a folder that is named.
+    #[error(
+        "what is to be built does not have the folder that its address names; uv says:\n{}",
+        uv_text::without_flags(stderr)
+    )]
+    NoSubdirectory {
+        /// What uv wrote.
+        stderr: String,
+    },
     /// A repository could not be fetched.
-    #[error("git cannot fetch a repository that is needed; uv says:\n{stderr}")]
+    #[error(
+        "git cannot fetch a repository that is needed; uv says:\n{}",
+        uv_text::without_flags(stderr)
+    )]
     Git {
         /// What uv wrote.
         stderr: String,
@@ -162,6 +180,10 @@ impl Hint for CompileError {
                     "where it is meant, write the address of its wheel: `{name} @ https://….whl`"
                 ));
             }
+            Self::NeedsBuild { stderr } if !names_folder(stderr) => {
+                "it has sources alone, which `[python] build-sources = false` refuses: leave that out, or name a \
+                 wheel of it, `NAME @ https://….whl`"
+            }
             Self::NeedsBuild { .. } => {
                 "name its dependencies in `[python] packages`, or in `[project] dependencies` without `dynamic`"
             }
@@ -169,6 +191,7 @@ impl Hint for CompileError {
             Self::Fetch { .. } => {
                 "check the network, the proxy and the index; what is in the store is kept"
             }
+            Self::NoSubdirectory { .. } => "correct `#subdirectory=…` in its address",
             Self::Git { .. } => {
                 "check the repository's address, the network and this user's login: git runs as it does in a terminal"
             }
@@ -199,6 +222,7 @@ impl Hint for CompileError {
             Self::DiskFull { .. } | Self::Scratch { .. } => exit::STORE,
             Self::Requirement { .. }
             | Self::Pyproject(_)
+            | Self::NoSubdirectory { .. }
             | Self::NoPython { .. }
             | Self::Failed { .. }
             | Self::Run { .. } => exit::BAD_INPUT,
@@ -215,31 +239,62 @@ impl CompileError {
 }
 
 impl CompileError {
-    /// What would have to be built, as far as uv's text names it: `gym==0.23.1`, `clip`.
-    pub(crate) fn unbuilt_package(&self) -> Option<UnbuiltPackage> {
+    /// What may have to be built, as far as uv's text names it: `gym==0.23.1`, `clip`. The likeliest is first.
+    pub(crate) fn unbuilt_packages(&self) -> Vec<UnbuiltPackage> {
         match self {
-            Self::NoSolution {
-                kind: NoSolution::SourcesOnly | NoSolution::OtherPlatforms,
-                stderr,
-            } => {
-                let pin = obstacle::pin_before(stderr, "has no usable wheels")
-                    .or_else(|| obstacle::pin_before(stderr, "has no wheels with a matching"))
-                    .or_else(|| obstacle::quoted_after(stderr, "Wheels are required for `"))?;
-                Some(UnbuiltPackage {
-                    name: obstacle::project_of(&pin)?,
-                    pin: Some(pin),
-                })
-            }
-            Self::NeedsBuild { stderr } if names_folder(stderr) => None,
+            Self::NoSolution { kind, stderr } => unbuilt_of_index(*kind, stderr),
+            Self::NeedsBuild { stderr } if names_folder(stderr) => Vec::new(),
             Self::NeedsBuild { stderr } => {
                 let phrase = "Building source distributions for `";
-                let name = obstacle::quoted_after(stderr, phrase)?;
-                let name = obstacle::project_of(&name)?;
-                Some(UnbuiltPackage { name, pin: None })
+                let named = uv_text::all_quoted_after(stderr, phrase);
+                let name = named.first().and_then(|name| uv_text::project_of(name));
+                Vec::from_iter(name.map(|name| UnbuiltPackage { name, pin: None }))
             }
-            _ => None,
+            _ => Vec::new(),
         }
     }
+}
+
+impl CompileError {
+    /// What has no sources, though they were to be taken.
+    pub(crate) fn package_without_sources(&self) -> Option<String> {
+        let Self::NoSolution { stderr, .. } = self else {
+            return None;
+        };
+        let pin = uv_text::pin_before(stderr, "has no source distribution")?;
+        uv_text::project_of(&pin)
+    }
+}
+
+fn unbuilt_of_index(kind: NoSolution, stderr: &str) -> Vec<UnbuiltPackage> {
+    let mut pins = uv_text::projects_without_wheels(stderr);
+    if matches!(kind, NoSolution::SourcesOnly | NoSolution::OtherPlatforms) {
+        let phrases = ["has no usable wheels", "has no wheels with a matching"];
+        let mut phrases = phrases.iter();
+        pins.extend(phrases.find_map(|phrase| uv_text::pin_before(stderr, phrase)));
+        // Of several ranges of versions, uv's text names the project alone here.
+        let asked = uv_text::requirements_of(stderr);
+        let named = uv_text::all_quoted_after(stderr, "Wheels are required for `");
+        pins.extend(named.into_iter().map(|name| {
+            let project = uv_text::project_of(&name);
+            let mut asked = asked.iter();
+            let of_project = asked.find(|one| uv_text::project_of(one) == project);
+            of_project.cloned().unwrap_or(name)
+        }));
+    }
+    let unbuilt = pins.into_iter().filter_map(|pin| {
+        Some(UnbuiltPackage {
+            name: uv_text::project_of(&pin)?,
+            pin: Some(pin),
+        })
+    });
+    let mut packages: Vec<UnbuiltPackage> = Vec::new();
+    for package in unbuilt {
+        if !packages.contains(&package) {
+            packages.push(package);
+        }
+    }
+    packages
 }
 
 /// Whether what uv would have built is a folder of this machine, `x @ file:///home/me/x`. Its sources have
@@ -325,6 +380,8 @@ pub(super) fn classify(stderr: String) -> CompileError {
         CompileError::NoPython { stderr }
     } else if says(&["Git operation failed", "failed to clone", "failed to fetch"]) {
         CompileError::Git { stderr }
+    } else if says(&["` has no subdirectory `"]) {
+        CompileError::NoSubdirectory { stderr }
     } else if says(&[
         "Request failed",
         "Failed to fetch",
@@ -378,7 +435,7 @@ mod tests {
                 matches!(&error, CompileError::NoSolution { kind, .. } if *kind == expected),
                 "{error}"
             );
-            assert!(error.to_string().contains(said));
+            assert!(error.to_string().contains(&uv_text::without_flags(said)));
             assert_eq!(error.exit_code(), exit::NO_SOLUTION);
         }
         for (said, code) in [
@@ -407,6 +464,10 @@ mod tests {
                 exit::FETCH,
             ),
             (
+                "error: Failed to download and build `x @ git+https://example.org/x#subdirectory=y`\n  cause: The source distribution `git+https://example.org/x#subdirectory=y` has no subdirectory `y`",
+                exit::BAD_INPUT,
+            ),
+            (
                 "error: Git operation failed\n  cause: failed to clone into: c2/git-v1/db/332af4028b2840dc",
                 exit::FETCH,
             ),
@@ -430,8 +491,27 @@ mod tests {
                 "error: Failed to build `x @ file://{path}`\n  cause: Building source distributions for `x` is disabled"
             ))
         };
-        assert_eq!(error("/home/me/x").unbuilt_package(), None);
-        let archive = error("/no-such-folder/x-1.tar.gz").unbuilt_package();
-        assert_eq!(archive.map(|package| package.name).as_deref(), Some("x"));
+        assert_eq!(error("/home/me/x").unbuilt_packages(), []);
+        let archive = error("/no-such-folder/x-1.tar.gz").unbuilt_packages();
+        assert_eq!(archive[0].name, "x");
+    }
+
+    #[test]
+    fn what_has_sources_alone_is_found_behind_ranges() {
+        let pins = |text: &str| -> Vec<String> {
+            let error = classify(format!("error: No solution found\n  cause: {text}"));
+            let packages = error.unbuilt_packages();
+            packages.into_iter().filter_map(|one| one.pin).collect()
+        };
+        let hint = |name| format!("\n\nhint: Wheels are required for `{name}` because building");
+        let text = "Because all versions of urwid-readline have no usable wheels and all of:\n  pudb>=2024.1.1,<=2025.1.1\n  pudb>=2025.1.3\n depend on urwid-readline, we can conclude that all of: x cannot be used.\n And because all of:\n pudb>=2022.1.3,<=2024.1\n pudb==2025.1.2\n have no usable wheels and you require pudb>=2022.1.3, we can conclude that";
+        assert_eq!(
+            pins(&format!("{text}{}{}", hint("pudb"), hint("urwid-readline"))),
+            ["urwid-readline", "pudb>=2022.1.3"]
+        );
+        let text = "Because all of:\n gym<=0.9\n gym==0.19\n have no usable wheels and you require gym<0.20, we can conclude that";
+        assert_eq!(pins(&format!("{text}{}", hint("gym"))), ["gym<0.20"]);
+        let text = "Because all versions of a have no usable wheels and b has no wheels with a matching Python ABI tag (e.g., `cp313`)";
+        assert_eq!(pins(&format!("{text}{}", hint("c"))), ["a"]);
     }
 }

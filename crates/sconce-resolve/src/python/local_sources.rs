@@ -66,6 +66,28 @@ impl PyprojectForUv {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Whether it has an extra of this name.
+    #[must_use]
+    pub fn has_extra(&self, name: &str) -> bool {
+        let table = self.text.parse::<Table>().unwrap_or_default();
+        let project = table.get("project");
+        has_key(project.and_then(|it| it.get("optional-dependencies")), name)
+    }
+
+    /// Whether it has a dependency group of this name.
+    #[must_use]
+    pub fn has_group(&self, name: &str) -> bool {
+        let table = self.text.parse::<Table>().unwrap_or_default();
+        has_key(table.get("dependency-groups"), name)
+    }
+}
+
+/// Whether a table has a name, as names of extras and groups are compared (PEP 685).
+fn has_key(table: Option<&Value>, name: &str) -> bool {
+    let wanted = normalize_project_name(name);
+    let mut keys = table.and_then(Value::as_table).into_iter().flatten();
+    keys.any(|(key, _)| key == name || normalize_project_name(key) == wanted && wanted.is_some())
 }
 
 impl UvProject {
@@ -567,6 +589,17 @@ mod tests {
         let table: Table = given.text.parse().unwrap();
         let list = strings(table["project"].get("dependencies"));
         assert_eq!(list, ["six", "idna", "wandb"]);
+    }
+
+    #[test]
+    fn names_of_extras_and_groups_are_known() {
+        let text = "[project]\nname = 'a'\nversion = '1'\n[project.optional-dependencies]\nTo_Train = ['x']\n\
+            [dependency-groups]\ndev = []\n";
+        let folder = folder_with(&[("pyproject.toml", text)]);
+        let given = read(&folder, "pyproject.toml").for_uv(&[]);
+        assert!(given.has_extra("to-train") && !given.has_extra("dev"));
+        assert!(given.has_group("dev") && !given.has_group("to-train"));
+        assert!(!given.has_extra("é") && !given.has_group(""));
     }
 
     #[test]

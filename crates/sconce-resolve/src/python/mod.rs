@@ -17,6 +17,7 @@ pub mod source_package;
 pub mod torch_indexes;
 pub mod uv;
 mod uv_settings;
+mod uv_text;
 pub mod versions;
 
 pub use index_settings::IndexSettings;

@@ -1,6 +1,9 @@
 //! What of uv's text says that another Python may do.
 
 use super::compile_error::{CompileError, NoSolution};
+use super::uv_text::{
+    all_quoted_after, own_requirements_of, pin_before, project_of, requirements_of,
+};
 
 /// Why packages do not resolve for one Python, where they may for another.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,14 +56,20 @@ impl PythonObstacle {
         if !is_of_machine && !matches!(kind, NoSolution::OtherPythons | NoSolution::SourcesOnly) {
             return None;
         }
-        let pin = pin_before(text, "has no usable wheels")
+        let found = pin_before(text, "has no usable wheels")
             .or_else(|| pin_before(text, "has no wheels with a matching Python"))
             .or_else(|| pin_before(text, "has no wheels with a matching platform"))
-            .or_else(|| quoted_after(text, "only found wheels for `"))
-            .or_else(|| quoted_after(text, "Wheels are required for `"));
-        let pin = pin.unwrap_or_else(|| "a package".to_owned());
-        // Of a range other versions may have other tags.
-        let minors = match pin.contains("==") && kind == NoSolution::OtherPythons {
+            .or_else(|| all_quoted_after(text, "only found wheels for `").pop())
+            .or_else(|| all_quoted_after(text, "Wheels are required for `").pop());
+        let found = found.unwrap_or_else(|| "a package".to_owned());
+        let asked = requirements_of(text);
+        let is_asked = asked.is_empty() || asked.contains(&found);
+        let pin = match is_asked {
+            true => found,
+            false => find_asked(text, &asked, &found),
+        };
+        // Of a range, and of a version that nobody asked for, other versions may have other tags.
+        let minors = match is_asked && pin.contains("==") && kind == NoSolution::OtherPythons {
             true => minors_of_tags(text),
             false => Vec::new(),
         };
@@ -75,26 +84,18 @@ impl PythonObstacle {
     }
 }
 
-/// The word before a phrase, if it may be a requirement: `torch==1.13.1`.
-pub(super) fn pin_before(text: &str, phrase: &str) -> Option<String> {
-    let (before, _) = text.split_once(phrase)?;
-    let word = before.split_whitespace().next_back()?;
-    let good = |b: u8| b.is_ascii_alphanumeric() || b"-_.=<>!~,+[]*".contains(&b);
-    let begins = word.starts_with(|c: char| c.is_ascii_alphabetic());
-    (begins && word.len() <= 120 && word.bytes().all(good)).then(|| word.to_owned())
-}
-
-pub(super) fn quoted_after(text: &str, phrase: &str) -> Option<String> {
-    let (_, rest) = text.split_once(phrase)?;
-    let (name, _) = rest.split_once('`')?;
-    (!name.is_empty() && name.len() <= 120).then(|| name.to_owned())
-}
-
-/// The normalised name of the project that a requirement is of.
-pub(super) fn project_of(requirement: &str) -> Option<String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let end = requirement.find(|c: char| !plain(c));
-    sconce_formats::normalize_project_name(&requirement[..end.unwrap_or(requirement.len())])
+/// What is `asked` for that comes down to `found`, which nobody asked for: a version that uv names may be the last of
+/// those that it tried.
+fn find_asked(text: &str, asked: &[String], found: &str) -> String {
+    let project = project_of(found);
+    let mut of_project = asked.iter().filter(|one| project_of(one) == project);
+    if let Some(one) = of_project.find(|one| one.contains(['=', '<', '>'])) {
+        return one.clone();
+    }
+    match own_requirements_of(text).as_slice() {
+        [one, other] => format!("{one} with {other}"),
+        _ => project.unwrap_or_else(|| found.to_owned()),
+    }
 }
 
 /// `… with the following Python ABI tags: `cp37m`, `cp38`, `cp311``
@@ -162,12 +163,22 @@ mod tests {
             (
                 NoSolution::OtherPlatforms,
                 "  cause: Because torch>=1.5.0,<=1.10.1 has no wheels with a matching Python ABI tag (e.g., `cp310`) and only the following versions of torch are available:\n             torch<=1.10.1\n             torch==1.10.2\n         And because torch==1.10.2 has no wheels with a matching platform tag (e.g., `manylinux_2_40_x86_64`) and dpr depends on torch>=1.5.0, we can conclude that your requirements are unsatisfiable.\n\nhint: Wheels are available for `torch` (v1.10.2) on the following platform: `manylinux2014_aarch64`\n\nhint: You require CPython 3.10 (`cp310`), but we only found wheels for `torch` (v1.10.1) with the following Python ABI tags: `cp36m`, `cp39`",
-                wheels("torch>=1.5.0,<=1.10.1", &[]),
+                wheels("torch>=1.5.0", &[]),
             ),
             (
                 NoSolution::OtherPlatforms,
                 "  cause: Because torch==1.10.2 has no wheels with a matching platform tag (e.g., `manylinux_2_40_x86_64`) and you require torch==1.10.2, we can\n\nhint: Wheels are available for `torch` (v1.10.2) on the following platform: `manylinux2014_aarch64`",
                 wheels("torch==1.10.2", &[]),
+            ),
+            (
+                NoSolution::OtherPythons,
+                "  cause: Because torchvision==0.1.6 has no usable wheels and only the following versions of torchvision are available:\n             torchvision==0.1.6\n             torchvision>=0.1.7\n         we can conclude that torchvision<0.1.7 cannot be used.\n         And because you require torch<2 and torchvision, we can conclude that your requirements are unsatisfiable.\n\nhint: You require CPython 3.11 (`cp311`), but we only found wheels for `torchvision` (v0.10.1) with the following Python ABI tags: `cp38`, `cp39`",
+                wheels("torch<2 with torchvision", &[]),
+            ),
+            (
+                NoSolution::SourcesOnly,
+                "  cause: Because all of:\n             numpy<=1.9.3\n             numpy>=1.10\n          have no usable wheels and you require numpy<1.24, we can conclude that\n\nhint: Wheels are required for `numpy` because building",
+                wheels("numpy<1.24", &[]),
             ),
             (
                 NoSolution::OtherPlatforms,

@@ -9,7 +9,7 @@ use sconce_schema::{Hint, Sha256, exit};
 use serde::Deserialize;
 
 use super::source_package::{SourceOrigin, SourcePackage};
-use sconce_base::text::without_credentials;
+use sconce_base::text::{redact_git_credentials, without_credentials};
 use sconce_fetch::file_url;
 use sconce_formats::tags::{WheelName, WheelTarget};
 use sconce_formats::{PinnedFile, normalize_project_name};
@@ -278,9 +278,8 @@ fn git_origin(package: &Package, repository: &Repository) -> Result<SourceOrigin
     if commit.len() != 40 || !commit.bytes().all(|b| b.is_ascii_hexdigit()) {
         return Err(unsound(package, "not a commit", &commit));
     }
-    // The user of an ssh address is no secret, and part of it.
     let url = match url.starts_with("ssh://") {
-        true => url,
+        true => redact_git_credentials(&url),
         false => without_credentials(&url),
     };
     Ok(SourceOrigin::Git {
@@ -670,6 +669,10 @@ mod tests {
                 "https://example.org/a.git",
             ),
             ("ssh://git@example.org/a.git", "ssh://git@example.org/a.git"),
+            (
+                "ssh://git:pw@example.org/a.git",
+                "ssh://git@example.org/a.git",
+            ),
         ] {
             let origin = git(url, commit, "python").unwrap().origin;
             assert_eq!(
