@@ -13,6 +13,7 @@ mod freeze;
 mod golden;
 mod hashes;
 mod inline_metadata;
+mod local_paths;
 mod locks;
 mod marker;
 mod note;

@@ -1,5 +1,5 @@
 //! The projects on this machine that a `pyproject.toml` names for its requirements (`[tool.uv.sources]`
-//! with `path` or `workspace`), and that file without them, for uv.
+//! with `path` or `workspace`, `name @ file:…`), and that file without them, for uv.
 //!
 //! uv runs the `setup.py` of such a project where that has no `pyproject.toml`, on the host and whatever it
 //! is told of sources. So it is given a copy that names none; Sconce installs them from where they lie.
@@ -15,6 +15,7 @@ use sconce_formats::normalize_project_name;
 use sconce_schema::Bytes;
 use toml::{Table, Value};
 
+use super::direct_path::PathRequirement;
 use super::uv_settings::make_paths_absolute;
 
 /// No file is longer.
@@ -187,7 +188,7 @@ impl UvProject {
         let mut found: Vec<LocalDependency> = Vec::new();
         for text in texts {
             let (name, extras) = split_requirement(text);
-            let Some(folder) = self.local.get(&name) else {
+            let Some(folder) = self.local_folder(&name, text) else {
                 continue;
             };
             match found.iter_mut().find(|other| other.name == name) {
@@ -195,7 +196,7 @@ impl UvProject {
                 None => found.push(LocalDependency {
                     name,
                     extras,
-                    folder: folder.clone(),
+                    folder,
                 }),
             }
         }
@@ -293,12 +294,37 @@ impl UvProject {
         }
     }
 
+    /// The folder of a requirement that is installed from where it lies: its own path, or what the sources say.
+    /// `Some(None)` for a member that the workspace has not.
+    fn local_folder(&self, name: &str, text: &str) -> Option<Option<PathBuf>> {
+        match self.path_requirement(text) {
+            // uv takes what a file is built from, or a wheel.
+            Some(direct) if direct.path.is_file() => None,
+            Some(direct) => Some(Some(direct.path)),
+            None => self.local.get(name).cloned(),
+        }
+    }
+
+    fn path_requirement<'t>(&self, text: &'t str) -> Option<PathRequirement<'t>> {
+        PathRequirement::parse(text, self.path.parent().unwrap_or(Path::new(".")))
+    }
+
+    /// Leaves what uv resolves, with whole paths.
     fn retain_remote(&self, list: &mut Value) {
-        if let Value::Array(list) = list {
-            list.retain(|entry| match entry.as_str() {
-                Some(text) => !self.local.contains_key(&split_requirement(text).0),
-                None => true,
-            });
+        let Value::Array(list) = list else {
+            return;
+        };
+        list.retain(|entry| match entry.as_str() {
+            Some(text) => self
+                .local_folder(&split_requirement(text).0, text)
+                .is_none(),
+            None => true,
+        });
+        for entry in list {
+            let direct = entry.as_str().and_then(|text| self.path_requirement(text));
+            if let Some(direct) = direct {
+                *entry = Value::String(direct.with_whole_path());
+            }
         }
     }
 }
@@ -540,6 +566,30 @@ mod tests {
         let project = read(&folder, "pyproject.toml");
         assert_eq!(project.local_dependencies(&[], &[]).len(), 2);
         assert!(!project.for_uv(&[]).text.contains("path"));
+    }
+
+    #[test]
+    fn a_requirement_by_its_path_is_a_folder_or_a_file() {
+        let text = "[project]\nname = 'a'\nversion = '1'\n\
+            dependencies = ['dep[x] @ {root:uri}/libs/dep', 'w @ file:w-1-py3-none-any.whl']\n";
+        let folder = folder_with(&[
+            ("pyproject.toml", text),
+            ("libs/dep/setup.py", ""),
+            ("w-1-py3-none-any.whl", ""),
+        ]);
+        let project = read(&folder, "pyproject.toml");
+        let expected = LocalDependency {
+            name: "dep".to_owned(),
+            extras: vec!["x".to_owned()],
+            folder: Some(folder.path().join("libs/dep")),
+        };
+        assert_eq!(project.local_dependencies(&[], &[]), [expected]);
+        let table: Table = project.for_uv(&[]).text.parse().unwrap();
+        let wheel = format!(
+            "w @ file://{}/w-1-py3-none-any.whl",
+            folder.path().display()
+        );
+        assert_eq!(strings(table["project"].get("dependencies")), [wheel]);
     }
 
     #[test]

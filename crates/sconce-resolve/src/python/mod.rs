@@ -3,6 +3,7 @@
 pub mod build_settings;
 pub mod compile;
 pub mod compile_error;
+pub mod direct_path;
 pub mod download_table;
 pub mod downloads;
 mod index_settings;
