@@ -346,14 +346,15 @@ mod tests {
     fn poetrys_table_is_read() {
         let text = "[tool.poetry]\nname = 'a'\nversion = '1'\npackages = [{ include = 'a', from = 'lib' }]\n\
             [tool.poetry.dependencies]\npython = '^3.9'\nnumpy = '^1.2'\nwandb = { version = '*', optional = true }\n\
-            sub = { path = 'sub', develop = true }\n[tool.poetry.extras]\ntrain = ['wandb']\n\
+            sub = { path = 'sub', develop = true, extras = ['x'] }\nmore = { path = 'more', optional = true }\n\
+            [tool.poetry.extras]\ntrain = ['wandb', 'more']\n\
             [tool.poetry.scripts]\na = 'a.cli:main'\n";
         let project = read(&[("pyproject.toml", text)]).unwrap();
         let metadata = &project.metadata;
-        assert_eq!(metadata.dependencies, ["numpy>=1.2,<2"]);
+        assert_eq!(metadata.dependencies, ["numpy>=1.2,<2", "sub[x]"]);
         assert_eq!(metadata.requires_python.as_deref(), Some(">=3.9,<4"));
         assert_eq!(metadata.module_root.as_deref(), Some("lib"));
         assert_eq!(metadata.entry_points["console_scripts"]["a"], "a.cli:main");
-        assert_eq!(project.optional["train"], ["wandb"]);
+        assert_eq!(project.optional["train"], ["wandb", "more"]);
     }
 }

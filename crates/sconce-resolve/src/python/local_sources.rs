@@ -1,5 +1,5 @@
 //! The projects on this machine that a `pyproject.toml` names for its requirements (`[tool.uv.sources]`
-//! with `path` or `workspace`, `name @ file:…`), and that file without them, for uv.
+//! with `path` or `workspace`, Poetry's `path`, `name @ file:…`), and that file without them, for uv.
 //!
 //! uv runs the `setup.py` of such a project where that has no `pyproject.toml`, on the host and whatever it
 //! is told of sources. So it is given a copy that names none; Sconce installs them from where they lie.
@@ -16,6 +16,7 @@ use sconce_schema::Bytes;
 use toml::{Table, Value};
 
 use super::direct_path::PathRequirement;
+use super::poetry_sources::poetry_sources;
 use super::uv_settings::make_paths_absolute;
 
 /// No file is longer.
@@ -395,13 +396,17 @@ fn find_workspace(folder: &Path) -> Option<(PathBuf, Table)> {
     })
 }
 
-/// `[tool.uv.sources]`, whose paths are absolute.
+/// `[tool.uv.sources]` and what Poetry has in its place, whose paths are absolute.
 fn absolute_sources(table: &Table, folder: &Path) -> Table {
-    let sources = uv_table(table).and_then(|uv| uv.get("sources"));
-    let mut sources = sources
-        .and_then(Value::as_table)
-        .cloned()
-        .unwrap_or_default();
+    let of_uv = uv_table(table).and_then(|uv| uv.get("sources")?.as_table());
+    let of_uv = of_uv.cloned().unwrap_or_default();
+    let mut sources = poetry_sources(table);
+    sources.retain(|name, _| {
+        let is_same =
+            |other: &String| normalize_project_name(other) == normalize_project_name(name);
+        !of_uv.keys().any(is_same)
+    });
+    sources.extend(of_uv);
     for (_, source) in &mut sources {
         let entries = match source {
             Value::Array(list) => list.iter_mut().collect(),
@@ -566,6 +571,25 @@ mod tests {
         let project = read(&folder, "pyproject.toml");
         assert_eq!(project.local_dependencies(&[], &[]).len(), 2);
         assert!(!project.for_uv(&[]).text.contains("path"));
+    }
+
+    #[test]
+    fn poetrys_places_count_beside_project() {
+        let text = "[project]\nname = 'a'\nversion = '1'\ndependencies = ['My.Other (>=1)', 'six', 'b']\n\
+            [tool.poetry.dependencies]\nmy-other = { path = 'libs/other', develop = true }\n\
+            six = { git = 'https://example.org/six', rev = 'v1' }\nb = { path = 'b' }\n\
+            [tool.uv.sources]\nB = { path = 'c' }\n";
+        let folder = folder_with(&[("pyproject.toml", text)]);
+        let project = read(&folder, "pyproject.toml");
+        let found = project.local_dependencies(&[], &[]);
+        let folders: Vec<_> = found.into_iter().filter_map(|one| one.folder).collect();
+        let at = |name: &str| folder.path().join(name);
+        assert_eq!(folders, [at("libs/other"), at("c")]);
+        let table: Table = project.for_uv(&[]).text.parse().unwrap();
+        assert_eq!(strings(table["project"].get("dependencies")), ["six"]);
+        let six = &uv_table(&table).unwrap()["sources"]["six"];
+        assert_eq!(six["git"].as_str(), Some("https://example.org/six"));
+        assert_eq!(six["rev"].as_str(), Some("v1"));
     }
 
     #[test]

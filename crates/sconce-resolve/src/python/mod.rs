@@ -11,6 +11,7 @@ pub(crate) mod late_limits;
 mod lenient_metadata;
 pub mod local_sources;
 pub(crate) mod obstacle;
+mod poetry_sources;
 pub mod prebuilt;
 pub mod pylock;
 pub(crate) mod python_bounds;
