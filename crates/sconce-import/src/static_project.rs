@@ -292,6 +292,20 @@ mod tests {
         let found = read(&[setup, ("requirements/base.txt", "six\n")]).unwrap();
         assert!(!found.is_partial);
         assert_eq!(found.metadata.dependencies, ["six"]);
+        let unknown = "setup(packages=['a'], **json.load(open('meta.json')))";
+        assert!(read(&[("setup.py", unknown)]).unwrap().is_partial);
+        let unknown =
+            "needs = ['six']\nif CUDA:\n  needs.append('idna')\nsetup(install_requires=needs)";
+        let project = read(&[("setup.py", unknown)]).unwrap();
+        assert!(project.is_partial);
+        assert_eq!(project.metadata.dependencies, ["six", "idna"]);
+        let old = "setup(install_requires=['six'], extras_require={':python_version<\"3.9\"': ['idna'], 'x': []})";
+        let project = read(&[("setup.py", old)]).unwrap();
+        assert_eq!(
+            project.metadata.dependencies,
+            ["six", "idna ; python_version<\"3.9\""]
+        );
+        assert_eq!(project.optional.len(), 1);
         assert_eq!(read(&[("setup.py", "print(1)")]), None);
         assert_eq!(read(&[("pyproject.toml", "[tool.ruff]")]), None);
     }
