@@ -210,11 +210,11 @@ impl Hint for AppError {
             }
             Self::MissingModules { modules, path } => {
                 let (they, them) = match modules.len() {
-                    1 => ("it", "it"),
-                    _ => ("they", "them"),
+                    1 => ("it comes", "it"),
+                    _ => ("they come", "them"),
                 };
                 format!(
-                    "name the packages that {they} come from in `[python] packages` of {path}, and take {them} out of `missing` there; where the run does without, only the latter; what conda alone has runs from an image made with conda, `sconce run IMAGE`",
+                    "name the packages that {they} from in `[python] packages` of {path}, and take {them} out of `missing` there; where the run does without, only the latter; what conda alone has runs from an image made with conda, `sconce run IMAGE`",
                     path = path.display()
                 )
             }
