@@ -3,7 +3,7 @@
 //! `[project]` counts as it stands. What it leaves to setuptools (`dynamic`) is looked for where setuptools
 //! looks: in the files of `[tool.setuptools.dynamic]`, in setup.py and setup.cfg.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sconce_formats::normalize_project_name;
 use sconce_formats::pyproject::PyprojectMetadata;
@@ -60,6 +60,38 @@ impl StaticProject {
             project.scm = None;
         }
         Some(project)
+    }
+
+    /// The requirements of extras, with those of its own extras that they ask for (`all = ["mine[train]"]`).
+    #[must_use]
+    pub fn requirements_of_extras(&self, extras: &[String]) -> Vec<String> {
+        let own = normalize_project_name(&self.metadata.name);
+        let mut open: Vec<String> = extras
+            .iter()
+            .filter_map(|name| normalize_project_name(name))
+            .collect();
+        let mut known = BTreeSet::new();
+        let mut found = Vec::new();
+        while let Some(extra) = open.pop() {
+            if !known.insert(extra.clone()) {
+                continue;
+            }
+            let is_it = |name: &String| normalize_project_name(name).as_ref() == Some(&extra);
+            let lists = self.optional.iter().filter(|(name, _)| is_it(name));
+            for text in lists.flat_map(|(_, texts)| texts) {
+                let (name, rest) = text.split_once('[').unwrap_or((text, ""));
+                let asked = rest.split_once(']').map_or("", |(asked, _)| asked);
+                match normalize_project_name(name.trim()) == own && !asked.is_empty() {
+                    true => open.extend(
+                        asked
+                            .split(',')
+                            .filter_map(|one| normalize_project_name(one.trim())),
+                    ),
+                    false => found.push(text.clone()),
+                }
+            }
+        }
+        found
     }
 
     /// `[project]`, completed by what setuptools reads.
@@ -308,6 +340,15 @@ mod tests {
         assert_eq!(project.optional.len(), 1);
         assert_eq!(read(&[("setup.py", "print(1)")]), None);
         assert_eq!(read(&[("pyproject.toml", "[tool.ruff]")]), None);
+    }
+
+    #[test]
+    fn extras_ask_for_others_of_the_project() {
+        let text = "[project]\nname = 'My_Net'\n[project.optional-dependencies]\n\
+            all = ['my-net[ui, all]', 'six']\nUI = ['gradio>=4']\nother = ['idna']\n";
+        let project = read(&[("pyproject.toml", text)]).unwrap();
+        let asked = ["all".to_owned()];
+        assert_eq!(project.requirements_of_extras(&asked), ["six", "gradio>=4"]);
     }
 
     #[test]

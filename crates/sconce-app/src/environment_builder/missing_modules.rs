@@ -20,7 +20,8 @@ impl EnvironmentBuilder<'_> {
         for module in missing {
             let found = lock.and_then(|lock| {
                 let own = projects.iter().find(|name| is_called(name, module));
-                own.cloned().or_else(|| find_project(lock, self.store, module))
+                own.cloned()
+                    .or_else(|| find_project(lock, self.store, module))
             });
             match found {
                 Some(project) => brought.push((module, project)),
