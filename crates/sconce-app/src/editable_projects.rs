@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use sconce_base::input::read_regular;
 use sconce_formats::pyproject::{PyprojectError, PyprojectMetadata};
 use sconce_formats::scm_version::{ScmSettings, VersionFile};
-use sconce_import::{StaticBuild, StaticProject};
+use sconce_import::{StaticBuild, StaticProject, read_static_version};
 use sconce_resolve::python::compile_error::CompileError;
 use sconce_resolve::python::local_sources::{LocalDependency, UvProject};
 use sconce_schema::spec::WORKSPACE;
@@ -259,7 +259,7 @@ impl EditableProject {
         let Some(project) = StaticProject::read(&name, &|path| files.read(path)) else {
             return Err(unknown_project(own_folder, &files).into());
         };
-        let metadata = project.metadata;
+        let mut metadata = project.metadata;
         uv.set_project(
             &metadata.name,
             metadata.requires_python.as_deref(),
@@ -270,6 +270,11 @@ impl EditableProject {
             |name| has_modules(&own_folder.join(name)),
             |name| own_folder.join(name).join("__init__.py").is_file(),
         );
+        // Not among the files that the lock depends on: it has no version of the project.
+        let unlocked = |path: &str| ProjectFiles::new(&own_folder).read(path);
+        if metadata.version.is_none() && project.scm.is_none() {
+            metadata.version = read_static_version(&metadata.name, &root, &unlocked);
+        }
         let file = project.scm.as_ref().and_then(|scm| scm.file.as_ref());
         let file = file.cloned().or(project.version_file);
         let version_module = file.and_then(|file| Some((module_name(&file.path, &root)?, file)));
@@ -282,8 +287,7 @@ impl EditableProject {
             is_partial: project.is_partial,
             scm: project.scm,
             version_module,
-            // Not among the files that the lock depends on.
-            build: StaticBuild::read(&|path| ProjectFiles::new(&own_folder).read(path)),
+            build: StaticBuild::read(&unlocked),
             uv,
             folder: own_folder,
             module_root: inside.collect::<Vec<_>>().join("/"),
@@ -463,6 +467,23 @@ mod tests {
         let none = read(&[("pyproject.toml", "x =")], ".").unwrap_err();
         let none = none.to_plain_text();
         assert!(none.contains("pyproject.toml is not TOML"), "{none}");
+    }
+
+    #[test]
+    fn a_version_in_a_module_is_read_and_no_input() {
+        let config = "[metadata]\nname = mine\nversion = attr: mine.__version__\n[options]\n";
+        let files = [
+            ("setup.py", "setup()"),
+            ("setup.cfg", config),
+            ("mine/__init__.py", "__version__ = '1.2'\n"),
+        ];
+        let project = read(&files, ".").unwrap();
+        assert_eq!(project.metadata.version.as_deref(), Some("1.2"));
+        let is_input = project
+            .files
+            .iter()
+            .any(|file| file.ends_with("__init__.py"));
+        assert!(!is_input, "{:?}", project.files);
     }
 
     #[test]

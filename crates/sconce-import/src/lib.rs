@@ -31,6 +31,7 @@ mod setup_cfg;
 mod specifier;
 mod static_build;
 mod static_project;
+mod static_version;
 mod survey;
 mod torch_builds;
 mod uv_settings;
@@ -51,6 +52,7 @@ pub use note::{ImportNote, NoteKind, group_by_reason};
 pub use project_table::is_for_developers;
 pub use static_build::StaticBuild;
 pub use static_project::StaticProject;
+pub use static_version::read_static_version;
 pub use survey::{FolderEntry, ProjectFolder, SurveyedSpec, survey_folder};
 
 /// A spec, and what to know about it.
