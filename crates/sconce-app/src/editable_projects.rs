@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use sconce_base::input::read_regular;
 use sconce_formats::pyproject::{PyprojectError, PyprojectMetadata};
 use sconce_formats::scm_version::{ScmSettings, VersionFile};
-use sconce_import::{StaticBuild, StaticProject, read_static_version};
+use sconce_image::editable_wheel::ScriptFile;
+use sconce_import::{SetuptoolsLayout, StaticBuild, StaticProject, read_static_version};
 use sconce_resolve::python::compile_error::CompileError;
 use sconce_resolve::python::local_sources::{LocalDependency, UvProject};
 use sconce_schema::spec::WORKSPACE;
@@ -39,6 +40,10 @@ pub struct EditableProject {
     pub scm: Option<ScmSettings>,
     /// The module that its build backend or its setup.py writes the version to (`my_net._version`), and how.
     pub version_module: Option<(String, VersionFile)>,
+    /// Its programs that are files.
+    pub scripts: Vec<ScriptFile>,
+    /// Packages that lie in folders of another name, inside: `remap` and `/workspace/mod`.
+    pub package_folders: Vec<(String, String)>,
     /// How it is built.
     pub build: StaticBuild,
     /// What uv is to know of it.
@@ -278,9 +283,27 @@ impl EditableProject {
         let file = project.scm.as_ref().and_then(|scm| scm.file.as_ref());
         let file = file.cloned().or(project.version_file);
         let version_module = file.and_then(|file| Some((module_name(&file.path, &root)?, file)));
-        let inside = [WORKSPACE, path.as_str(), root.as_str()];
-        let inside = inside.into_iter().filter(|part| !matches!(*part, "" | "."));
+        let inside = |below: &str| {
+            let parts = [WORKSPACE, path.as_str(), below].into_iter();
+            let parts = parts.filter(|part| !matches!(*part, "" | "."));
+            parts.collect::<Vec<_>>().join("/")
+        };
+        let layout = SetuptoolsLayout::read(&unlocked);
+        let scripts = layout.scripts.iter().filter_map(|script| {
+            let text = unlocked(script)?;
+            Some(ScriptFile {
+                path: inside(script),
+                first_line: text.lines().next().unwrap_or_default().to_owned(),
+            })
+        });
+        let is_elsewhere = |name: &String| !own_folder.join(&root).join(name).is_dir();
+        let folders = layout.package_folders.iter();
+        let folders = folders.filter(|(name, _)| is_elsewhere(name));
         Ok(Self {
+            scripts: scripts.collect(),
+            package_folders: folders
+                .map(|(name, folder)| (name.clone(), inside(folder)))
+                .collect(),
             files: files.into_inner(),
             extras,
             metadata,
@@ -289,8 +312,8 @@ impl EditableProject {
             version_module,
             build: StaticBuild::read(&unlocked),
             uv,
-            folder: own_folder,
-            module_root: inside.collect::<Vec<_>>().join("/"),
+            module_root: inside(&root),
+            folder: own_folder.clone(),
         })
     }
 }

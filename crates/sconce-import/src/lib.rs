@@ -28,6 +28,7 @@ mod requirements;
 mod scm;
 mod setup;
 mod setup_cfg;
+mod setuptools_layout;
 mod specifier;
 mod static_build;
 mod static_project;
@@ -50,6 +51,7 @@ pub use locks::{
 };
 pub use note::{ImportNote, NoteKind, group_by_reason};
 pub use project_table::is_for_developers;
+pub use setuptools_layout::SetuptoolsLayout;
 pub use static_build::StaticBuild;
 pub use static_project::StaticProject;
 pub use static_version::read_static_version;
