@@ -119,6 +119,20 @@ impl RequirementsScan {
                     self.offers.push((place, requirement));
                     continue;
                 }
+                Some(FrozenLine::Elsewhere) => {
+                    let why = freeze::ELSEWHERE.to_owned();
+                    self.refused.push((place, name(text), why));
+                    self.unknown.extend(
+                        text.split(['@', '['])
+                            .next()
+                            .map(|name| name.trim().to_owned()),
+                    );
+                    continue;
+                }
+                Some(FrozenLine::OfFolder(requirement)) => {
+                    self.rewritten.push((place, name(text), freeze::OF_FOLDER));
+                    Some(requirement)
+                }
                 Some(FrozenLine::Python(version)) => {
                     self.python = self.python.take().or(Some((place, version)));
                     continue;
@@ -571,7 +585,8 @@ mod tests {
         assert_eq!(provided, ["dep", "idna", "six", "x", "y"]);
         assert_eq!(format_notes(&adopted), "");
 
-        let text = "six @ file:///home/me/here/libs/six\nnumpy @ file:///croot/numpy_1/work\n";
+        let text = "six @ file:///home/me/here/libs/six\nnumpy @ file:///croot/numpy_1/work\n\
+            mine @ file:///C:/Users/me/mine\n";
         let adopted = convert("requirements.txt", text, &beside);
         let python = &adopted.spec.python;
         assert_eq!(
@@ -585,6 +600,9 @@ mod tests {
             ),
             "{said}"
         );
+        let other = "3 left out: mine @ file:///C:/Users/me/mine: a folder of another";
+        assert!(said.contains(other), "{said}");
+        assert!(adopted.unknown.contains("mine"));
     }
 
     #[test]
