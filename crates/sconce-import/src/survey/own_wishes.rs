@@ -27,12 +27,15 @@ impl FolderSurvey<'_> {
         let beside = |path: &str| self.folder.read_text(path);
         let project = StaticProject::read(self.folder.name(), &beside);
         let optional = project.map(|project| project.optional).unwrap_or_default();
+        let files = ["pyproject.toml", "setup.py"].into_iter();
+        let mut files = files.filter(|file| self.folder.read_text(file).is_some());
+        let file = files.next().unwrap_or("setup.cfg");
         for (extra, texts) in optional
             .iter()
             .filter(|(extra, _)| !is_for_developers(extra))
         {
             let parsed = parse_all(texts.iter().map(String::as_str));
-            let place = format!("the extra `{extra}`");
+            let place = format!("{file} extra {extra}");
             let wishes = parsed.into_iter().map(|one| (place.clone(), one));
             self.wishes.extend(wishes);
         }

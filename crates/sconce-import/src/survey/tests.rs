@@ -133,7 +133,7 @@ fn what_the_project_names_itself_is_no_guess() {
     // In the version of the extra that nobody chose.
     let files = [("pyproject.toml", extras), ("demo.py", program)];
     assert!(
-        python(&files).contains("gradio>=4 < the extra `ui`"),
+        python(&files).contains("gradio>=4 < pyproject.toml extra ui"),
         "{}",
         python(&files)
     );
