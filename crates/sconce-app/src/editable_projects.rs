@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use sconce_base::input::read_regular;
-use sconce_formats::pyproject::PyprojectMetadata;
+use sconce_formats::pyproject::{PyprojectError, PyprojectMetadata};
 use sconce_formats::scm_version::{ScmSettings, VersionFile};
-use sconce_import::{StaticBuild, StaticProject};
+use sconce_image::editable_wheel::ScriptFile;
+use sconce_import::{SetuptoolsLayout, StaticBuild, StaticProject, read_static_version};
 use sconce_resolve::python::compile_error::CompileError;
 use sconce_resolve::python::local_sources::{LocalDependency, UvProject};
 use sconce_schema::spec::WORKSPACE;
@@ -39,6 +40,10 @@ pub struct EditableProject {
     pub scm: Option<ScmSettings>,
     /// The module that its build backend or its setup.py writes the version to (`my_net._version`), and how.
     pub version_module: Option<(String, VersionFile)>,
+    /// Its programs that are files.
+    pub scripts: Vec<ScriptFile>,
+    /// Packages that lie in folders of another name, inside: `remap` and `/workspace/mod`.
+    pub package_folders: Vec<(String, String)>,
     /// How it is built.
     pub build: StaticBuild,
     /// What uv is to know of it.
@@ -58,6 +63,20 @@ pub enum EditableError {
         /// The folder.
         folder: PathBuf,
     },
+    /// Its folder is not there.
+    #[error("{} is to be installed from where it lies, and is not there", folder.display())]
+    NoFolder {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// Its pyproject.toml does not name it.
+    #[error("{}", pyproject.display())]
+    Name {
+        /// The file.
+        pyproject: PathBuf,
+        /// What is wrong.
+        source: PyprojectError,
+    },
     /// A workspace has no such member.
     #[error("{} takes {name} from its workspace, which has no project of that name", pyproject.display())]
     NoMember {
@@ -66,7 +85,17 @@ pub enum EditableError {
         /// The project.
         name: String,
     },
-    /// A project that another one needs is not there when it runs, or not there at all.
+    /// A project that another one needs is not there.
+    #[error("{} takes {name} from {}, which is not there", pyproject.display(), folder.display())]
+    Missing {
+        /// The file.
+        pyproject: PathBuf,
+        /// The project.
+        name: String,
+        /// Its folder.
+        folder: PathBuf,
+    },
+    /// A project that another one needs is not there when it runs.
     #[error(
         "{} takes {name} from {}, which is not in the spec's folder",
         pyproject.display(),
@@ -91,10 +120,12 @@ impl Hint for EditableError {
                      name its dependencies in `[python] packages`"
                 }
                 Self::NoMember { .. } => "add its folder to `members` of [tool.uv.workspace]",
-                Self::Outside { .. } => {
-                    "put the spec into a folder above both; submodules that are empty are filled by \
+                Self::NoFolder { .. } | Self::Missing { .. } => {
+                    "put it there, or mend the path; submodules that are empty are filled by \
                      `git submodule update --init`"
                 }
+                Self::Name { .. } => "give it another name in that file",
+                Self::Outside { .. } => "put the spec into a folder above both",
             }
             .to_owned(),
         )
@@ -180,12 +211,17 @@ impl EditableProjects {
                 let name = needed.name;
                 return Err(EditableError::NoMember { pyproject, name }.into());
             };
-            let inside = folder.canonicalize().ok();
-            let inside = inside
-                .as_deref()
-                .and_then(|path| path.strip_prefix(&self.folder).ok());
+            let name = needed.name;
+            let Ok(whole) = folder.canonicalize() else {
+                return Err(EditableError::Missing {
+                    pyproject,
+                    name,
+                    folder,
+                }
+                .into());
+            };
+            let inside = whole.strip_prefix(&self.folder).ok();
             let Some(inside) = inside.and_then(Path::to_str) else {
-                let name = needed.name;
                 return Err(EditableError::Outside {
                     pyproject,
                     name,
@@ -226,9 +262,9 @@ impl EditableProject {
         let name = own_folder.file_name().unwrap_or_default();
         let name = name.to_string_lossy();
         let Some(project) = StaticProject::read(&name, &|path| files.read(path)) else {
-            return Err(EditableError::NoProject { folder: own_folder }.into());
+            return Err(unknown_project(own_folder, &files).into());
         };
-        let metadata = project.metadata;
+        let mut metadata = project.metadata;
         uv.set_project(
             &metadata.name,
             metadata.requires_python.as_deref(),
@@ -239,24 +275,61 @@ impl EditableProject {
             |name| has_modules(&own_folder.join(name)),
             |name| own_folder.join(name).join("__init__.py").is_file(),
         );
+        // Not among the files that the lock depends on: it has no version of the project.
+        let unlocked = |path: &str| ProjectFiles::new(&own_folder).read(path);
+        if metadata.version.is_none() && project.scm.is_none() {
+            metadata.version = read_static_version(&metadata.name, &root, &unlocked);
+        }
         let file = project.scm.as_ref().and_then(|scm| scm.file.as_ref());
         let file = file.cloned().or(project.version_file);
         let version_module = file.and_then(|file| Some((module_name(&file.path, &root)?, file)));
-        let inside = [WORKSPACE, path.as_str(), root.as_str()];
-        let inside = inside.into_iter().filter(|part| !matches!(*part, "" | "."));
+        let inside = |below: &str| {
+            let parts = [WORKSPACE, path.as_str(), below].into_iter();
+            let parts = parts.filter(|part| !matches!(*part, "" | "."));
+            parts.collect::<Vec<_>>().join("/")
+        };
+        let layout = SetuptoolsLayout::read(&unlocked);
+        let scripts = layout.scripts.iter().filter_map(|script| {
+            let text = unlocked(script)?;
+            Some(ScriptFile {
+                path: inside(script),
+                first_line: text.lines().next().unwrap_or_default().to_owned(),
+            })
+        });
+        let is_elsewhere = |name: &String| !own_folder.join(&root).join(name).is_dir();
+        let folders = layout.package_folders.iter();
+        let folders = folders.filter(|(name, _)| is_elsewhere(name));
         Ok(Self {
+            scripts: scripts.collect(),
+            package_folders: folders
+                .map(|(name, folder)| (name.clone(), inside(folder)))
+                .collect(),
             files: files.into_inner(),
             extras,
             metadata,
             is_partial: project.is_partial,
             scm: project.scm,
             version_module,
-            // Not among the files that the lock depends on.
-            build: StaticBuild::read(&|path| ProjectFiles::new(&own_folder).read(path)),
+            build: StaticBuild::read(&unlocked),
             uv,
-            folder: own_folder,
-            module_root: inside.collect::<Vec<_>>().join("/"),
+            module_root: inside(&root),
+            folder: own_folder.clone(),
         })
+    }
+}
+
+/// Why the files of a folder do not say what it is.
+fn unknown_project(folder: PathBuf, files: &ProjectFiles) -> EditableError {
+    let pyproject = files
+        .read(PYPROJECT)
+        .map(|text| PyprojectMetadata::parse(&text));
+    match pyproject {
+        _ if !folder.is_dir() => EditableError::NoFolder { folder },
+        Some(Err(source @ PyprojectError::Name { .. })) => EditableError::Name {
+            pyproject: folder.join(PYPROJECT),
+            source,
+        },
+        _ => EditableError::NoProject { folder },
     }
 }
 
@@ -352,7 +425,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().canonicalize().unwrap();
         let write = |path: &str, name: &str, needs: &str| {
-            let sources = "a = { path = '../a' }\nb = { path = '../b', editable = true }\nout = { path = '/out' }\n";
+            let sources = "a = { path = '../a' }\nb = { path = '../b', editable = true }\nout = { path = '/' }\ngone = { path = '../gone' }\n";
             let text = format!(
                 "[project]\nname = '{name}'\nversion = '1'\ndependencies = [{needs}]\n[tool.uv.sources]\n{sources}"
             );
@@ -371,13 +444,19 @@ mod tests {
         assert_eq!(names, ["app", "a", "b"]);
         assert_eq!(found[1].extras, ["x"]);
 
-        write("app", "app", "'out'");
-        let error = EditableProjects::new(&folder)
-            .add("app", &[], &[])
-            .unwrap_err();
-        let text = error.to_plain_text();
+        let say = |name: &str| {
+            write("app", "app", &format!("'{name}'"));
+            let error = EditableProjects::new(&folder).add("app", &[], &[]);
+            error.unwrap_err().to_plain_text()
+        };
+        let text = say("out");
         assert!(
-            text.contains("takes out from /out, which is not in the spec's folder"),
+            text.contains("takes out from /, which is not in the spec's folder"),
+            "{text}"
+        );
+        let text = say("gone");
+        assert!(
+            text.contains("takes gone from ") && text.contains("../gone, which is not there"),
             "{text}"
         );
     }
@@ -395,9 +474,39 @@ mod tests {
                 "{said}"
             );
         }
+        let bad = "[project]\nname = 'bad name!'\n";
+        let said = read(&[("pyproject.toml", bad)], ".").unwrap_err();
+        let said = said.to_plain_text();
+        assert!(
+            said.contains("pyproject.toml: `name` of its [project] is \"bad name!\"")
+                && said.contains("another name"),
+            "{said}"
+        );
+        let gone = read(&[], "gone").unwrap_err().to_plain_text();
+        assert!(
+            gone.contains("gone is to be installed") && gone.contains("is not there"),
+            "{gone}"
+        );
         let none = read(&[("pyproject.toml", "x =")], ".").unwrap_err();
         let none = none.to_plain_text();
         assert!(none.contains("pyproject.toml is not TOML"), "{none}");
+    }
+
+    #[test]
+    fn a_version_in_a_module_is_read_and_no_input() {
+        let config = "[metadata]\nname = mine\nversion = attr: mine.__version__\n[options]\n";
+        let files = [
+            ("setup.py", "setup()"),
+            ("setup.cfg", config),
+            ("mine/__init__.py", "__version__ = '1.2'\n"),
+        ];
+        let project = read(&files, ".").unwrap();
+        assert_eq!(project.metadata.version.as_deref(), Some("1.2"));
+        let is_input = project
+            .files
+            .iter()
+            .any(|file| file.ends_with("__init__.py"));
+        assert!(!is_input, "{:?}", project.files);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! From a project to an environment that is ready: its lock, made if it has none, and its trees.
 
 mod editable;
+mod missing_modules;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -170,7 +171,6 @@ impl EnvironmentBuilder<'_> {
         );
         let (spec, config) = (&self.project.spec, &self.places.config);
         self.check_addresses()?;
-        self.check_modules()?;
         let index = IndexSettings {
             index_url: first([&self.sources.index, &spec.python.index, &config.index]),
             extra_index_urls: first_list([
@@ -268,7 +268,9 @@ impl EnvironmentBuilder<'_> {
             source_builder: builds.then_some(&builder as &dyn SourceBuilder),
             now: SystemTime::now(),
         };
-        let resolved = sconce_resolve::resolve(&input, &lock_env, self.progress)?;
+        let resolved = sconce_resolve::resolve(&input, &lock_env, self.progress);
+        self.check_modules(resolved.as_ref().ok().map(|resolved| &resolved.lock))?;
+        let resolved = resolved?;
         self.note_unpinned(&names, &resolved.lock);
         Ok(resolved)
     }
@@ -343,19 +345,6 @@ impl EnvironmentBuilder<'_> {
 
     /// Whether the settings that count are addresses: uv takes any text for an index, and then
     /// says that no package is there.
-    /// What is known to be missing is said before anything is brought, and not by the run.
-    fn check_modules(&self) -> Result<()> {
-        let missing = &self.project.spec.python.missing;
-        match missing.is_empty() {
-            true => Ok(()),
-            false => Err(AppError::MissingModules {
-                modules: missing.clone(),
-                path: self.project.file.clone(),
-            }
-            .into()),
-        }
-    }
-
     fn check_addresses(&self) -> Result<()> {
         let env = &self.context.env;
         let (spec, config) = (&self.project.spec, &self.places.config);

@@ -209,12 +209,12 @@ impl Hint for AppError {
                 "write it to a file in a folder of its own: its lock lies beside it".to_owned()
             }
             Self::MissingModules { modules, path } => {
-                let (they, them) = match modules.len() {
-                    1 => ("it", "it"),
-                    _ => ("they", "them"),
+                let (they, come, them) = match modules.len() {
+                    1 => ("it", "comes", "it"),
+                    _ => ("they", "come", "them"),
                 };
                 format!(
-                    "name the packages that {they} come from in `[python] packages` of {path}, and take {them} out of `missing` there; where the run does without, only the latter; what conda alone has runs from an image made with conda, `sconce run IMAGE`",
+                    "name the packages that {they} {come} from in `[python] packages` of {path}, and take {them} out of `missing` there; where the run does without, only the latter; what conda alone has runs from an image made with conda, `sconce run IMAGE`",
                     path = path.display()
                 )
             }

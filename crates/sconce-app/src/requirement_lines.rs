@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use sconce_formats::normalize_project_name;
 use sconce_resolve::python::compile::project_of;
+use sconce_resolve::python::direct_path::PathRequirement;
 use sconce_resolve::python::source_package::UnnamedSource;
 use sconce_resolve::python::torch_indexes::{added_index, is_build_index};
 use sconce_schema::{Hint, exit};
@@ -163,6 +164,7 @@ impl LineReader<'_> {
                     RequirementAddress::Requirement if value.contains("git+") => {
                         self.keep(value.to_owned())
                     }
+                    RequirementAddress::Requirement if self.read_path(file, number, value)? => {}
                     RequirementAddress::Requirement => self.add_folder(file, number, value)?,
                 }
             }
@@ -175,6 +177,7 @@ impl LineReader<'_> {
                     self.found.is_plain = false;
                     self.keep(text);
                 }
+                RequirementAddress::Requirement if self.read_path(file, number, line)? => {}
                 RequirementAddress::Requirement if is_local(line) => {
                     self.found.is_plain = false;
                     let (path, _) = split_extras(line);
@@ -220,15 +223,45 @@ impl LineReader<'_> {
         self.found.lines.push(RequirementLine::Kept(line));
     }
 
-    fn add_folder(&mut self, file: &Path, number: usize, value: &str) -> Result<()> {
-        let outside = || RequirementLineError::Outside {
-            file: file.to_owned(),
-            line: number,
-            text: value.to_owned(),
+    /// A requirement whose address is a path, `name @ file:./libs/name`. Gives whether it is one.
+    fn read_path(&mut self, file: &Path, number: usize, line: &str) -> Result<bool> {
+        let beside = file.parent().unwrap_or(Path::new("."));
+        let Some(direct) = PathRequirement::parse(line, beside) else {
+            return Ok(false);
         };
+        if direct.path.is_file() {
+            let whole = direct.with_whole_path();
+            self.found.is_plain &= whole == line;
+            self.keep(whole);
+        } else {
+            self.found.is_plain = false;
+            let (_, extras) = split_extras(direct.name);
+            self.add_path(file, number, line, &direct.path, extras)?;
+        }
+        Ok(true)
+    }
+
+    fn add_folder(&mut self, file: &Path, number: usize, value: &str) -> Result<()> {
         let (path, extras) = split_extras(value);
         let path = path.strip_prefix("file:").unwrap_or(path);
         let path = path.strip_prefix("//").unwrap_or(path);
+        self.add_path(file, number, value, Path::new(path), extras)
+    }
+
+    /// A folder of a project, as the line names it. `extras` is `[gpu]`.
+    fn add_path(
+        &mut self,
+        file: &Path,
+        number: usize,
+        text: &str,
+        path: &Path,
+        extras: &str,
+    ) -> Result<()> {
+        let outside = || RequirementLineError::Outside {
+            file: file.to_owned(),
+            line: number,
+            text: text.to_owned(),
+        };
         let beside = file.parent().unwrap_or(Path::new("."));
         let whole = without_dots(&beside.join(path)).ok_or_else(outside)?;
         let inside = whole.strip_prefix(self.folder).map_err(|_| outside())?;
@@ -291,20 +324,27 @@ fn source_of(line: &str) -> RequirementAddress {
     }
 }
 
+/// What a source archive is called without the end of its name.
+fn archive_stem(file: &str) -> Option<&str> {
+    [".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip"]
+        .into_iter()
+        .find_map(|end| file.strip_suffix(end))
+}
+
 /// The project of a source archive, by its file's name (PEP 625).
 fn archive_project(file: &str) -> Option<String> {
-    let stem = [".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip"]
-        .into_iter()
-        .find_map(|end| file.strip_suffix(end))?;
+    let stem = archive_stem(file)?;
     let (name, version) = stem.rsplit_once('-')?;
     let is_version = version.starts_with(|c: char| c.is_ascii_digit());
     normalize_project_name(name).filter(|_| is_version)
 }
 
-/// A file of this machine as a requirement: a wheel has its name itself.
+/// A file of this machine as a requirement: a wheel has its name itself. Of an archive that has no version in its name
+/// the whole name is the project's; a wrong one is an error when it is built.
 fn named_archive(path: &Path) -> String {
     let file = path.file_name().unwrap_or_default().to_string_lossy();
-    match archive_project(&file) {
+    let project = archive_project(&file).or_else(|| normalize_project_name(archive_stem(&file)?));
+    match project {
         Some(project) => format!("{project} @ {}", sconce_fetch::file_url(path)),
         None => path.display().to_string(),
     }
@@ -442,6 +482,33 @@ mod tests {
     }
 
     #[test]
+    fn names_with_a_path_are_folders_and_files() {
+        let text = "dep[gpu] @ file:./libs/dep\nsix @ file:w/six-1-py3-none-any.whl ; python_version > '3'\n\
+            -r dev/r.txt\nout @ https://example.org/out-1-py3-none-any.whl\n";
+        let (dir, lines) = read(&[
+            ("r.txt", text),
+            ("dev/r.txt", "idna @ ../libs/idna\n"),
+            ("libs/dep/setup.py", ""),
+            ("w/six-1-py3-none-any.whl", ""),
+        ]);
+        let lines = lines.unwrap();
+        assert_eq!(lines.editable, ["libs/dep[gpu]", "libs/idna"]);
+        let wheel = format!(
+            "six @ file://{}/w/six-1-py3-none-any.whl ; python_version > '3'",
+            dir.path().display()
+        );
+        let remote = "out @ https://example.org/out-1-py3-none-any.whl";
+        assert_eq!(kept(&lines), [wheel.as_str(), remote]);
+        assert!(!lines.is_plain);
+        let (_dir, lines) = read(&[("r.txt", "x @ file:///croot/x_1/work\n")]);
+        let said = lines.unwrap_err().to_plain_text();
+        assert!(
+            said.contains("r.txt:1: x @ file:///croot/x_1/work lies outside"),
+            "{said}"
+        );
+    }
+
+    #[test]
     fn builds_in_sight_of_the_environment_are_known_by_their_lines() {
         let text = "torch\nflash_attn==2.5 --no-build-isolation\n\
                     --no-build-isolation git+https://example.org/a/Deep.git@v1\n";
@@ -499,7 +566,7 @@ mod tests {
 
     #[test]
     fn paths_stay_those_of_their_file() {
-        let text = "-e .\n-c sub/limits.txt\n-f wheels\n--find-links https://example.org/w\n./w/a-1.0.tar.gz\n";
+        let text = "-e .\n-c sub/limits.txt\n-f wheels\n--find-links https://example.org/w\n./w/a-1.0.tar.gz\n./b.zip\n";
         let (dir, lines) = read(&[("r.txt", text)]);
         let at = dir.path().display();
         assert_eq!(
@@ -509,6 +576,7 @@ mod tests {
                 format!("-f {at}/wheels"),
                 "--find-links https://example.org/w".to_owned(),
                 format!("a @ file://{at}/./w/a-1.0.tar.gz"),
+                format!("b @ file://{at}/./b.zip"),
             ]
         );
     }

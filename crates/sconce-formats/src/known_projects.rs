@@ -594,8 +594,16 @@ const BRINGS: &[(&str, &str)] = &[
         "numpy scipy pyyaml opencv-python-headless",
     ),
     (
+        "basicsr",
+        "torch torchvision numpy scipy scikit-image tqdm pyyaml pillow lmdb opencv-python",
+    ),
+    (
         "datasets",
         "numpy pandas pyarrow requests tqdm dill multiprocess fsspec huggingface-hub packaging pyyaml xxhash",
+    ),
+    (
+        "deepface",
+        "numpy pandas tqdm pillow tensorflow keras opencv-python",
     ),
     (
         "deepspeed",
@@ -606,16 +614,33 @@ const BRINGS: &[(&str, &str)] = &[
         "numpy pillow requests regex safetensors huggingface-hub filelock",
     ),
     (
+        "easyocr",
+        "torch torchvision numpy scipy pillow scikit-image pyyaml opencv-python-headless",
+    ),
+    (
         "evaluate",
         "datasets numpy pandas dill multiprocess requests tqdm xxhash huggingface-hub packaging fsspec",
+    ),
+    (
+        "facexlib",
+        "torch torchvision numpy scipy tqdm pillow numba filterpy opencv-python",
     ),
     (
         "flax",
         "jax numpy optax msgpack rich pyyaml typing-extensions",
     ),
+    (
+        "gfpgan",
+        "torch torchvision numpy scipy tqdm pyyaml lmdb basicsr facexlib opencv-python",
+    ),
     ("gym", "numpy cloudpickle"),
     ("gymnasium", "numpy cloudpickle typing-extensions"),
     ("hydra-core", "omegaconf packaging"),
+    (
+        "imgaug",
+        "numpy scipy six pillow matplotlib scikit-image imageio opencv-python",
+    ),
+    ("invisible-watermark", "numpy pillow torch opencv-python"),
     ("jax", "jaxlib numpy scipy opt-einsum ml-dtypes"),
     ("kornia", "torch packaging"),
     (
@@ -630,6 +655,15 @@ const BRINGS: &[(&str, &str)] = &[
     (
         "matplotlib",
         "numpy pillow packaging pyparsing python-dateutil kiwisolver",
+    ),
+    ("mediapipe", "numpy absl-py opencv-contrib-python"),
+    (
+        "mmcv",
+        "numpy pyyaml pillow packaging addict yapf opencv-python",
+    ),
+    (
+        "mmcv-full",
+        "numpy pyyaml pillow packaging addict yapf opencv-python",
     ),
     ("monai", "torch numpy"),
     ("numba", "numpy llvmlite"),
@@ -652,6 +686,10 @@ const BRINGS: &[(&str, &str)] = &[
         "torch torchmetrics tqdm fsspec packaging pyyaml typing-extensions",
     ),
     (
+        "realesrgan",
+        "torch torchvision numpy tqdm pillow basicsr facexlib gfpgan opencv-python",
+    ),
+    (
         "scikit-image",
         "numpy scipy networkx pillow imageio tifffile packaging",
     ),
@@ -671,6 +709,10 @@ const BRINGS: &[(&str, &str)] = &[
         "torch numpy gymnasium cloudpickle pandas matplotlib",
     ),
     ("statsmodels", "numpy scipy pandas patsy packaging"),
+    (
+        "supervision",
+        "numpy scipy matplotlib pyyaml pillow opencv-python",
+    ),
     (
         "tensorboard",
         "numpy protobuf grpcio absl-py markdown werkzeug setuptools",

@@ -31,9 +31,17 @@ pub enum PyprojectError {
     /// Not TOML.
     #[error("{0}")]
     Toml(String),
-    /// No `[project]`, or one without a sound name.
+    /// No `[project]`, or one without a name.
     #[error("it has no [project] with a name")]
     NoProject,
+    /// A name that no project can have.
+    #[error(
+        "`name` of its [project] is {name:?}, and has to begin and end with a letter or a digit, with `.`, `-` and `_` between them"
+    )]
+    Name {
+        /// The name.
+        name: String,
+    },
 }
 
 /// Groups that `[project.entry-points]` may not have: they have tables of their own.
@@ -61,9 +69,10 @@ impl PyprojectMetadata {
         let project = root.get("project").and_then(Value::as_table);
         let project = project.ok_or(PyprojectError::NoProject)?;
         let text = |key: &str| project.get(key).and_then(Value::as_str).map(str::to_owned);
-        let name = text("name")
-            .filter(|name| normalize_project_name(name).is_some())
-            .ok_or(PyprojectError::NoProject)?;
+        let name = text("name").ok_or(PyprojectError::NoProject)?;
+        if normalize_project_name(&name).is_none() {
+            return Err(PyprojectError::Name { name });
+        }
         let mut entry_points = BTreeMap::new();
         let groups = project.get("entry-points").and_then(Value::as_table);
         for (group, points) in groups.into_iter().flatten() {
@@ -200,9 +209,11 @@ fast = "my_net.fast"
     fn what_tells_nothing_is_an_error() {
         let no_project = Err(PyprojectError::NoProject);
         assert_eq!(PyprojectMetadata::parse("[tool.ruff]\n"), no_project);
+        assert_eq!(PyprojectMetadata::parse("[project]\n"), no_project);
+        let name = "-".to_owned();
         assert_eq!(
             PyprojectMetadata::parse("[project]\nname = \"-\""),
-            no_project
+            Err(PyprojectError::Name { name })
         );
         assert!(matches!(
             PyprojectMetadata::parse("[project\n"),

@@ -34,16 +34,86 @@ pub struct GeneratedModule {
     pub text: String,
 }
 
+impl GeneratedModule {
+    /// A package whose files lie in a folder of another name, an absolute path inside.
+    #[must_use]
+    pub fn of_folder(name: &str, folder: &str) -> Self {
+        let (folder, start) = (
+            python_literal(folder),
+            python_literal(&format!("{folder}/__init__.py")),
+        );
+        let text = format!(
+            "__path__ = [{folder}]\n__spec__.submodule_search_locations = __path__\n__package__ = __name__\n\
+             __file__ = {start}\n\
+             import os\n\
+             if os.path.exists(__file__):\n    \
+                 with open(__file__, 'rb') as __file:\n        \
+                     exec(compile(__file.read(), __file__, 'exec'))\n"
+        );
+        Self {
+            name: name.to_owned(),
+            text,
+        }
+    }
+}
+
+/// A program that a project ships as a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScriptFile {
+    /// Its absolute path inside.
+    pub path: String,
+    /// Its first line, `#!/usr/bin/env python`.
+    pub first_line: String,
+}
+
+impl ScriptFile {
+    /// The name of the program, and the text that starts the file from where it lies. `None` for a name or a path with
+    /// other characters than such have.
+    fn to_program(&self) -> Option<(&str, String)> {
+        let plain = |text: &str, more: &str| {
+            let known = |c: char| c.is_ascii_alphanumeric() || more.contains(c);
+            !text.is_empty() && text.chars().all(known)
+        };
+        let name = self.path.rsplit('/').next()?;
+        let is_name = plain(name, "._-") && !name.starts_with(['.', '-', '_']);
+        // The environment's own.
+        if !is_name || !plain(&self.path, "._-/") || name.starts_with("python") {
+            return None;
+        }
+        let interpreter = self
+            .first_line
+            .strip_prefix("#!")
+            .unwrap_or_default()
+            .trim();
+        let is_python =
+            interpreter.contains("python") || interpreter.is_empty() && name.ends_with(".py");
+        let path = &self.path;
+        let text = match is_python {
+            true => format!(
+                "#!python\n__file__ = '{path}'\nwith open(__file__, 'rb') as __script:\n    \
+                 exec(compile(__script.read(), __file__, 'exec'))\n"
+            ),
+            false => {
+                let known = plain(interpreter, "/._- ");
+                let interpreter = if known { interpreter } else { "/bin/sh" };
+                format!("#!/bin/sh\nexec {interpreter} {path} \"$@\"\n")
+            }
+        };
+        Some((name, text))
+    }
+}
+
 impl EditableWheel {
-    /// The wheel of a project whose modules are imported from `module_root`, an absolute path inside. `generated` can
-    /// be imported where the project's folder has no such module.
+    /// The wheel of a project whose modules are imported from `module_root`, an absolute path inside. The `generated`
+    /// can be imported where the project's folder has no such modules.
     ///
     /// # Errors
     /// None that a writer into memory can give.
     pub fn build(
         metadata: &PyprojectMetadata,
         module_root: &str,
-        generated: Option<&GeneratedModule>,
+        generated: &[GeneratedModule],
+        scripts: &[ScriptFile],
     ) -> io::Result<Self> {
         let name = normalize_project_name(&metadata.name).unwrap_or_default();
         let version = metadata.version.as_deref().filter(|v| is_version(v));
@@ -55,7 +125,7 @@ impl EditableWheel {
                 format!("__editable__.{}.pth", name.replace('-', "_")),
                 format!(
                     "{module_root}\n{}",
-                    generated.map(import_line).unwrap_or_default()
+                    generated.iter().map(import_line).collect::<String>()
                 ),
             ),
             (format!("{info}/METADATA"), metadata_text(metadata, version)),
@@ -68,6 +138,12 @@ impl EditableWheel {
         if !metadata.entry_points.is_empty() {
             let text = entry_points_text(metadata);
             files.push((format!("{info}/entry_points.txt"), text));
+        }
+        for (name, text) in scripts.iter().filter_map(ScriptFile::to_program) {
+            let path = format!("{stem}.data/scripts/{name}");
+            if files.iter().all(|(known, _)| *known != path) {
+                files.push((path, text));
+            }
         }
         let record = format!("{info}/RECORD");
         let mut lines = String::new();
@@ -205,20 +281,20 @@ mod tests {
     #[test]
     fn the_same_project_gives_the_same_wheel() {
         let project = metadata("[project]\nname = \"My.Net\"\nversion = \"1.2\"");
-        let wheel = EditableWheel::build(&project, "/workspace", None).unwrap();
+        let wheel = EditableWheel::build(&project, "/workspace", &[], &[]).unwrap();
         assert_eq!(wheel.wheel.file, "my_net-1.2-py3-none-any.whl");
         assert_eq!(
             wheel,
-            EditableWheel::build(&project, "/workspace", None).unwrap()
+            EditableWheel::build(&project, "/workspace", &[], &[]).unwrap()
         );
-        let elsewhere = EditableWheel::build(&project, "/workspace/src", None).unwrap();
+        let elsewhere = EditableWheel::build(&project, "/workspace/src", &[], &[]).unwrap();
         assert_ne!(wheel.wheel.sha256, elsewhere.wheel.sha256);
     }
 
     #[test]
     fn what_the_backend_alone_knows_is_not_made_up() {
         let project = metadata("[project]\nname = \"a\"\ndynamic = [\"version\"]");
-        let wheel = EditableWheel::build(&project, "/workspace", None).unwrap();
+        let wheel = EditableWheel::build(&project, "/workspace", &[], &[]).unwrap();
         assert_eq!(wheel.wheel.version, UNKNOWN_VERSION);
     }
 
@@ -238,6 +314,40 @@ mod tests {
     }
 
     #[test]
+    fn scripts_are_started_from_where_they_lie() {
+        let program = |path: &str, first_line: &str| {
+            let script = ScriptFile {
+                path: path.to_owned(),
+                first_line: first_line.to_owned(),
+            };
+            script
+                .to_program()
+                .map(|(name, text)| format!("{name}: {text}"))
+        };
+        assert_eq!(
+            program("/workspace/bin/x", "#!/usr/bin/env python3").unwrap(),
+            "x: #!python\n__file__ = '/workspace/bin/x'\nwith open(__file__, 'rb') as __script:\n    \
+             exec(compile(__script.read(), __file__, 'exec'))\n"
+        );
+        for (first_line, interpreter) in [
+            ("#!/usr/bin/env bash", "/usr/bin/env bash"),
+            ("#!/bin/sh; rm x", "/bin/sh"),
+            ("", "/bin/sh"),
+        ] {
+            let expected = format!("x: #!/bin/sh\nexec {interpreter} /workspace/x \"$@\"\n");
+            assert_eq!(program("/workspace/x", first_line).unwrap(), expected);
+        }
+        for path in [
+            "/workspace/a b",
+            "/workspace/python",
+            "/workspace/x'",
+            "/workspace/-x",
+        ] {
+            assert_eq!(program(path, ""), None, "{path}");
+        }
+    }
+
+    #[test]
     fn a_value_of_two_lines_is_no_further_field() {
         let project = metadata(
             "[project]\nname = \"a\"\nversion = \"1/../2\"\n\
@@ -252,7 +362,7 @@ mod tests {
             entry_points_text(&project),
             "[console_scripts]\nrun = a:main\n"
         );
-        let wheel = EditableWheel::build(&project, "/workspace", None).unwrap();
+        let wheel = EditableWheel::build(&project, "/workspace", &[], &[]).unwrap();
         assert_eq!(wheel.wheel.version, UNKNOWN_VERSION);
     }
 }

@@ -46,6 +46,8 @@ pub(super) struct Draft {
     /// Packages that no index is known to have, normalised.
     unknown: BTreeSet<String>,
     offers: Vec<(Option<usize>, Requirement)>,
+    /// Projects that come with folders, normalised.
+    brought: BTreeSet<String>,
     /// The major version of CUDA that wheels are taken for; none where nothing names one.
     cuda_of_wheels: Option<String>,
 }
@@ -89,6 +91,13 @@ impl Draft {
     /// A package that is asked for by a name that no index is known to have.
     pub(super) fn note_unknown(&mut self, name: &str) {
         self.unknown.extend(normalize_project_name(name));
+    }
+
+    /// A project that a folder or a file of this machine brings.
+    pub(super) fn bring(&mut self, name: &str) {
+        if self.brought.len() < MAX_REQUIREMENTS_OR_VARIABLES {
+            self.brought.extend(normalize_project_name(name));
+        }
     }
 
     fn note(&mut self, note: ImportNote) {
@@ -393,7 +402,9 @@ impl Draft {
         ImportedSpec {
             spec: self.spec,
             notes: self.notes,
-            provided: self.requirements.into_iter().map(|r| r.name).collect(),
+            provided: (self.requirements.into_iter().map(|r| r.name))
+                .chain(self.brought)
+                .collect(),
             origins: Vec::new(),
             unknown: self.unknown,
             offers: self.offers,

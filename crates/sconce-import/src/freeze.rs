@@ -1,6 +1,6 @@
 //! Lines of `pip freeze` and of `conda list --export` that name nothing that an index has.
 
-use sconce_formats::normalize_project_name;
+use sconce_formats::{is_known_project, normalize_project_name};
 
 use super::conda;
 use super::conda::names::{CondaMapping, find_mapping};
@@ -10,6 +10,10 @@ use super::conda::names::{CondaMapping, find_mapping};
 pub(super) enum FrozenLine {
     /// A package that conda built on its own machines: its name, with the version where the path has it.
     OfConda(String),
+    /// A package of that kind that lay in a folder of a person's, and that an index surely has.
+    OfFolder(String),
+    /// A project in a folder of another machine, which an index need not have.
+    Elsewhere,
     /// A package that no index has: Debian's and Ubuntu's pip named itself so.
     Nothing,
     /// A package under conda's name and with conda's version: what it is on the index.
@@ -26,6 +30,10 @@ pub(super) enum FrozenLine {
 
 pub(super) const OF_CONDA: &str =
     "conda built it, in a folder that is nowhere else: the package of that name is taken";
+pub(super) const OF_FOLDER: &str =
+    "a folder of another machine: the well-known package of that name is taken";
+pub(super) const ELSEWHERE: &str = "a folder of another machine, and what an index has under that name may be another \
+     project: put it into this folder and name it in `[python] editable`";
 pub(super) const NOTHING: &str = "no package: pip of Debian and Ubuntu wrote it by mistake";
 
 pub(super) const OF_CONDA_LIST: &str = "as conda lists it: what it is on the index is taken";
@@ -100,10 +108,33 @@ pub(super) fn read_frozen_line(text: &str) -> Option<FrozenLine> {
         .rev()
         .find_map(|part| find_version(part, &project));
     let name = name.trim();
-    Some(FrozenLine::OfConda(match version {
+    let requirement = match version {
         Some(version) => format!("{name}=={version}"),
         None => name.to_owned(),
-    }))
+    };
+    Some(match is_of_conda(path) {
+        true => FrozenLine::OfConda(requirement),
+        false if is_known_project(&project) => FrozenLine::OfFolder(requirement),
+        false => FrozenLine::Elsewhere,
+    })
+}
+
+/// Whether a folder is one that conda builds in: its machines have few, and their names have not changed in years.
+fn is_of_conda(path: &str) -> bool {
+    let parts = [
+        "conda",
+        "croot",
+        "feedstock",
+        "/tmp/build/",
+        "/bld/",
+        "/ci/",
+        "/ci_",
+        "/abs_",
+        "/concourse/",
+        "/builder/",
+        "/ktietz/",
+    ];
+    parts.iter().any(|part| path.contains(part)) || path.ends_with("/work")
 }
 
 /// The version in `numpy-1.26.4`; what conda numbers its folders with is none.
@@ -176,7 +207,8 @@ mod tests {
             ("x[y] @ file:///croot/x-1.2.3/src", "x[y]==1.2.3"),
             ("x @ file:///croot/x-1.2.tar.gz#sha256=ab", "x==1.2"),
             ("x @ file:///croot/y-1.2.3/src", "x"),
-            ("x @ file:///C:/x-20240101/src", "x"),
+            ("x @ file:///C:/ci/x-20240101/src", "x"),
+            ("x @ file:///opt/conda/conda-bld/x_1/work", "x"),
         ] {
             let found = read_frozen_line(line);
             assert_eq!(
@@ -185,6 +217,20 @@ mod tests {
                 "{line}"
             );
         }
+        for line in [
+            "mine @ file:///C:/Users/me/mine",
+            "mine @ file:///home/me/mine-1.0",
+        ] {
+            assert_eq!(
+                read_frozen_line(line),
+                Some(FrozenLine::Elsewhere),
+                "{line}"
+            );
+        }
+        assert_eq!(
+            read_frozen_line("numpy @ file:///home/me/numpy"),
+            Some(FrozenLine::OfFolder("numpy".to_owned()))
+        );
         for line in ["pkg-resources==0.0.0", "pkg_resources==0.0.0"] {
             assert_eq!(read_frozen_line(line), Some(FrozenLine::Nothing));
         }

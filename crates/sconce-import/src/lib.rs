@@ -13,6 +13,7 @@ mod freeze;
 mod golden;
 mod hashes;
 mod inline_metadata;
+mod local_paths;
 mod locks;
 mod marker;
 mod note;
@@ -27,9 +28,11 @@ mod requirements;
 mod scm;
 mod setup;
 mod setup_cfg;
+mod setuptools_layout;
 mod specifier;
 mod static_build;
 mod static_project;
+mod static_version;
 mod survey;
 mod torch_builds;
 mod uv_settings;
@@ -48,8 +51,10 @@ pub use locks::{
 };
 pub use note::{ImportNote, NoteKind, group_by_reason};
 pub use project_table::is_for_developers;
+pub use setuptools_layout::SetuptoolsLayout;
 pub use static_build::StaticBuild;
 pub use static_project::StaticProject;
+pub use static_version::read_static_version;
 pub use survey::{FolderEntry, ProjectFolder, SurveyedSpec, survey_folder};
 
 /// A spec, and what to know about it.

@@ -51,9 +51,13 @@ pub(super) fn convert_into(table: &Table, text: &str, package: bool, draft: &mut
             }
             continue;
         }
-        if let Some(path) = value.get("path").and_then(Value::as_str) {
+        if let Some(path) = path_of(value) {
+            if is_optional(value) {
+                continue;
+            }
+            draft.bring(name);
             if !package {
-                draft.add_editable(line, path);
+                draft.add_editable(line, &format!("{path}{}", extras_of(value)));
             }
             continue;
         }
@@ -77,7 +81,7 @@ pub(super) fn convert_into(table: &Table, text: &str, package: bool, draft: &mut
 }
 
 /// What it needs, what each of its extras asks for, and whether some of it is not understood. A folder of
-/// this machine is none of them.
+/// this machine is named: where it is, is said by what reads the sources.
 pub(super) fn read_requirements(
     table: &Table,
 ) -> (Vec<String>, BTreeMap<String, Vec<String>>, bool) {
@@ -85,16 +89,20 @@ pub(super) fn read_requirements(
     let (mut needed, mut optional, mut is_partial) = (Vec::new(), BTreeMap::new(), false);
     let mut named = BTreeMap::new();
     for (name, value) in dependencies.into_iter().flatten().take(5000) {
-        if name == "python" || value.get("path").is_some() {
+        if name == "python" {
             continue;
         }
-        let is_optional = value.get("optional").and_then(Value::as_bool) == Some(true);
+        let is_optional = is_optional(value);
         let mut value = value.clone();
         if let Some(table) = value.as_table_mut() {
             table.remove("optional");
         }
-        let requirement = dependency(name, &value)
-            .and_then(|text| requirement::parse(&text).map(|requirement| requirement.text));
+        let text = match path_of(&value) {
+            Some(_) => Ok(format!("{name}{}{}", extras_of(&value), marker_of(&value))),
+            None => dependency(name, &value),
+        };
+        let requirement =
+            text.and_then(|text| requirement::parse(&text).map(|requirement| requirement.text));
         match requirement {
             Ok(text) if is_optional => drop(named.insert(name.to_ascii_lowercase(), text)),
             Ok(text) => needed.push(text),
@@ -110,6 +118,35 @@ pub(super) fn read_requirements(
     (needed, optional, is_partial)
 }
 
+/// The folder or the file of a dependency of this machine, of several places the first.
+fn path_of(value: &Value) -> Option<&str> {
+    let entries = value
+        .as_array()
+        .map_or(std::slice::from_ref(value), Vec::as_slice);
+    entries.iter().find_map(|entry| entry.get("path")?.as_str())
+}
+
+fn is_optional(value: &Value) -> bool {
+    value.get("optional").and_then(Value::as_bool) == Some(true)
+}
+
+/// `[gpu,fast]`; nothing where none is asked for.
+fn extras_of(value: &Value) -> String {
+    let extras = value.get("extras").map(super::project_table::array_strings);
+    match extras.unwrap_or_default().as_slice() {
+        [] => String::new(),
+        some => format!("[{}]", some.join(",")),
+    }
+}
+
+/// ` ; python_version > "3"`
+fn marker_of(value: &Value) -> String {
+    let marker = value.get("markers").and_then(Value::as_str);
+    marker
+        .map(|marker| format!(" ; {marker}"))
+        .unwrap_or_default()
+}
+
 /// One dependency as a requirement.
 fn dependency(name: &str, value: &Value) -> Result<String, &'static str> {
     let table = match value {
@@ -120,29 +157,21 @@ fn dependency(name: &str, value: &Value) -> Result<String, &'static str> {
         Value::Table(table) => table,
         _ => return Err("several constraints for one package: write those for Linux"),
     };
+    if is_optional(value) {
+        return Err("it is optional");
+    }
     let text = |key: &str| table.get(key).and_then(Value::as_str);
+    let (extras, marker) = (extras_of(value), marker_of(value));
     if let Some(address) = text("git") {
         let version = ["rev", "tag", "branch"].iter().find_map(|key| text(key));
         let version = version.map(|version| format!("@{version}"));
+        let below = text("subdirectory").map(|folder| format!("#subdirectory={folder}"));
         return Ok(format!(
-            "{name} @ git+{address}{}",
-            version.unwrap_or_default()
+            "{name}{extras} @ git+{address}{}{}{marker}",
+            version.unwrap_or_default(),
+            below.unwrap_or_default()
         ));
     }
-    if table.get("optional").and_then(Value::as_bool) == Some(true) {
-        return Err("it is optional");
-    }
-    let extras: Vec<&str> = table
-        .get("extras")
-        .map(super::project_table::array_strings)
-        .unwrap_or_default();
-    let extras = match extras.as_slice() {
-        [] => String::new(),
-        some => format!("[{}]", some.join(",")),
-    };
-    let marker = text("markers")
-        .map(|m| format!(" ; {m}"))
-        .unwrap_or_default();
     if let Some(url) = text("url") {
         return Ok(format!("{name}{extras} @ {url}{marker}"));
     }
@@ -228,7 +257,8 @@ mod tests {
             "pyproject.toml",
             "[tool.poetry]\nname = \"net\"\n[tool.poetry.dependencies]\npython = \">=3.9,<3.12\"\n\
              torch = \"^2.6\"\nray = { version = \"2.9\", extras = [\"data\", \"tune\"] }\n\
-             mine = { path = \"libs/mine\" }\nx = { git = \"https://git.example.org/x\", tag = \"v1\" }\nodd = [\"1\"]\n[tool.poetry.group.dev.dependencies]\nruff = \"*\"\n\
+             mine = { path = \"libs/mine\" }\nx = { git = \"https://git.example.org/x\", tag = \"v1\", subdirectory = \"py\", extras = [\"a\"] }\n\
+             later = { path = \"later\", optional = true }\nodd = [\"1\"]\n[tool.poetry.group.dev.dependencies]\nruff = \"*\"\n\
              [tool.poetry.group.train.dependencies]\nwandb = \"*\"\n",
             &|_| None,
         )
@@ -238,13 +268,13 @@ mod tests {
             [
                 "ray[data,tune]==2.9",
                 "torch>=2.6,<3",
-                "x @ git+https://git.example.org/x@v1"
+                "x[a] @ git+https://git.example.org/x@v1#subdirectory=py"
             ]
         );
         assert_eq!(adopted.spec.python.editable, ["libs/mine"]);
         assert_eq!(adopted.spec.python.version.as_deref(), Some(">=3.9,<3.12"));
         let said = format_notes(&adopted);
-        for expected in ["12 left out: the group `train`", "9 left out: odd"] {
+        for expected in ["13 left out: the group `train`", "10 left out: odd"] {
             assert!(said.contains(expected), "{expected}\n{said}");
         }
     }

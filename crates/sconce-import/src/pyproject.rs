@@ -9,7 +9,7 @@ use super::project_table::{
 use super::requirement::{self, Requirement};
 use super::requirements::RequirementsScan;
 use super::uv_settings::note_uv_settings;
-use super::{ImportError, ImportedSpec, SiblingFiles, poetry, setup};
+use super::{ImportError, ImportedSpec, SiblingFiles, local_paths, poetry, setup};
 
 /// What a `[project]` says.
 pub(super) struct ProjectTable<'a> {
@@ -127,6 +127,14 @@ pub(super) fn convert(
     let some = !good.is_empty() || !bad.is_empty();
     note_uv_settings(&root, text, !path.contains('/'), &mut draft);
     draft.add_requirements(None, good);
+    for local in bad
+        .iter()
+        .filter_map(|(text, _)| local_paths::read_local_path(text, beside))
+    {
+        draft.bring(&local.name);
+        let brought = local_paths::find_brought(&local.path, beside);
+        brought.iter().for_each(|name| draft.bring(name));
+    }
     if package {
         if project.is_dynamic() {
             draft.add_requirements(None, project.dynamic_dependencies(beside));

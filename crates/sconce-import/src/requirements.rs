@@ -6,7 +6,7 @@ use super::conda;
 use super::draft::Draft;
 use super::freeze::{self, FrozenLine, read_frozen_line};
 use super::requirement::{self, FOLDER, NO_BUILD_ISOLATION, Requirement};
-use super::{ImportedSpec, SiblingFiles, inside, torch_builds};
+use super::{ImportedSpec, SiblingFiles, inside, local_paths, torch_builds};
 
 /// Files that a requirements file may include, all together.
 const MAX_FILES: usize = 50;
@@ -20,6 +20,10 @@ pub(super) struct RequirementsScan {
     pub(super) requirements: Vec<(Option<usize>, Requirement)>,
     /// Folders of projects, with extras or not.
     pub(super) projects: Vec<(Option<usize>, String)>,
+    /// Wheels and source archives below the folder, which only the file itself can name.
+    files_below: Vec<(Option<usize>, String)>,
+    /// Projects that these and the folders bring.
+    brought: Vec<String>,
     /// What cannot be locked, with the reason.
     pub(super) refused: Vec<(Option<usize>, String, String)>,
     /// Of these, the packages that conda alone has.
@@ -89,6 +93,9 @@ impl RequirementsScan {
                 continue;
             }
             let (text, options) = split_options(&line);
+            if self.read_path(text, place, beside) {
+                continue;
+            }
             let rewritten = match read_frozen_line(text) {
                 Some(FrozenLine::Nothing) => {
                     self.rewritten.push((place, name(text), freeze::NOTHING));
@@ -111,6 +118,20 @@ impl RequirementsScan {
                         .extend(text.split('=').next().map(str::to_owned));
                     self.offers.push((place, requirement));
                     continue;
+                }
+                Some(FrozenLine::Elsewhere) => {
+                    let why = freeze::ELSEWHERE.to_owned();
+                    self.refused.push((place, name(text), why));
+                    self.unknown.extend(
+                        text.split(['@', '['])
+                            .next()
+                            .map(|name| name.trim().to_owned()),
+                    );
+                    continue;
+                }
+                Some(FrozenLine::OfFolder(requirement)) => {
+                    self.rewritten.push((place, name(text), freeze::OF_FOLDER));
+                    Some(requirement)
                 }
                 Some(FrozenLine::Python(version)) => {
                     self.python = self.python.take().or(Some((place, version)));
@@ -145,10 +166,38 @@ impl RequirementsScan {
                         },
                     ));
                 }
-                Err(FOLDER) => self.projects.push((place, text.to_owned())),
+                Err(FOLDER) => self.add_project(place, text.to_owned(), beside),
                 Err(why) => self.refused.push((place, name(text), why.to_owned())),
             }
         }
+    }
+
+    /// A requirement by a path of the folder. Gives whether it is one.
+    fn read_path(&mut self, text: &str, place: Option<usize>, beside: SiblingFiles<'_>) -> bool {
+        if let Some(local) = local_paths::read_local_path(text, beside) {
+            if local.is_moved {
+                self.rewritten
+                    .push((place, text.to_owned(), local_paths::HERE));
+            }
+            self.brought.push(local.name);
+            match local_paths::is_file_below(&local.path) {
+                true => self.files_below.push((place, text.to_owned())),
+                false => self.add_project(place, local.path, beside),
+            }
+            return true;
+        }
+        let is_file = local_paths::is_file_below(text);
+        if is_file {
+            self.brought.extend(local_paths::find_brought(text, beside));
+            self.files_below.push((place, text.to_owned()));
+        }
+        is_file
+    }
+
+    fn add_project(&mut self, place: Option<usize>, path: String, beside: SiblingFiles<'_>) {
+        self.brought
+            .extend(local_paths::find_brought(&path, beside));
+        self.projects.push((place, path));
     }
 
     fn option(
@@ -167,7 +216,7 @@ impl RequirementsScan {
             "-c" | "--constraint" => self.options.push((place, shown.to_owned(), CONSTRAINTS)),
             "-e" | "--editable" => match requirement::parse(value) {
                 Ok(requirement) => self.requirements.push((place, requirement)),
-                Err(FOLDER) => self.projects.push((place, value.to_owned())),
+                Err(FOLDER) => self.add_project(place, value.to_owned(), beside),
                 Err(why) => self.refused.push((place, shown.to_owned(), why.to_owned())),
             },
             "-i" | "--index-url" => self.index = Some((place, value.to_owned())),
@@ -250,6 +299,10 @@ impl RequirementsScan {
         for (own, what, why) in self.refused {
             draft.left_out(place(own), &what, why);
         }
+        for (own, file) in self.files_below {
+            draft.left_out(place(own), &file, requirement::LOCAL);
+        }
+        self.brought.iter().for_each(|name| draft.bring(name));
         for (own, folder) in self.projects {
             draft.add_editable(place(own), &folder);
         }
@@ -309,6 +362,7 @@ pub(super) fn convert(path: &str, text: &str, beside: SiblingFiles<'_>) -> Impor
     }
     draft.indexed = scan.index.is_some() || !scan.extra_index.is_empty() || scan.links;
     draft.spec.python.requirements = Some(path.to_owned());
+    scan.brought.iter().for_each(|name| draft.bring(name));
     let batch = scan.requirements.into_iter().map(|(_, r)| r).collect();
     draft.add_requirements(None, batch);
     draft.finish_referring()
@@ -515,6 +569,40 @@ mod tests {
         let provided: Vec<&str> = adopted.provided.iter().map(String::as_str).collect();
         assert_eq!(provided, ["w", "y", "z"]);
         assert_eq!(said, "");
+    }
+
+    #[test]
+    fn paths_of_the_folder_are_no_obstacle() {
+        let beside = |path: &str| match path {
+            "libs/six/setup.py" => Some("setup(name='six', install_requires=['idna'])".to_owned()),
+            _ => None,
+        };
+        let text = "dep @ file:./libs/dep\n./w/x-1.0-py3-none-any.whl\ny @ file:w/y-1.tar.gz\n./libs/six\n";
+        let adopted = convert("requirements.txt", text, &beside);
+        let python = &adopted.spec.python;
+        assert_eq!(python.requirements.as_deref(), Some("requirements.txt"));
+        let provided: Vec<&str> = adopted.provided.iter().map(String::as_str).collect();
+        assert_eq!(provided, ["dep", "idna", "six", "x", "y"]);
+        assert_eq!(format_notes(&adopted), "");
+
+        let text = "six @ file:///home/me/here/libs/six\nnumpy @ file:///croot/numpy_1/work\n\
+            mine @ file:///C:/Users/me/mine\n";
+        let adopted = convert("requirements.txt", text, &beside);
+        let python = &adopted.spec.python;
+        assert_eq!(
+            (python.editable.as_slice(), python.packages.as_slice()),
+            (&["libs/six".to_owned()][..], &["numpy".to_owned()][..])
+        );
+        let said = format_notes(&adopted);
+        assert!(
+            said.contains(
+                "1 decided: six @ file:///home/me/here/libs/six: its folder of this project"
+            ),
+            "{said}"
+        );
+        let other = "3 left out: mine @ file:///C:/Users/me/mine: a folder of another";
+        assert!(said.contains(other), "{said}");
+        assert!(adopted.unknown.contains("mine"));
     }
 
     #[test]

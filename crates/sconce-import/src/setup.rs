@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::draft::Draft;
 use super::project_table::{is_package_text, note_choices, refuses_package_text};
 use super::python::{
-    ConstantTable, LogicalLine, MAX_SOURCE_BYTES, PythonToken, PythonValue, split_logical_lines,
+    ConstantTable, LogicalLine, MAX_SOURCE_BYTES, PythonToken, PythonValue, UNKNOWN_ARGUMENTS,
+    split_logical_lines,
 };
 use super::requirement::{self, Requirement};
 use super::requirements::RequirementsScan;
@@ -157,14 +158,27 @@ fn python_facts(text: &str, beside: SiblingFiles<'_>) -> Option<SetupFacts> {
     if let Some(requires) = call.get("install_requires").or(call.get("requires")) {
         facts.is_partial |= !requires.is_known();
         facts.is_partial |= !add_value(requires, beside, &mut facts.requires);
+    } else {
+        facts.is_partial = call.get(UNKNOWN_ARGUMENTS).is_some();
     }
     if let Some(PythonValue::Map(extras)) = call.get("extras_require") {
-        facts.extras = extras.iter().map(|(name, _)| name.clone()).collect();
+        let names = extras.iter().map(|(name, _)| name.clone());
+        facts.extras = names.filter(|name| !name.starts_with(':')).collect();
         facts.extras.dedup();
         for (name, value) in extras.iter().take(MAX_EXTRAS) {
             let mut requires = Vec::new();
             add_value(value, beside, &mut requires);
-            facts.optional.push((name.clone(), requires));
+            // `:python_version < "3.9"`, as setuptools had markers first.
+            match name.strip_prefix(':') {
+                Some(marker) => {
+                    let texts = requires
+                        .iter()
+                        .map(|one| format!("{} ; {marker}", one.text));
+                    let marked = texts.filter_map(|text| requirement::parse(&text).ok());
+                    facts.requires.extend(marked);
+                }
+                None => facts.optional.push((name.clone(), requires)),
+            }
         }
     }
     if let Some(points) = call.get("entry_points") {

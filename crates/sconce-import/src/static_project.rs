@@ -3,7 +3,7 @@
 //! `[project]` counts as it stands. What it leaves to setuptools (`dynamic`) is looked for where setuptools
 //! looks: in the files of `[tool.setuptools.dynamic]`, in setup.py and setup.cfg.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sconce_formats::normalize_project_name;
 use sconce_formats::pyproject::PyprojectMetadata;
@@ -60,6 +60,38 @@ impl StaticProject {
             project.scm = None;
         }
         Some(project)
+    }
+
+    /// The requirements of extras, with those of its own extras that they ask for (`all = ["mine[train]"]`).
+    #[must_use]
+    pub fn requirements_of_extras(&self, extras: &[String]) -> Vec<String> {
+        let own = normalize_project_name(&self.metadata.name);
+        let mut open: Vec<String> = extras
+            .iter()
+            .filter_map(|name| normalize_project_name(name))
+            .collect();
+        let mut known = BTreeSet::new();
+        let mut found = Vec::new();
+        while let Some(extra) = open.pop() {
+            if !known.insert(extra.clone()) {
+                continue;
+            }
+            let is_it = |name: &String| normalize_project_name(name).as_ref() == Some(&extra);
+            let lists = self.optional.iter().filter(|(name, _)| is_it(name));
+            for text in lists.flat_map(|(_, texts)| texts) {
+                let (name, rest) = text.split_once('[').unwrap_or((text, ""));
+                let asked = rest.split_once(']').map_or("", |(asked, _)| asked);
+                match normalize_project_name(name.trim()) == own && !asked.is_empty() {
+                    true => open.extend(
+                        asked
+                            .split(',')
+                            .filter_map(|one| normalize_project_name(one.trim())),
+                    ),
+                    false => found.push(text.clone()),
+                }
+            }
+        }
+        found
     }
 
     /// `[project]`, completed by what setuptools reads.
@@ -292,8 +324,31 @@ mod tests {
         let found = read(&[setup, ("requirements/base.txt", "six\n")]).unwrap();
         assert!(!found.is_partial);
         assert_eq!(found.metadata.dependencies, ["six"]);
+        let unknown = "setup(packages=['a'], **json.load(open('meta.json')))";
+        assert!(read(&[("setup.py", unknown)]).unwrap().is_partial);
+        let unknown =
+            "needs = ['six']\nif CUDA:\n  needs.append('idna')\nsetup(install_requires=needs)";
+        let project = read(&[("setup.py", unknown)]).unwrap();
+        assert!(project.is_partial);
+        assert_eq!(project.metadata.dependencies, ["six", "idna"]);
+        let old = "setup(install_requires=['six'], extras_require={':python_version<\"3.9\"': ['idna'], 'x': []})";
+        let project = read(&[("setup.py", old)]).unwrap();
+        assert_eq!(
+            project.metadata.dependencies,
+            ["six", "idna ; python_version<\"3.9\""]
+        );
+        assert_eq!(project.optional.len(), 1);
         assert_eq!(read(&[("setup.py", "print(1)")]), None);
         assert_eq!(read(&[("pyproject.toml", "[tool.ruff]")]), None);
+    }
+
+    #[test]
+    fn extras_ask_for_others_of_the_project() {
+        let text = "[project]\nname = 'My_Net'\n[project.optional-dependencies]\n\
+            all = ['my-net[ui, all]', 'six']\nUI = ['gradio>=4']\nother = ['idna']\n";
+        let project = read(&[("pyproject.toml", text)]).unwrap();
+        let asked = ["all".to_owned()];
+        assert_eq!(project.requirements_of_extras(&asked), ["six", "gradio>=4"]);
     }
 
     #[test]
@@ -346,14 +401,15 @@ mod tests {
     fn poetrys_table_is_read() {
         let text = "[tool.poetry]\nname = 'a'\nversion = '1'\npackages = [{ include = 'a', from = 'lib' }]\n\
             [tool.poetry.dependencies]\npython = '^3.9'\nnumpy = '^1.2'\nwandb = { version = '*', optional = true }\n\
-            sub = { path = 'sub', develop = true }\n[tool.poetry.extras]\ntrain = ['wandb']\n\
+            sub = { path = 'sub', develop = true, extras = ['x'] }\nmore = { path = 'more', optional = true }\n\
+            [tool.poetry.extras]\ntrain = ['wandb', 'more']\n\
             [tool.poetry.scripts]\na = 'a.cli:main'\n";
         let project = read(&[("pyproject.toml", text)]).unwrap();
         let metadata = &project.metadata;
-        assert_eq!(metadata.dependencies, ["numpy>=1.2,<2"]);
+        assert_eq!(metadata.dependencies, ["numpy>=1.2,<2", "sub[x]"]);
         assert_eq!(metadata.requires_python.as_deref(), Some(">=3.9,<4"));
         assert_eq!(metadata.module_root.as_deref(), Some("lib"));
         assert_eq!(metadata.entry_points["console_scripts"]["a"], "a.cli:main");
-        assert_eq!(project.optional["train"], ["wandb"]);
+        assert_eq!(project.optional["train"], ["wandb", "more"]);
     }
 }

@@ -51,12 +51,20 @@ impl EnvironmentBuilder<'_> {
         let mut metadata = project.metadata.clone();
         let told = || Some(self.commit_version(project)?.version);
         metadata.version = metadata.version.or_else(told);
-        let generated = project.version_module.as_ref();
-        let generated = generated.map(|(name, file)| GeneratedModule {
+        let version_module = project.version_module.as_ref();
+        let version_module = version_module.map(|(name, file)| GeneratedModule {
             name: name.clone(),
             text: file.render(metadata.version.as_deref().unwrap_or(UNKNOWN_VERSION)),
         });
-        let built = EditableWheel::build(&metadata, &project.module_root, generated.as_ref());
+        let folders = project.package_folders.iter();
+        let folders = folders.map(|(name, folder)| GeneratedModule::of_folder(name, folder));
+        let generated: Vec<_> = version_module.into_iter().chain(folders).collect();
+        let built = EditableWheel::build(
+            &metadata,
+            &project.module_root,
+            &generated,
+            &project.scripts,
+        );
         Ok(built.map_err(AppError::unreadable(&project.folder))?)
     }
 

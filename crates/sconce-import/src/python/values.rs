@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::lines::{LogicalLine, PythonToken, split_logical_lines};
+use super::branches::Branches;
+use super::conditions::{Pythons, evaluate_condition};
+use super::lines::{PythonToken, split_logical_lines};
 
 /// Expressions in each other that are read.
 const MAX_DEPTH: usize = 40;
@@ -49,6 +51,31 @@ impl PythonValue {
         }
     }
 
+    /// The value where it holds under a condition: requirements in a list get its marker, or are not all that is
+    /// known where the condition is not.
+    fn under(self, condition: Option<Pythons>) -> PythonValue {
+        let PythonValue::List(mut list) = self else {
+            return self;
+        };
+        match condition.map(Pythons::to_marker) {
+            Some(None) => {}
+            Some(Some(marker)) => {
+                for one in &mut list {
+                    if let PythonValue::Text(text) = one {
+                        add_marker(text, &marker);
+                    }
+                }
+            }
+            None => {
+                let is_text = |one: &PythonValue| matches!(one, PythonValue::Text(_));
+                if !list.is_empty() && list.iter().all(is_text) {
+                    list.push(PythonValue::Unknown);
+                }
+            }
+        }
+        PythonValue::List(list)
+    }
+
     /// A long text counts as several.
     fn count_values(&self) -> usize {
         match self {
@@ -68,21 +95,29 @@ pub(crate) struct ConstantTable {
     values: BTreeMap<String, PythonValue>,
     /// The file that a function reads.
     functions: BTreeMap<String, String>,
+    /// The Pythons that come to the line that is read; `None` where something else decides.
+    reached_by: Option<Pythons>,
     budget: usize,
 }
 
 impl ConstantTable {
-    /// Follows the assignments of `text` in their order, those under conditions too, and returns the arguments
-    /// of each call of `function` with them.
+    /// Follows the assignments of `text` in their order, and returns the arguments of each call of `function` with
+    /// them. What a condition about Python or the system keeps out does not count; under any other, all does.
     pub(crate) fn read_calls(text: &str, function: &str) -> (Self, Vec<PythonValue>) {
         let mut table = Self {
             budget: MAX_VALUES,
             ..Self::default()
         };
+        let mut branches = Branches::default();
         let lines = split_logical_lines(text);
         let mut open_function: Option<(usize, &str)> = None;
         let mut calls = Vec::new();
         for line in &lines {
+            let tokens = branches.enter(line);
+            table.reached_by = branches.reached_by();
+            if table.reached_by == Some(Pythons::NONE) {
+                continue;
+            }
             if open_function.is_some_and(|(indent, _)| line.indent <= indent) {
                 open_function = None;
             }
@@ -96,24 +131,22 @@ impl ConstantTable {
             {
                 table.functions.entry(name.to_owned()).or_insert(file);
             }
-            table.read_line(line);
-            let called = line
-                .tokens
+            table.read_line(tokens);
+            let called = tokens
                 .windows(2)
                 .position(|pair| pair[0].as_name() == Some(function) && pair[1].is_sign('('));
             if let Some(at) = called
-                && !matches!(line.tokens.first(), Some(PythonToken::Name("def")))
+                && !matches!(tokens.first(), Some(PythonToken::Name("def")))
                 && calls.len() < 20
             {
-                let (arguments, _) = bracketed(&line.tokens[at + 1..]);
+                let (arguments, _) = bracketed(&tokens[at + 1..]);
                 calls.push(table.keyword_arguments(arguments, 0));
             }
         }
         (table, calls)
     }
 
-    fn read_line(&mut self, line: &LogicalLine<'_>) {
-        let tokens = line.tokens.as_slice();
+    fn read_line(&mut self, tokens: &[PythonToken<'_>]) {
         // `with open(…) as f:`
         if let [PythonToken::Name("with"), rest @ ..] = tokens
             && let Some(at) = rest.iter().position(|token| token.as_name() == Some("as"))
@@ -132,10 +165,10 @@ impl ConstantTable {
                 if !value.first().is_some_and(|t| t.is_sign('=')) =>
             {
                 let value = self.evaluate(value, 0);
-                self.set(name, value);
+                self.assign(name, value);
             }
             [PythonToken::Sign('+'), PythonToken::Sign('='), value @ ..] => {
-                let more = self.evaluate(value, 0);
+                let more = self.evaluate(value, 0).under(self.reached_by);
                 self.extend(name, more);
             }
             [
@@ -146,16 +179,17 @@ impl ConstantTable {
                 let (inner, _) = bracketed(arguments);
                 match *method {
                     "append" => {
-                        let one = self.evaluate(inner, 0);
-                        self.extend(name, PythonValue::List(vec![one]));
+                        let one = PythonValue::List(vec![self.evaluate(inner, 0)]);
+                        self.extend(name, one.under(self.reached_by));
                     }
                     "extend" => {
-                        let more = self.evaluate(inner, 0);
+                        let more = self.evaluate(inner, 0).under(self.reached_by);
                         self.extend(name, more);
                     }
                     "update" => {
                         if let PythonValue::Map(pairs) = self.evaluate(inner, 0) {
                             for (key, value) in pairs {
+                                let value = value.under(self.reached_by);
                                 self.set_key(name, key, value);
                             }
                         }
@@ -170,14 +204,14 @@ impl ConstantTable {
                 PythonToken::Sign('='),
                 value @ ..,
             ] => {
-                let value = self.evaluate(value, 0);
+                let value = self.evaluate(value, 0).under(self.reached_by);
                 self.set_key(name, key.clone(), value);
             }
             // `name: list = […]`
             [PythonToken::Sign(':'), rest @ ..] => {
                 if let Some(at) = rest.iter().position(|token| token.is_sign('=')) {
                     let value = self.evaluate(&rest[at + 1..], 0);
-                    self.set(name, value);
+                    self.assign(name, value);
                 }
             }
             _ => {}
@@ -194,6 +228,31 @@ impl ConstantTable {
                 value.clone()
             }
             None => PythonValue::Unknown,
+        }
+    }
+
+    /// An assignment where it stands: for the other Pythons a list stays what it was. Where the condition is not
+    /// known the last one that is not empty counts.
+    fn assign(&mut self, name: &str, value: PythonValue) {
+        let value = value.under(self.reached_by);
+        let is_list = |value: &PythonValue| matches!(value, PythonValue::List(_));
+        let stays = self.reached_by != Some(Pythons::ALL) && is_list(&value);
+        let old = match self.values.get(name) {
+            Some(old) if stays && is_list(old) => self.copy_value(name),
+            _ => PythonValue::Unknown,
+        };
+        if !is_list(&old) {
+            return self.set(name, value);
+        }
+        match (self.reached_by, &value) {
+            (Some(pythons), _) => {
+                let old = old.under(Some(pythons.others()));
+                self.set(name, add(old, value));
+            }
+            (None, PythonValue::List(new)) if new.is_empty() => {
+                self.set(name, old.under(None));
+            }
+            (None, _) => self.set(name, value),
         }
     }
 
@@ -238,7 +297,26 @@ impl ConstantTable {
             }
             (value, []) => value,
             // A condition: `x if y else z`.
-            (value, [PythonToken::Name("if"), ..]) => value,
+            (value, [PythonToken::Name("if"), rest @ ..]) => {
+                let end = top_level_name(rest, "else").unwrap_or(rest.len());
+                let condition = evaluate_condition(&rest[..end]);
+                match condition {
+                    Some(Pythons::ALL) => value,
+                    None => value.under(None),
+                    Some(Pythons::NONE) => {
+                        self.evaluate(&rest[rest.len().min(end + 1)..], depth + 1)
+                    }
+                    Some(pythons) => {
+                        let other = self.evaluate(&rest[rest.len().min(end + 1)..], depth + 1);
+                        match (value.under(condition), other.under(Some(pythons.others()))) {
+                            (value @ PythonValue::List(_), other @ PythonValue::List(_)) => {
+                                add(value, other)
+                            }
+                            (value, _) => value,
+                        }
+                    }
+                }
+            }
             (_, _) => find_file(tokens).map_or(PythonValue::Unknown, PythonValue::File),
         }
     }
@@ -455,8 +533,9 @@ impl ConstantTable {
                     pairs.push(((*key).to_owned(), value));
                 }
                 [PythonToken::Sign('*'), PythonToken::Sign('*'), rest @ ..] => {
-                    if let PythonValue::Map(more) = self.evaluate(rest, depth + 1) {
-                        pairs.extend(more);
+                    match self.evaluate(rest, depth + 1) {
+                        PythonValue::Map(more) => pairs.extend(more),
+                        _ => pairs.push((UNKNOWN_ARGUMENTS.to_owned(), PythonValue::Unknown)),
                     }
                 }
                 _ => {}
@@ -464,6 +543,22 @@ impl ConstantTable {
         }
         PythonValue::Map(pairs)
     }
+}
+
+/// The key of arguments whose names are not known, `**load()`.
+pub(crate) const UNKNOWN_ARGUMENTS: &str = "**";
+
+/// A requirement that holds for some Pythons only.
+fn add_marker(text: &mut String, marker: &str) {
+    if text.ends_with(&format!(" ; {marker}")) {
+        return;
+    }
+    *text = match text.split_once(';') {
+        Some((requirement, own)) => {
+            format!("{} ; ({}) and ({marker})", requirement.trim(), own.trim())
+        }
+        None => format!("{text} ; {marker}"),
+    };
 }
 
 /// Lists become one; a file beside a list is one of its elements.
@@ -520,7 +615,7 @@ fn split_commas<'t, 'a>(tokens: &'t [PythonToken<'a>]) -> Vec<&'t [PythonToken<'
 }
 
 /// Where a name stands outside brackets.
-fn top_level_name(tokens: &[PythonToken<'_>], name: &str) -> Option<usize> {
+pub(super) fn top_level_name(tokens: &[PythonToken<'_>], name: &str) -> Option<usize> {
     let mut depth = 0_usize;
     tokens.iter().position(|token| {
         match token {
@@ -607,6 +702,44 @@ mod tests {
     }
 
     #[test]
+    fn conditions_choose_what_counts() {
+        for (text, expected) in [
+            (
+                "if sys.version_info[0] >= 3:\n  a = ['x']\nelse:\n  a = ['y']\nsetup(a=a)",
+                "{a:[x]}",
+            ),
+            (
+                "a = []\nif sys.platform == 'win32': a.append('w'); a.append('v')\na.append('x')\nsetup(a=a)",
+                "{a:[x]}",
+            ),
+            (
+                "a = ['x']\nif sys.version_info < (3, 14): a.append('y')\nsetup(a=a)",
+                "{a:[x y ; python_version < \"3.14\"]}",
+            ),
+            (
+                "if sys.version_info < (3, 9):\n  a = ['x']\nelif os.name == 'nt':\n  a = ['w']\nelse:\n  a = ['y; z']\nsetup(a=a)",
+                "{a:[x ; python_version < \"3.9\" y ; (z) and (python_version >= \"3.9\")]}",
+            ),
+            (
+                "setup(a=['x'] if sys.version_info < (3, 9) else [], b='1' if PY2 else '2')",
+                "{a:[x ; python_version < \"3.9\"] b:2}",
+            ),
+            // Not all of it is known.
+            (
+                "if CUDA:\n  a = ['x']\nelse:\n  a = []\nif CPU:\n  v = '1'\nsetup(a=a, v=v)",
+                "{a:[x ?] v:1}",
+            ),
+            (
+                "e = []\nif CUDA:\n  e = []\nsetup(a=e, **load())",
+                "{a:[] **:?}",
+            ),
+            ("for a in b:\n  pass\nelse:\n  c = 'x'\nsetup(a=c)", "{a:x}"),
+        ] {
+            assert_eq!(argument(text), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn a_file_that_is_read_is_named() {
         for text in [
             "setup(a=open('r.txt').read().splitlines())",
@@ -636,7 +769,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "((setup|a|open|'r.txt'|with|as|def|for|in|if|dict|=|\\(|\\)|\\[|\\]|\\{|\\}|:|\\+|\\.|\\*|,|/|\n) ?){0,60}") {
+        fn no_text_panics(text in "((setup|a|open|'r.txt'|with|as|def|for|in|if|elif|else|not|or|sys.version_info|<|3|dict|=|\\(|\\)|\\[|\\]|\\{|\\}|:|\\+|\\.|\\*|,|/|\n) ?){0,60}") {
             argument(&text);
         }
     }

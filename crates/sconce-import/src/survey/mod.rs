@@ -6,6 +6,7 @@ mod machine;
 mod missing_files;
 mod notebook;
 mod own_imports;
+mod own_wishes;
 mod programs;
 mod removed_from_python;
 mod removed_modules;
@@ -412,10 +413,9 @@ impl<'a> FolderSurvey<'a> {
             true => None,
             false => StaticProject::read(self.folder.name(), &beside),
         };
-        let optional = project.map(|project| project.optional).unwrap_or_default();
-        let chosen = optional.iter().filter(|(extra, _)| extras.contains(extra));
-        let texts = chosen.flat_map(|(_, texts)| texts);
-        let names = texts.filter_map(|text| Some(requirement::parse(text).ok()?.name));
+        let texts = project.map(|project| project.requirements_of_extras(&extras));
+        let texts = texts.into_iter().flatten();
+        let names = texts.filter_map(|text| Some(requirement::parse(&text).ok()?.name));
         let names: Vec<String> = names.collect();
         self.imported.provided.extend(names);
     }
@@ -509,6 +509,8 @@ impl<'a> FolderSurvey<'a> {
             self.is_declared_package(),
             !(self.declared && self.is_declared_package()),
         );
+        self.read_own_wishes(&needs);
+        self.add_block_of_command();
         let mut unknown: Vec<ModuleNeed> = Vec::new();
         for need in needs {
             let Some(mut providers) = sconce_formats::find_providers(&need.module) else {
@@ -518,7 +520,7 @@ impl<'a> FolderSurvey<'a> {
                 if let Some((place, one)) = named.and_then(|name| self.find_wish(&name)) {
                     self.accept_offer(&one);
                     self.add_package(&one, place);
-                } else if !self.is_alike(top) && unknown.len() < 30 {
+                } else if !self.is_alike(top) && !self.add_block(&need.file) && unknown.len() < 30 {
                     unknown.push(need);
                 }
                 continue;
@@ -611,10 +613,8 @@ impl<'a> FolderSurvey<'a> {
         let python = &self.spec().python;
         let mut texts = python.packages.clone();
         if let Some(project) = StaticProject::read(self.folder.name(), &beside) {
+            texts.extend(project.requirements_of_extras(&python.extras));
             texts.extend(project.metadata.dependencies);
-            let chosen = project.optional.into_iter();
-            let chosen = chosen.filter(|(extra, _)| python.extras.contains(extra));
-            texts.extend(chosen.flat_map(|(_, packages)| packages));
         }
         let parsed = texts
             .iter()
@@ -678,19 +678,41 @@ impl<'a> FolderSurvey<'a> {
     }
 
     /// Whether a project that is required is called as the module is, but for what such names begin and end
-    /// with: `taming` and `taming-transformers`, `rtree` and `python-rtree`.
+    /// with: `taming` and `taming-transformers`, `rtree` and `python-rtree`, `st_keyup` and `streamlit-keyup`.
     fn is_alike(&self, module: &str) -> bool {
         let bare = |name: &str| -> String {
             let letters = name.chars().filter(char::is_ascii_alphanumeric);
             letters.collect::<String>().to_ascii_lowercase()
         };
+        let module_name = module;
         let module = bare(module);
         !module.is_empty()
             && self.imported.provided.iter().any(|project| {
+                let is_same_words = has_alike_words(project, module_name);
                 let project = bare(project);
-                project.starts_with(&module) || project.ends_with(&module)
+                project.starts_with(&module) || project.ends_with(&module) || is_same_words
             })
     }
+}
+
+/// Whether two names have as many words, one of them in both and the others cut short in one.
+fn has_alike_words(left: &str, right: &str) -> bool {
+    let words = |name: &str| -> Vec<String> {
+        let lower = name.to_ascii_lowercase();
+        lower.split(['-', '_', '.']).map(str::to_owned).collect()
+    };
+    let (left, right) = (words(left), words(right));
+    let mut pairs = left.iter().zip(&right);
+    left.len() == right.len()
+        && left
+            .iter()
+            .zip(&right)
+            .any(|(one, other)| one == other && one.len() > 3)
+        && pairs.all(|(one, other)| {
+            !one.is_empty()
+                && !other.is_empty()
+                && (one.starts_with(other) || other.starts_with(one))
+        })
 }
 
 #[cfg(test)]

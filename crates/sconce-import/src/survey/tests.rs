@@ -117,6 +117,43 @@ const SETUP: &str =
 const BUILD: &str = "[build-system]\n[project]\nname = \"my-net\"\ndependencies = [\"torch\"]\n";
 
 #[test]
+fn what_the_project_names_itself_is_no_guess() {
+    let extras = "[build-system]\n[project]\nname = \"my-net\"\ndependencies = [\"torch\"]\n\
+        [project.optional-dependencies]\nall = [\"my-net[ui]\"]\nui = [\"streamlit-keyup\", \"gradio>=4\"]\n";
+    let program = "import torch\nimport gradio\nfrom st_keyup import st_keyup\n";
+    let readme = "# Install\n```\npip install -e \".[all]\"\n```\n";
+    let files = [
+        ("pyproject.toml", extras),
+        ("demo.py", program),
+        ("README.md", readme),
+    ];
+    assert_eq!(python(&files), "-e .; extra all");
+    let found = survey(&ToyFolder::new(&files)).unwrap();
+    assert!(found.imported.unprovided.is_empty());
+    // In the version of the extra that nobody chose.
+    let files = [("pyproject.toml", extras), ("demo.py", program)];
+    assert!(
+        python(&files).contains("gradio>=4 < pyproject.toml extra ui"),
+        "{}",
+        python(&files)
+    );
+
+    let block = "# /// script\n# dependencies = [\"adam-atan2-pytorch\", \"odd-name==1\", \"torch==2.5\", \"wandb\"]\n# ///\n";
+    let program = format!("{block}import adam_atan2_pytorch\nimport torch\n");
+    assert_eq!(
+        python(&[("other.py", &program)]),
+        "adam-atan2-pytorch < other.py; torch==2.5 < other.py"
+    );
+    let all = "adam-atan2-pytorch < train.py; odd-name==1 < train.py; torch==2.5 < train.py; wandb < train.py";
+    assert_eq!(python(&[("train.py", &program)]), all);
+    let unknown = format!("{block}import strange\n");
+    assert_eq!(
+        python(&[("other.py", &unknown)]),
+        all.replace("train", "other")
+    );
+}
+
+#[test]
 fn the_project_itself_is_installed_where_it_says_that_it_can_be() {
     for (files, expected) in [
         (&[("setup.py", SETUP)][..], "-e ."),

@@ -1,5 +1,5 @@
 //! The projects on this machine that a `pyproject.toml` names for its requirements (`[tool.uv.sources]`
-//! with `path` or `workspace`), and that file without them, for uv.
+//! with `path` or `workspace`, Poetry's `path`, `name @ file:…`), and that file without them, for uv.
 //!
 //! uv runs the `setup.py` of such a project where that has no `pyproject.toml`, on the host and whatever it
 //! is told of sources. So it is given a copy that names none; Sconce installs them from where they lie.
@@ -15,6 +15,8 @@ use sconce_formats::normalize_project_name;
 use sconce_schema::Bytes;
 use toml::{Table, Value};
 
+use super::direct_path::PathRequirement;
+use super::poetry_sources::poetry_sources;
 use super::uv_settings::make_paths_absolute;
 
 /// No file is longer.
@@ -209,7 +211,7 @@ impl UvProject {
         let mut found: Vec<LocalDependency> = Vec::new();
         for text in texts {
             let (name, extras) = split_requirement(text);
-            let Some(folder) = self.local.get(&name) else {
+            let Some(folder) = self.local_folder(&name, text) else {
                 continue;
             };
             match found.iter_mut().find(|other| other.name == name) {
@@ -217,7 +219,7 @@ impl UvProject {
                 None => found.push(LocalDependency {
                     name,
                     extras,
-                    folder: folder.clone(),
+                    folder,
                 }),
             }
         }
@@ -315,12 +317,37 @@ impl UvProject {
         }
     }
 
+    /// The folder of a requirement that is installed from where it lies: its own path, or what the sources say.
+    /// `Some(None)` for a member that the workspace has not.
+    fn local_folder(&self, name: &str, text: &str) -> Option<Option<PathBuf>> {
+        match self.path_requirement(text) {
+            // uv takes what a file is built from, or a wheel.
+            Some(direct) if direct.path.is_file() => None,
+            Some(direct) => Some(Some(direct.path)),
+            None => self.local.get(name).cloned(),
+        }
+    }
+
+    fn path_requirement<'t>(&self, text: &'t str) -> Option<PathRequirement<'t>> {
+        PathRequirement::parse(text, self.path.parent().unwrap_or(Path::new(".")))
+    }
+
+    /// Leaves what uv resolves, with whole paths.
     fn retain_remote(&self, list: &mut Value) {
-        if let Value::Array(list) = list {
-            list.retain(|entry| match entry.as_str() {
-                Some(text) => !self.local.contains_key(&split_requirement(text).0),
-                None => true,
-            });
+        let Value::Array(list) = list else {
+            return;
+        };
+        list.retain(|entry| match entry.as_str() {
+            Some(text) => self
+                .local_folder(&split_requirement(text).0, text)
+                .is_none(),
+            None => true,
+        });
+        for entry in list {
+            let direct = entry.as_str().and_then(|text| self.path_requirement(text));
+            if let Some(direct) = direct {
+                *entry = Value::String(direct.with_whole_path());
+            }
         }
     }
 }
@@ -391,13 +418,17 @@ fn find_workspace(folder: &Path) -> Option<(PathBuf, Table)> {
     })
 }
 
-/// `[tool.uv.sources]`, whose paths are absolute.
+/// `[tool.uv.sources]` and what Poetry has in its place, whose paths are absolute.
 fn absolute_sources(table: &Table, folder: &Path) -> Table {
-    let sources = uv_table(table).and_then(|uv| uv.get("sources"));
-    let mut sources = sources
-        .and_then(Value::as_table)
-        .cloned()
-        .unwrap_or_default();
+    let of_uv = uv_table(table).and_then(|uv| uv.get("sources")?.as_table());
+    let of_uv = of_uv.cloned().unwrap_or_default();
+    let mut sources = poetry_sources(table);
+    sources.retain(|name, _| {
+        let is_same =
+            |other: &String| normalize_project_name(other) == normalize_project_name(name);
+        !of_uv.keys().any(is_same)
+    });
+    sources.extend(of_uv);
     for (_, source) in &mut sources {
         let entries = match source {
             Value::Array(list) => list.iter_mut().collect(),
@@ -562,6 +593,49 @@ mod tests {
         let project = read(&folder, "pyproject.toml");
         assert_eq!(project.local_dependencies(&[], &[]).len(), 2);
         assert!(!project.for_uv(&[]).text.contains("path"));
+    }
+
+    #[test]
+    fn poetrys_places_count_beside_project() {
+        let text = "[project]\nname = 'a'\nversion = '1'\ndependencies = ['My.Other (>=1)', 'six', 'b']\n\
+            [tool.poetry.dependencies]\nmy-other = { path = 'libs/other', develop = true }\n\
+            six = { git = 'https://example.org/six', rev = 'v1' }\nb = { path = 'b' }\n\
+            [tool.uv.sources]\nB = { path = 'c' }\n";
+        let folder = folder_with(&[("pyproject.toml", text)]);
+        let project = read(&folder, "pyproject.toml");
+        let found = project.local_dependencies(&[], &[]);
+        let folders: Vec<_> = found.into_iter().filter_map(|one| one.folder).collect();
+        let at = |name: &str| folder.path().join(name);
+        assert_eq!(folders, [at("libs/other"), at("c")]);
+        let table: Table = project.for_uv(&[]).text.parse().unwrap();
+        assert_eq!(strings(table["project"].get("dependencies")), ["six"]);
+        let six = &uv_table(&table).unwrap()["sources"]["six"];
+        assert_eq!(six["git"].as_str(), Some("https://example.org/six"));
+        assert_eq!(six["rev"].as_str(), Some("v1"));
+    }
+
+    #[test]
+    fn a_requirement_by_its_path_is_a_folder_or_a_file() {
+        let text = "[project]\nname = 'a'\nversion = '1'\n\
+            dependencies = ['dep[x] @ {root:uri}/libs/dep', 'w @ file:w-1-py3-none-any.whl']\n";
+        let folder = folder_with(&[
+            ("pyproject.toml", text),
+            ("libs/dep/setup.py", ""),
+            ("w-1-py3-none-any.whl", ""),
+        ]);
+        let project = read(&folder, "pyproject.toml");
+        let expected = LocalDependency {
+            name: "dep".to_owned(),
+            extras: vec!["x".to_owned()],
+            folder: Some(folder.path().join("libs/dep")),
+        };
+        assert_eq!(project.local_dependencies(&[], &[]), [expected]);
+        let table: Table = project.for_uv(&[]).text.parse().unwrap();
+        let wheel = format!(
+            "w @ file://{}/w-1-py3-none-any.whl",
+            folder.path().display()
+        );
+        assert_eq!(strings(table["project"].get("dependencies")), [wheel]);
     }
 
     #[test]

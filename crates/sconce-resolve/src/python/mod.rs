@@ -3,6 +3,7 @@
 pub mod build_settings;
 pub mod compile;
 pub mod compile_error;
+pub mod direct_path;
 pub mod download_table;
 pub mod downloads;
 mod index_settings;
@@ -10,6 +11,7 @@ pub(crate) mod late_limits;
 mod lenient_metadata;
 pub mod local_sources;
 pub(crate) mod obstacle;
+mod poetry_sources;
 pub mod prebuilt;
 pub mod pylock;
 pub(crate) mod python_bounds;

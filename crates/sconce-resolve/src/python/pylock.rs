@@ -85,7 +85,7 @@ impl Hint for PylockError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::NotAWheel { .. } => Some(
-                "build a wheel of it (`pip wheel`) and name that, or a version that has wheels"
+                "name a folder of a project in `[python] editable`; build a wheel of anything else (`pip wheel`) and name that, or a version that has wheels"
                     .to_owned(),
             ),
             Self::NoWheel { .. } => Some("ask for another version of it, or of Python".to_owned()),
