@@ -1,5 +1,6 @@
 //! The lock of another tool that a spec refers to.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use sconce_base::input::read_regular;
@@ -12,6 +13,7 @@ use sconce_schema::{Bytes, Hint, Progress, exit};
 
 use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
+use crate::input;
 
 /// Why what a spec calls a lock is none.
 #[derive(Debug, thiserror::Error)]
@@ -102,10 +104,30 @@ pub(crate) fn read_options(folder: &Path, python: &Python) -> RequirementOptions
     let Some(name) = &python.requirements else {
         return RequirementOptions::default();
     };
-    // uv says what is wrong with a file that cannot be read.
-    let read = |name: &str| read_text(ImportFormat::Requirements, &folder.join(name)).ok();
+    // `RequirementLines` says what is wrong with a file that cannot be read.
+    let read = |name: &str| Some(read_requirements(&folder.join(name)).ok()?.text);
     let text = read(name).unwrap_or_default();
     sconce_import::read_requirement_options(name, &text, &read)
+}
+
+/// A requirements file as a lock reads it.
+pub(crate) struct RequirementsText {
+    pub(crate) text: String,
+    /// It is UTF-8, as all that reads it after Sconce expects it.
+    pub(crate) is_utf8: bool,
+}
+
+/// Reads a requirements file, which may be UTF-16.
+pub(crate) fn read_requirements(path: &Path) -> Result<RequirementsText> {
+    let bytes = input::read_bytes(path).map_err(AppError::unreadable(path))?;
+    let text = sconce_import::decode_requirements(&bytes).map_err(|source| {
+        let path = path.to_owned();
+        ForeignLockError::Import { path, source }
+    })?;
+    Ok(RequirementsText {
+        is_utf8: matches!(text, Cow::Borrowed(_)),
+        text: text.into_owned(),
+    })
 }
 
 /// A few names, and how many more there are.

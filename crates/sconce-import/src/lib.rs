@@ -403,12 +403,24 @@ pub fn decode_text(kind: ImportFormat, bytes: &[u8]) -> Result<Cow<'_, str>, Imp
     if bytes.len() as u64 > limit_bytes {
         return Err(ImportError::TooLarge { limit_bytes });
     }
-    if kind == ImportFormat::Requirements
-        && let Some(text) = decode_utf16(bytes)
-    {
-        let text = text.ok_or(ImportError::NotText { line: 1 })?;
-        return Ok(Cow::Owned(text));
+    match kind {
+        ImportFormat::Requirements => decode_requirements(bytes),
+        _ => decode_utf8(bytes),
     }
+}
+
+/// The text of a requirements file of any size, which may be UTF-16.
+///
+/// # Errors
+/// [`ImportError::NotText`].
+pub fn decode_requirements(bytes: &[u8]) -> Result<Cow<'_, str>, ImportError> {
+    match decode_utf16(bytes) {
+        Some(text) => Ok(Cow::Owned(text.ok_or(ImportError::NotText { line: 1 })?)),
+        None => decode_utf8(bytes),
+    }
+}
+
+fn decode_utf8(bytes: &[u8]) -> Result<Cow<'_, str>, ImportError> {
     let line = |at: usize| bytes[..at].iter().filter(|&&b| b == b'\n').count() + 1;
     let text = std::str::from_utf8(bytes).map_err(|error| ImportError::NotText {
         line: line(error.valid_up_to()),
