@@ -119,6 +119,15 @@ const CONDA_ALONE: &[&str] = &[
     "smina",
 ];
 
+/// Whether the Python package index is known to have a project of that name, normalised.
+pub(crate) fn is_of_index(project: &str) -> bool {
+    let library = project
+        .rsplit_once("-cu")
+        .map_or("", |(library, _)| library);
+    SAME_NAMES.split(' ').any(|word| word == project)
+        || CUDA_WHEELS.iter().any(|projects| projects[0] == library)
+}
+
 /// By its conda name.
 pub(crate) fn find_mapping(name: &str) -> Option<CondaMapping> {
     let begins = |list: &[&str]| list.iter().any(|begin| name.starts_with(begin));

@@ -8,7 +8,12 @@ use super::super::draft::Draft;
 use super::super::project_table::is_for_developers;
 use super::super::requirement::{self, NO_BUILD_ISOLATION, Requirement};
 use super::ReadmeBlock;
+use super::purpose::{OTHER_PURPOSES, is_about_installing, is_host_package, is_tool};
 
+/// Sconce asks the machine's index, where the project of that name can be anybody's.
+const OTHER_INDEX: &str = "it is of an index that the line names, and that is not asked: name that as `[python] extra-index`, and it in `packages`";
+const INDEX_NOT_ASKED: &str = "the index is not asked, as the packages of the line are on the usual one: `[python] extra-index` names it where its builds are needed";
+const INDEX_OF_FILE: &str = "the index is not asked: `[python] index` or `extra-index` names it where the file's packages are of it";
 const NO_DEPS: &str = "it is installed without what it requires, which a spec cannot say: name it in `[python] packages` if it is needed";
 const ONE_WHEEL: &str =
     "a wheel for one Python and one torch: name it in `[python] packages` if it is needed";
@@ -113,6 +118,8 @@ fn read_blocks<'a>(
 struct PipFlags {
     no_deps: bool,
     unisolated: bool,
+    /// It names an index, as pip's own or beside it.
+    indexed: bool,
 }
 
 struct InstallReader<'a> {
@@ -165,11 +172,13 @@ impl InstallReader<'_> {
     }
 
     fn pip(&mut self, arguments: &[&str], line: usize) {
-        let flags = PipFlags {
+        let mut flags = PipFlags {
             no_deps: arguments.contains(&"--no-deps"),
             unisolated: arguments.contains(&NO_BUILD_ISOLATION),
+            indexed: false,
         };
         let mut named = Vec::new();
+        let mut indexes = Vec::new();
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
             let (option, value) = match word.split_once('=').filter(|_| word.starts_with("--")) {
@@ -192,8 +201,10 @@ impl InstallReader<'_> {
                     }
                 }
                 "-e" | "--editable" => named.push(value()),
-                "-i" | "--index-url" | "--extra-index-url" | "--index" | "--default-index"
-                | "-c" | "--constraint" | "-f" | "--find-links" | "--override"
+                "-i" | "--index-url" | "--extra-index-url" | "--index" | "--default-index" => {
+                    indexes.push((option, value()));
+                }
+                "-c" | "--constraint" | "-f" | "--find-links" | "--override"
                 | "--torch-backend" => {
                     let _ = value();
                 }
@@ -217,8 +228,22 @@ impl InstallReader<'_> {
         if self.elsewhere || arguments.iter().any(|word| open(word)) {
             return;
         }
+        flags.indexed = !indexes.is_empty();
         for word in named {
             self.pip_word(word, flags, line);
+        }
+        let mut files = self.found.files.iter();
+        let has_file = files.any(|(of, ..)| *of == line);
+        let mut packages = self.found.packages.iter();
+        let has_package = packages.any(|(of, _)| *of == line);
+        if has_file || has_package {
+            let why = match has_file {
+                true => INDEX_OF_FILE,
+                false => INDEX_NOT_ASKED,
+            };
+            let shown = indexes.iter().take(5);
+            let shown = shown.map(|(option, url)| (line, format!("{option} {url}"), why));
+            self.found.skipped.extend(shown);
         }
     }
 
@@ -243,6 +268,8 @@ impl InstallReader<'_> {
             self.found.skipped.push((line, parsed.text, NO_DEPS));
         } else if parsed.text.contains("://") && parsed.text.contains(".whl") {
             self.found.skipped.push((line, parsed.text, ONE_WHEEL));
+        } else if flags.indexed && !is_on_usual_index(&parsed) {
+            self.found.skipped.push((line, parsed.text, OTHER_INDEX));
         } else if !is_tool(&parsed.name) {
             let parsed = Requirement {
                 unisolated: flags.unisolated,
@@ -351,137 +378,11 @@ fn plain_script(text: &str) -> String {
     script
 }
 
-/// Whether the headings speak of installing: the nearest that says what it is about decides.
-fn is_about_installing(headings: &[String]) -> bool {
-    let has = |heading: &str, words: &[&str]| words.iter().any(|word| heading.contains(word));
-    for (distance, heading) in headings.iter().rev().enumerate() {
-        if has(heading, OTHER_PURPOSES) {
-            return false;
-        }
-        if has(heading, PURPOSES) || distance == 0 && has(heading, NEAR_PURPOSES) {
-            return true;
-        }
-    }
-    // Under the title alone.
-    headings.len() < 2
-}
-
-const PURPOSES: &[&str] = &[
-    "install",
-    "setup",
-    "set up",
-    "set-up",
-    "setting up",
-    "requirement",
-    "prerequisite",
-    "dependenc",
-    "environment",
-];
-
-/// Words that speak of it where nothing stands between them and the command.
-const NEAR_PURPOSES: &[&str] = &[
-    "getting started",
-    "get started",
-    "quick start",
-    "quickstart",
-    "quick tour",
-    "preparation",
-    "prepare",
-    "preparing",
-    "how to use",
-    "how to run",
-    "usage",
-];
-
-const OTHER_PURPOSES: &[&str] = &[
-    "test",
-    "docs",
-    "documentation",
-    "develop",
-    "contribut",
-    "docker",
-    "podman",
-    "deploy",
-    "benchmark",
-    "windows",
-    "macos",
-    "mac os",
-    "apple",
-    "raspberry",
-    "jetson",
-    "tpu",
-    "optional",
-    "lint",
-    "nightly",
-    "master",
-    "release",
-    "citation",
-    "troubleshoot",
-    "faq",
-    "colab",
-    "web demo",
-    "other version",
-    "uninstall",
-    "translation",
-    "related",
-    "acknowledg",
-    "changelog",
-    "news",
-];
-
-/// Installers, and what serves to work on a project.
-fn is_tool(name: &str) -> bool {
-    let names = [
-        "pip",
-        "setuptools",
-        "setuptools-rust",
-        "wheel",
-        "uv",
-        "poetry",
-        "pipx",
-        "virtualenv",
-        "conda",
-        "mamba",
-        "pdm",
-        "hatch",
-        "build",
-        "twine",
-        "tox",
-        "nox",
-        "black",
-        "flake8",
-        "ruff",
-        "mypy",
-        "isort",
-        "yapf",
-        "pylint",
-        "autopep8",
-        "pre-commit",
-        "coverage",
-        "codecov",
-        "mkdocs",
-        "sphinx",
-        "jupyter",
-        "jupyterlab",
-        "notebook",
-        "ipykernel",
-    ];
-    let begins = ["pytest", "sphinx", "mkdocs"];
-    names.contains(&name)
-        || begins.iter().any(|begin| name.starts_with(begin))
-        || name.ends_with("-nightly")
-}
-
-/// What is of the machine, not of an environment.
-fn is_host_package(name: &str) -> bool {
-    let names = [
-        "git", "git-lfs", "wget", "curl", "vim", "tmux", "screen", "htop", "sudo", "unzip", "zip",
-        "make", "cmake",
-    ];
-    names.contains(&name)
-        || ["nvidia-", "docker", "linux-"]
-            .iter()
-            .any(|begin| name.starts_with(begin))
+/// Whether it is known to be of the index that Sconce asks, or has an address of its own.
+fn is_on_usual_index(one: &Requirement) -> bool {
+    one.text.contains("://")
+        || sconce_formats::is_known_project(&one.name)
+        || conda::names::is_of_index(&one.name)
 }
 
 /// `torch==1.7.1+cu110` is on an index of its own, which a README names for one of several machines.
@@ -597,6 +498,14 @@ mod tests {
                 "pip install git+https://git.example.org/me/clip.git",
                 &["4 clip @ git+https://git.example.org/me/clip.git"],
             ),
+            (
+                "pip install torch -i https://x.example.org/simple mine==1.0",
+                &["4 torch"],
+            ),
+            (
+                "pip install mine --extra-index-url=https://x.example.org/simple",
+                &[],
+            ),
             ("pip install a-${CUDA}.html b", &[]),
             ("pip install <name>", &[]),
             (
@@ -609,6 +518,32 @@ mod tests {
         ] {
             assert_eq!(installs(commands), expected, "{commands}");
         }
+    }
+
+    #[test]
+    fn an_index_that_is_not_asked_is_said() {
+        let skipped = |commands: &str| {
+            let text = format!("# Net\n```\n{commands}\n```\n");
+            let found = read_install_lines(&find_blocks("README.md", &text), &BTreeSet::new());
+            let skipped = found.skipped.into_iter();
+            skipped
+                .map(|(_, what, why)| (what, why))
+                .collect::<Vec<_>>()
+        };
+        let index = "-i https://x.example.org/simple";
+        assert_eq!(
+            skipped(&format!("pip install mine==1.0 {index}")),
+            [("mine==1.0".to_owned(), OTHER_INDEX)]
+        );
+        assert_eq!(
+            skipped(&format!("pip install --pre torch {index}")),
+            [(index.to_owned(), INDEX_NOT_ASKED)]
+        );
+        assert_eq!(
+            skipped(&format!("pip install -r r.txt {index}")),
+            [(index.to_owned(), INDEX_OF_FILE)]
+        );
+        assert_eq!(skipped("pip install torch"), []);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod install;
 mod links;
+mod purpose;
 
 pub(super) use install::{InstallLines, read_install_lines, read_install_page, read_scripts};
 pub(super) use links::find_install_pages;
