@@ -92,7 +92,7 @@ pub(super) fn parse(text: &str) -> Result<Requirement, UnsupportedReason> {
     };
     let of_version = |c: char| c.is_ascii_alphanumeric() || "<>=!~,.*+-_() ".contains(c);
     let begins = version.is_empty() || version.starts_with(['<', '>', '=', '!', '~', '(']);
-    if !begins || !version.chars().all(of_version) {
+    if !begins || !version.chars().all(of_version) || has_no_version(version) {
         return Err(NOT_ONE);
     }
     Ok(Requirement {
@@ -102,6 +102,19 @@ pub(super) fn parse(text: &str) -> Result<Requirement, UnsupportedReason> {
         marked: marker.is_some(),
         had_login: false,
         unisolated: false,
+    })
+}
+
+/// Whether a clause names no version: `==latest`, `==` (PEP 440).
+fn has_no_version(specifiers: &str) -> bool {
+    let clauses = specifiers.trim_matches(['(', ')', ' ']).split(',');
+    let mut clauses = clauses
+        .map(str::trim)
+        .filter(|clause| !clause.is_empty() && !clause.starts_with("==="));
+    clauses.any(|clause| {
+        let version = clause.trim_start_matches(['<', '>', '=', '!', '~', ' ']);
+        let number = version.strip_prefix(['v', 'V']).unwrap_or(version);
+        !number.starts_with(|c: char| c.is_ascii_digit())
     })
 }
 
@@ -361,6 +374,8 @@ mod tests {
             ("x==${VERSION}", VARIABLE),
             ("--pre", NOT_ONE),
             ("a b c", NOT_ONE),
+            ("mmcv-full==latest+torch1.5.0+cu101", NOT_ONE),
+            ("numpy>=1.20,<", NOT_ONE),
             ("", NOT_ONE),
         ] {
             assert_eq!(parse(text), Err(why), "{text}");

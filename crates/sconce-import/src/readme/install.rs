@@ -6,7 +6,7 @@ use super::super::conda;
 use super::super::dockerfile::{self, Installs};
 use super::super::draft::Draft;
 use super::super::project_table::is_for_developers;
-use super::super::requirement::{self, NO_BUILD_ISOLATION, Requirement};
+use super::super::requirement::{self, NO_BUILD_ISOLATION, NOT_ONE, Requirement};
 use super::ReadmeBlock;
 use super::purpose::{OTHER_PURPOSES, is_about_installing, is_host_package, is_tool};
 
@@ -260,7 +260,13 @@ impl InstallReader<'_> {
         }
         let parsed = match requirement::parse(word) {
             Ok(requirement) => requirement,
-            Err(_) => return,
+            // `mmcv-full==latest+torch1.5.0`
+            Err(why) => {
+                if why == NOT_ONE && word.contains("==") {
+                    self.found.skipped.push((line, word.to_owned(), why));
+                }
+                return;
+            }
         };
         if self.own.contains(&parsed.name) {
             self.project(extras, line);

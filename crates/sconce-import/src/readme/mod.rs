@@ -86,17 +86,10 @@ impl BlockReader {
         let mut at = 0;
         while at < lines.len() {
             let line = lines[at];
-            let bare = line.trim_start().trim_start_matches(['>', ' ']);
-            if let Some(fence) = ["```", "~~~"]
-                .into_iter()
-                .find(|sign| bare.starts_with(sign))
-            {
-                let info = bare.trim_start_matches(['`', '~', ' ']);
-                let is_end = |line: &&str| {
-                    line.trim_start()
-                        .trim_start_matches(['>', ' '])
-                        .starts_with(fence)
-                };
+            let bare = without_quote(line);
+            if let Some(fence) = opening_fence(bare) {
+                let info = bare[fence.len()..].trim_start();
+                let is_end = |line: &&str| ends_fence(without_quote(line), fence);
                 let end = lines[at + 1..].iter().position(is_end);
                 let end = end.map_or(lines.len(), |length| at + 1 + length);
                 if is_shell(info) {
@@ -186,6 +179,27 @@ impl BlockReader {
             }
         }
     }
+}
+
+fn without_quote(line: &str) -> &str {
+    line.trim_start().trim_start_matches(['>', ' '])
+}
+
+/// The backticks or tildes that a block begins with. Backticks with others behind them on the line are code
+/// within a sentence (CommonMark, 4.5).
+fn opening_fence(line: &str) -> Option<&str> {
+    let sign = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
+    let info = line.trim_start_matches(sign);
+    let fence = &line[..line.len() - info.len()];
+    let is_inline = sign == '`' && info.contains('`');
+    (fence.len() >= 3 && !is_inline).then_some(fence)
+}
+
+/// Whether a line ends the block that `fence` began: it has as many of the sign at least, and nothing else.
+fn ends_fence(line: &str, fence: &str) -> bool {
+    let rest = line.strip_prefix(fence);
+    let sign = fence.chars().next().unwrap_or('`');
+    rest.is_some_and(|rest| rest.trim_start_matches(sign).trim().is_empty())
 }
 
 /// Whether a block of this language may hold commands; Python has those of notebooks.
@@ -413,13 +427,28 @@ mod tests {
     }
 
     #[test]
+    fn backticks_on_one_line_are_no_fence() {
+        let text = "## Install\n```pip install a==1```\n```bash\npip install b\n```\nand\n````\n```\npip c\n```` \n\
+                    Then ```pip install d```.\n";
+        assert_eq!(
+            show("README.md", text),
+            [
+                "2 pip install a==1 [install]",
+                "4 pip install b [install]",
+                "8 ```|pip c [install]",
+                "11 pip install d [install]",
+            ]
+        );
+    }
+
+    #[test]
     fn versions_in_the_text_are_found() {
-        let pins = find_pins("# `a`\nBased on [`timm==0.3.2`](x), `a == b` and\n`x`.\n");
+        let pins = find_pins("# `a`\nBased on [`timm==0.3.2`](x), `a == b`, `a == 2` and\n`x`.\n");
         let shown: Vec<_> = pins
             .iter()
             .map(|(line, one)| (*line, one.text.as_str()))
             .collect();
-        assert_eq!(shown, [(2, "timm==0.3.2"), (2, "a == b")]);
+        assert_eq!(shown, [(2, "timm==0.3.2"), (2, "a == 2")]);
     }
 
     proptest! {
