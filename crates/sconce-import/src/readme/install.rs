@@ -8,9 +8,10 @@ use super::super::draft::Draft;
 use super::super::project_table::is_for_developers;
 use super::super::requirement::{self, NO_BUILD_ISOLATION, NOT_ONE, Requirement};
 use super::ReadmeBlock;
-use super::purpose::{OTHER_PURPOSES, is_about_installing, is_host_package, is_tool};
+use super::purpose::{Audience, OTHER_PURPOSES, is_about_installing, is_host_package, is_tool};
 
 /// Sconce asks the machine's index, where the project of that name can be anybody's.
+const OPTIONAL: &str = "optional, as it says there: name it in `[python] packages` if it is needed";
 const OTHER_INDEX: &str = "it is of an index that the line names, and that is not asked: name that as `[python] extra-index`, and it in `packages`";
 const INDEX_NOT_ASKED: &str = "the index is not asked, as the packages of the line are on the usual one: `[python] extra-index` names it where its builds are needed";
 const INDEX_OF_FILE: &str = "the index is not asked: `[python] index` or `extra-index` names it where the file's packages are of it";
@@ -66,7 +67,7 @@ impl InstallLines {
 pub(crate) fn read_install_lines(blocks: &[ReadmeBlock], own: &BTreeSet<String>) -> InstallLines {
     let about = blocks.iter().enumerate();
     let about = about.filter(|(_, block)| is_about_installing(&block.headings));
-    read_blocks(about, own)
+    read_blocks(about, own, true)
 }
 
 /// The same of a page that is about installing as a whole.
@@ -75,17 +76,18 @@ pub(crate) fn read_install_page(blocks: &[ReadmeBlock], own: &BTreeSet<String>) 
         let other = |heading: &String| OTHER_PURPOSES.iter().any(|word| heading.contains(word));
         !block.headings.iter().any(other)
     });
-    read_blocks(about, own)
+    read_blocks(about, own, true)
 }
 
-/// The same of commands that need no heading: a notebook's.
+/// The same of commands that need no heading, and of what is optional, too: a notebook's, or all of a README's.
 pub(crate) fn read_scripts(blocks: &[ReadmeBlock], own: &BTreeSet<String>) -> InstallLines {
-    read_blocks(blocks.iter().enumerate(), own)
+    read_blocks(blocks.iter().enumerate(), own, false)
 }
 
 fn read_blocks<'a>(
     blocks: impl Iterator<Item = (usize, &'a ReadmeBlock)>,
     own: &BTreeSet<String>,
+    for_everyone: bool,
 ) -> InstallLines {
     let mut reader = InstallReader {
         found: InstallLines::default(),
@@ -94,23 +96,60 @@ fn read_blocks<'a>(
         elsewhere: false,
         cloned: None,
         commands: 0,
+        optional: false,
     };
     for (number, block) in blocks {
         reader.block = number;
         reader.elsewhere = false;
         reader.cloned = None;
         let script = plain_script(&block.text);
+        let of_lines = audiences(block);
         for (place, words) in dockerfile::script_words(&script) {
             if reader.commands >= MAX_COMMANDS {
                 return reader.found;
             }
             reader.commands += 1;
             let before = &script.as_bytes()[..place.min(script.len())];
-            let line = block.line + before.iter().filter(|&&b| b == b'\n').count();
-            reader.command(&words, line);
+            let row = before.iter().filter(|&&b| b == b'\n').count();
+            let audience = of_lines.get(row).copied();
+            let audience = audience.unwrap_or(Audience::Everyone);
+            if audience != Audience::OtherSystem {
+                reader.optional = for_everyone && audience == Audience::Some;
+                reader.command(&words, block.line + row);
+            }
         }
     }
     reader.found
+}
+
+/// Whom each line of a block is for: what stands before the block, in a comment above it up to the next empty line, or
+/// in one behind it.
+fn audiences(block: &ReadmeBlock) -> Vec<Audience> {
+    let nearest = block.headings.last().map_or("", String::as_str);
+    let of_block = match Audience::of_words(nearest) {
+        Audience::OtherSystem => Audience::OtherSystem,
+        _ => Audience::of_lead(&block.lead),
+    };
+    let mut current = of_block;
+    let of_line = |line: &str| {
+        let line = line.trim();
+        if let Some(comment) = line.strip_prefix('#') {
+            current = match Audience::of_words(comment) {
+                Audience::Everyone => of_block,
+                audience => audience,
+            };
+        } else if line.is_empty() {
+            current = of_block;
+        }
+        let behind = line
+            .split_once(" #")
+            .map(|(_, comment)| Audience::of_words(comment));
+        match behind {
+            Some(audience) if audience != Audience::Everyone => audience,
+            _ => current,
+        }
+    };
+    block.text.lines().map(of_line).collect()
 }
 
 /// What a command says of all that it installs.
@@ -131,6 +170,8 @@ struct InstallReader<'a> {
     /// The repository that was cloned last.
     cloned: Option<String>,
     commands: usize,
+    /// The command is not for everyone.
+    optional: bool,
 }
 
 impl InstallReader<'_> {
@@ -156,9 +197,16 @@ impl InstallReader<'_> {
                 // Into what was cloned, and out again.
                 self.elsewhere = self.cloned.is_some() && !folder.starts_with("..");
             }
-            (_, ["setup.py", "build_ext", ..]) if program.starts_with("python") => {
+            (_, ["setup.py", "build_ext", ..])
+                if program.starts_with("python") && !self.optional =>
+            {
                 let own = !self.elsewhere;
                 self.found.builds_extension = self.found.builds_extension.or(own.then_some(line));
+            }
+            _ if self.optional => {
+                if let Installs::Pip(arguments) = Installs::of(program, rest) {
+                    self.pip(arguments, line);
+                }
             }
             _ => match Installs::of(program, rest) {
                 Installs::Pip(arguments) => self.pip(arguments, line),
@@ -193,7 +241,9 @@ impl InstallReader<'_> {
                         && !is_for_developers(&path)
                     {
                         // The only file has all that is needed; a further one conflicts with what is there.
-                        if flags.no_deps && !self.found.files.is_empty() {
+                        if self.optional {
+                            self.found.skipped.push((line, path, OPTIONAL));
+                        } else if flags.no_deps && !self.found.files.is_empty() {
                             self.found.skipped.push((line, path, NO_DEPS));
                         } else {
                             self.found.files.push((line, path, self.block));
@@ -254,6 +304,10 @@ impl InstallReader<'_> {
             }
             _ => (word, ""),
         };
+        if self.optional {
+            self.skip_optional(word, line);
+            return;
+        }
         if matches!(name.trim_end_matches('/'), "." | "./") {
             self.project(extras, line);
             return;
@@ -282,6 +336,15 @@ impl InstallReader<'_> {
                 ..without_local_version(parsed)
             };
             self.found.packages.push((line, parsed));
+        }
+    }
+
+    fn skip_optional(&mut self, word: &str, line: usize) {
+        if let Ok(one) = requirement::parse(word)
+            && !self.own.contains(&one.name)
+            && !is_tool(&one.name)
+        {
+            self.found.skipped.push((line, one.text, OPTIONAL));
         }
     }
 
@@ -524,6 +587,49 @@ mod tests {
         ] {
             assert_eq!(installs(commands), expected, "{commands}");
         }
+    }
+
+    #[test]
+    fn what_is_not_for_everyone_is_not_taken() {
+        for (lead, expected) in [
+            ("If you use Windows, run:", false),
+            ("**To install on Windows**:", false),
+            ("On Windows:", false),
+            ("**Windows**", false),
+            ("Optional:", false),
+            ("2. (Optional) Faster attention", false),
+            ("It works. If you want to draw, say:", false),
+            ("Linux and Windows:", true),
+            ("It is tested on Windows.", true),
+            ("If in doubt, ask. Install it:", true),
+            ("If you have a GPU:", true),
+            ("If you do not have numpy already:", true),
+            ("Diff and install:", true),
+        ] {
+            let text = format!("# Net\n## Install\n{lead}\n\n```\npip install a\n```\n");
+            let expected: &[&str] = if expected { &["6 a"] } else { &[] };
+            assert_eq!(show(&text), expected, "{lead}");
+        }
+        for (commands, expected) in [
+            ("pip install net 'a<1'  # optional", &[][..]),
+            (
+                "pip install a\n# optional\npip install b\n\npip install c",
+                &["4 a", "8 c"],
+            ),
+            ("# Windows\npip install a\n# Linux\npip install b", &["7 b"]),
+        ] {
+            assert_eq!(installs(commands), expected, "{commands}");
+        }
+        let text = "Net\n===\n\nInstall\n-------\n\nOptional::\n\n  pip install a\n\nThen\n\n.. code:: bash\n\n  pip install b\n";
+        let own = BTreeSet::new();
+        let found = read_install_lines(&find_blocks("README.rst", text), &own);
+        assert_eq!(found.packages.len(), 1);
+        assert_eq!(found.skipped, [(9, "a".to_owned(), OPTIONAL)]);
+        // Versions that a README names count for what is imported, but not those of another system.
+        let text =
+            "```\npip install a==1  # optional\n```\nOn Windows:\n```\npip install b==1\n```\n";
+        let found = read_scripts(&find_blocks("README.md", text), &own);
+        assert_eq!(found.packages.len(), 1);
     }
 
     #[test]

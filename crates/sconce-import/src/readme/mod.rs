@@ -17,6 +17,8 @@ pub(crate) struct ReadmeBlock {
     pub(crate) text: String,
     /// From the outermost to the nearest.
     pub(crate) headings: Vec<String>,
+    /// The line of text right before it, in lower case; empty where a heading or another block is there.
+    pub(crate) lead: String,
 }
 
 /// Blocks that are read of one file.
@@ -68,7 +70,8 @@ impl BlockReader {
         }
     }
 
-    fn add_block(&mut self, line: usize, text: String) {
+    /// A block, with its first line's number and the lines of the file before it.
+    fn add_block(&mut self, line: usize, text: String, before: &[&str]) {
         if self.blocks.len() < MAX_BLOCKS && !text.trim().is_empty() {
             self.blocks.push(ReadmeBlock {
                 line,
@@ -78,6 +81,7 @@ impl BlockReader {
                     .iter()
                     .map(|(_, title)| title.clone())
                     .collect(),
+                lead: find_lead(before),
             });
         }
     }
@@ -93,7 +97,7 @@ impl BlockReader {
                 let end = lines[at + 1..].iter().position(is_end);
                 let end = end.map_or(lines.len(), |length| at + 1 + length);
                 if is_shell(info) {
-                    self.add_block(at + 2, without_quotes(&lines[at + 1..end]));
+                    self.add_block(at + 2, without_quotes(&lines[at + 1..end]), &lines[..at]);
                 }
                 at = end + 1;
                 continue;
@@ -111,11 +115,11 @@ impl BlockReader {
                 self.open_heading(level, bare.trim());
                 at += 1;
             } else if let Some(code) = lone_code(bare) {
-                self.add_block(at + 1, code.to_owned());
+                self.add_block(at + 1, code.to_owned(), &lines[..at]);
             } else if line.starts_with("    ") || line.starts_with('\t') {
                 let block = indented(&lines[at..]);
                 if block.lines().any(begins_with_installer) {
-                    self.add_block(at + 1, block.clone());
+                    self.add_block(at + 1, block.clone(), &lines[..at]);
                 }
                 at += block.matches('\n').count();
                 continue;
@@ -133,7 +137,7 @@ impl BlockReader {
                 .iter()
                 .any(|begin| code.starts_with(begin))
             {
-                self.add_block(line, code.to_owned());
+                self.add_block(line, code.to_owned(), &[]);
             }
         }
     }
@@ -164,6 +168,10 @@ impl BlockReader {
             });
             let literal = bare.ends_with("::") && !bare.starts_with("..");
             self.add_inline(at + 1, bare);
+            let before = match literal {
+                true => &lines[..=at],
+                false => &lines[..at],
+            };
             at += 1;
             if directive.is_some_and(is_shell) || literal {
                 // Options of a directive, and empty lines, come before it.
@@ -174,7 +182,7 @@ impl BlockReader {
                     at += 1;
                 }
                 let block = indented(&lines[at.min(lines.len())..]);
-                self.add_block(at + 1, block.clone());
+                self.add_block(at + 1, block.clone(), before);
                 at += block.matches('\n').count();
             }
         }
@@ -183,6 +191,18 @@ impl BlockReader {
 
 fn without_quote(line: &str) -> &str {
     line.trim_start().trim_start_matches(['>', ' '])
+}
+
+/// The last line of text before a block; other items of a list that are code alone are passed over.
+fn find_lead(before: &[&str]) -> String {
+    let is_text = |line: &&&str| !line.trim().is_empty() && lone_code(line).is_none();
+    let last = before.iter().rev().take(20).find(is_text);
+    let bare = last.map_or("", |line| without_quote(line).trim_end());
+    let is_other = bare.starts_with(['#', '|', '<']) || opening_fence(bare).is_some();
+    match is_other || setext_level(bare).is_some() {
+        true => String::new(),
+        false => bare.chars().take(400).collect::<String>().to_lowercase(),
+    }
 }
 
 /// The backticks or tildes that a block begins with. Backticks with others behind them on the line are code

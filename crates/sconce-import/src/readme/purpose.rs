@@ -1,5 +1,77 @@
 //! What a README's words say of a command: whether it is for installing the project, and for whom.
 
+/// Whom a command is for, by the words right before or behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Audience {
+    Everyone,
+    /// Those who want something else than what the project needs.
+    Some,
+    /// Those with another operating system or machine.
+    OtherSystem,
+}
+
+impl Audience {
+    /// Of a line of text before a block. Only the last sentence counts, and of a system only what leads to the
+    /// block: a colon ends it, or it is a title in bold.
+    pub(super) fn of_lead(lead: &str) -> Self {
+        let is_bold = lead.starts_with("**") || lead.starts_with("__");
+        let line = lead.trim_matches(|c: char| c.is_whitespace() || "*_".contains(c));
+        let last = |mark: &str| line.rfind(mark).map_or(0, |at| at + mark.len());
+        let sentence = &line[last(". ").max(last("! ")).max(last("? "))..];
+        match Self::of_words(sentence) {
+            Self::OtherSystem if !is_bold && !line.ends_with(':') => Self::Everyone,
+            audience => audience,
+        }
+    }
+
+    /// Of a comment or a title.
+    pub(super) fn of_words(words: &str) -> Self {
+        let words = words.to_lowercase();
+        let has = |list: &[&str]| list.iter().any(|word| words.contains(word));
+        let conditional = ["if ", "in case "].iter().any(|begin| {
+            let at = words.find(begin);
+            at.is_some_and(|at| !words[..at].ends_with(char::is_alphanumeric))
+        });
+        if has(OTHER_SYSTEMS) && !has(&["linux", "ubuntu", "unix"]) {
+            Self::OtherSystem
+        } else if has(&["optional"]) || conditional && !has(USUAL_CONDITIONS) {
+            Self::Some
+        } else {
+            Self::Everyone
+        }
+    }
+}
+
+const OTHER_SYSTEMS: &[&str] = &[
+    "windows",
+    "macos",
+    "mac os",
+    "osx",
+    "apple silicon",
+    "raspberry",
+    "jetson",
+];
+
+/// Conditions that hold in an environment which is made, or that only choose among ways to make it.
+const USUAL_CONDITIONS: &[&str] = &[
+    "already",
+    "n't",
+    "not have",
+    "have not",
+    "not installed",
+    "pip",
+    "conda",
+    "mamba",
+    "venv",
+    "virtualenv",
+    "source",
+    "linux",
+    "ubuntu",
+    "debian",
+    "gpu",
+    "cuda",
+];
+
 /// Whether the headings speak of installing: the nearest that says what it is about decides.
 pub(super) fn is_about_installing(headings: &[String]) -> bool {
     let has = |heading: &str, words: &[&str]| words.iter().any(|word| heading.contains(word));

@@ -62,6 +62,7 @@ pub(super) fn read_install_cells(text: &str) -> Vec<ReadmeBlock> {
                 .replace("; !", "; ")
                 .replace("; %", "; "),
             headings: Vec::new(),
+            lead: String::new(),
         })
     })
     .collect()
