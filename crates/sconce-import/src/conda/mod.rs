@@ -434,7 +434,7 @@ mod tests {
                 "torch==2.6.*",
                 "opencv-python-headless",
                 "wandb>=0.17",
-                "x @ git+https://git.example.org/x"
+                "git+https://git.example.org/x"
             ]
         );
         assert_eq!(spec.python.editable, ["."]);

@@ -565,7 +565,7 @@ mod tests {
             ),
             (
                 "pip install git+https://git.example.org/me/clip.git",
-                &["4 clip @ git+https://git.example.org/me/clip.git"],
+                &["4 git+https://git.example.org/me/clip.git"],
             ),
             (
                 "pip install torch -i https://x.example.org/simple mine==1.0",
