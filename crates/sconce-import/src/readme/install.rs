@@ -8,6 +8,7 @@ use super::super::draft::Draft;
 use super::super::project_table::is_for_developers;
 use super::super::requirement::{self, NO_BUILD_ISOLATION, NOT_ONE, Requirement};
 use super::ReadmeBlock;
+use super::alternatives::{Found, drop_other_way};
 use super::purpose::{Audience, OTHER_PURPOSES, is_about_installing, is_host_package, is_tool};
 
 /// Sconce asks the machine's index, where the project of that name can be anybody's.
@@ -98,7 +99,9 @@ fn read_blocks<'a>(
         commands: 0,
         optional: false,
     };
+    let mut added = Vec::new();
     for (number, block) in blocks {
+        let before = Found::of(&reader.found);
         reader.block = number;
         reader.elsewhere = false;
         reader.cloned = None;
@@ -118,6 +121,10 @@ fn read_blocks<'a>(
                 reader.command(&words, block.line + row);
             }
         }
+        added.push(before.added_by(block, &reader.found));
+    }
+    if for_everyone {
+        drop_other_way(&mut reader.found, &added);
     }
     reader.found
 }
@@ -587,6 +594,29 @@ mod tests {
         ] {
             assert_eq!(installs(commands), expected, "{commands}");
         }
+    }
+
+    #[test]
+    fn of_two_ways_pips_is_taken() {
+        let block = |lead: &str, command: &str| format!("{lead}\n```\n{command}\n```\n");
+        let ways =
+            |first: String, second: String| show(&format!("# Net\n## Install\n{first}{second}"));
+        let conda = "conda install numpy=1.20 scipy pandas";
+        let pip = "pip install numpy==1.26.4 scipy";
+        let expected = ["9 numpy==1.26.4", "9 scipy"];
+        assert_eq!(ways(block("", conda), block("", pip)), expected);
+        let ways = |conda: &str, pip: &str| {
+            let first = block(conda, "conda install pytorch opencv");
+            ways(first, block(pip, "pip install -r r.txt"))
+        };
+        assert_eq!(ways("Option A (conda)", "Option B (pip)"), ["9 -r r.txt"]);
+        assert_eq!(ways("### With conda", "### With pip"), ["9 -r r.txt"]);
+        let steps = ways(
+            "1. Create an environment with conda:",
+            "2. Install the rest with pip:",
+        );
+        assert_eq!(steps.len(), 3, "{steps:?}");
+        assert_eq!(ways("", "").len(), 3);
     }
 
     #[test]

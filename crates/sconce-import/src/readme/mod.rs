@@ -1,5 +1,6 @@
 //! A README's code blocks (CommonMark, reStructuredText), with the headings that they stand under.
 
+mod alternatives;
 mod install;
 mod links;
 mod purpose;
