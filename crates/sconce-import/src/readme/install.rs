@@ -424,7 +424,7 @@ impl InstallReader<'_> {
 }
 
 /// The commands as a shell has them: without prompts and a notebook's signs, and with versions in quotes.
-fn plain_script(text: &str) -> String {
+pub(super) fn plain_script(text: &str) -> String {
     let mut script = String::new();
     for line in text.lines() {
         let mut bare = line.trim();

@@ -3,10 +3,12 @@
 mod alternatives;
 mod install;
 mod links;
+mod programs;
 mod purpose;
 
 pub(super) use install::{InstallLines, read_install_lines, read_install_page, read_scripts};
 pub(super) use links::find_install_pages;
+pub(super) use programs::find_programs;
 
 use super::requirement::{self, Requirement};
 

@@ -7,6 +7,7 @@ mod missing_files;
 mod notebook;
 mod own_imports;
 mod programs;
+mod programs_below;
 mod removed_from_python;
 mod removed_modules;
 
@@ -245,6 +246,10 @@ struct FolderSurvey<'a> {
     declared: bool,
     /// What the README names anywhere, for the versions of what the code imports.
     wishes: Vec<(String, Requirement)>,
+    /// Programs that the README runs.
+    readme_programs: Vec<String>,
+    /// It has programs or modules.
+    has_code: bool,
     /// The Python that is too new for what the code imports.
     python_bound: Option<PythonBound>,
 }
@@ -273,6 +278,8 @@ impl<'a> FolderSurvey<'a> {
             imported,
             declared,
             wishes,
+            readme_programs: Vec::new(),
+            has_code: false,
             python_bound: None,
         }
     }
@@ -281,6 +288,7 @@ impl<'a> FolderSurvey<'a> {
     fn read_wishes(&mut self, readme: &str, text: &str) {
         let blocks = readme::find_blocks(readme, text);
         let installs = readme::read_scripts(&blocks, &self.project.names);
+        self.readme_programs = readme::find_programs(&blocks);
         let pins = readme::find_pins(text);
         let all = pins
             .into_iter()
@@ -503,14 +511,17 @@ impl<'a> FolderSurvey<'a> {
         if self.format.is_some_and(is_lock_format) {
             return;
         }
-        let needs = programs::find_needs(
+        let programs = programs::find_needs(
             self.folder,
             &self.project.scripts,
+            &self.readme_programs,
             self.is_declared_package(),
             !(self.declared && self.is_declared_package()),
         );
+        self.note_programs(&programs);
+        self.has_code = programs.has_code;
         let mut unknown: Vec<ModuleNeed> = Vec::new();
-        for need in needs {
+        for need in programs.needs {
             let Some(mut providers) = sconce_formats::find_providers(&need.module) else {
                 let top = need.module.split('.').next().unwrap_or_default();
                 // The author named it.
@@ -537,7 +548,7 @@ impl<'a> FolderSurvey<'a> {
             } else if let Some(first) = providers.next()
                 && let Ok(one) = requirement::parse(first)
             {
-                self.add_package(&one, format!("{}:{}", need.file, need.line));
+                self.add_package(&one, need.place());
             }
         }
         for need in unknown {
@@ -545,7 +556,7 @@ impl<'a> FolderSurvey<'a> {
             let module = module.to_owned();
             self.note(
                 NoteKind::LeftOut,
-                &format!("{module} ({}:{})", need.file, need.line),
+                &format!("{module} ({})", need.place()),
                 "imported, and nothing says what brings it: add that to `[python] packages`",
             );
             let name = sconce_formats::normalize_project_name(&module);

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::super::python::{ImportStatement, find_imports};
 use super::super::readme::ReadmeBlock;
 
 /// Cells that are read of one notebook.
@@ -34,6 +35,15 @@ impl Default for CellSource {
     }
 }
 
+impl CellSource {
+    fn text(self) -> String {
+        match self {
+            Self::Lines(lines) => lines.concat(),
+            Self::Text(text) => text,
+        }
+    }
+}
+
 /// The lines of cells that begin with `%` or `!`: what a shell gets. A block's line is the number of its cell;
 /// all of a cell stand on one.
 pub(super) fn read_install_cells(text: &str) -> Vec<ReadmeBlock> {
@@ -45,10 +55,7 @@ pub(super) fn read_install_cells(text: &str) -> Vec<ReadmeBlock> {
         .filter(|(_, cell)| cell.cell_type == "code")
         .take(MAX_CELLS);
     code.filter_map(|(number, cell)| {
-        let text = match cell.source {
-            CellSource::Lines(lines) => lines.concat(),
-            CellSource::Text(text) => text,
-        };
+        let text = cell.source.text();
         let commands: Vec<&str> = text
             .lines()
             .map(str::trim)
@@ -68,9 +75,44 @@ pub(super) fn read_install_cells(text: &str) -> Vec<ReadmeBlock> {
     .collect()
 }
 
+/// What the cells of code import, each with the number of its cell.
+pub(super) fn read_imports(text: &str) -> Vec<ImportStatement> {
+    let Ok(notebook) = serde_json::from_str::<Notebook>(text) else {
+        return Vec::new();
+    };
+    let cells = notebook.cells.into_iter().enumerate().take(MAX_CELLS);
+    let code = cells.filter(|(_, cell)| cell.cell_type == "code");
+    code.flat_map(|(number, cell)| {
+        let text = cell.source.text();
+        // Those are the shell's and the notebook's.
+        let python = text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with(['!', '%']));
+        let python: String = python.flat_map(|line| [line, "\n"]).collect();
+        let numbered = move |one: ImportStatement| ImportStatement {
+            line: number + 1,
+            ..one
+        };
+        find_imports(&python).into_iter().map(numbered)
+    })
+    .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn imports_of_code_cells_are_read() {
+        let text = r##"{"cells": [{"cell_type": "markdown", "source": "import a"},
+            {"cell_type": "code", "source": ["%matplotlib inline\n", "import b\n", "!ls\n", "from c import d"]}]}"##;
+        let found = read_imports(text);
+        let found: Vec<_> = found
+            .iter()
+            .map(|one| (one.line, one.module.as_str()))
+            .collect();
+        assert_eq!(found, [(2, "b"), (2, "c")]);
+    }
 
     #[test]
     fn commands_of_code_cells_are_read() {

@@ -526,3 +526,57 @@ fn a_list_of_condas_is_taken_by_what_it_is() {
     assert_eq!(python.version.as_deref(), Some("3.10"));
     assert_eq!(python.requirements, None);
 }
+
+#[test]
+fn programs_below_the_first_level_are_read_where_nothing_above_is_started() {
+    let numpy = "import numpy\n";
+    for (files, expected) in [
+        (&[("exp/a/train.py", numpy)][..], "numpy < exp/a/train.py:1"),
+        (
+            &[("util.py", "import os"), ("exp/a/train.py", numpy)],
+            "numpy < exp/a/train.py:1",
+        ),
+        (&[("run.py", "import os"), ("exp/train.py", numpy)], "nothing"),
+        (
+            &[
+                ("run.py", "import os"),
+                ("training/train.py", "import util\n"),
+                ("training/util.py", numpy),
+                ("README.md", "## Use\n```\npython training/train.py\n```\n"),
+            ],
+            "numpy < training/util.py:1",
+        ),
+        (
+            &[
+                ("pkg/__init__.py", "from .core import a\n"),
+                ("pkg/core.py", "a = 1"),
+                ("pkg/sub/utils.py", numpy),
+            ],
+            "numpy < pkg/sub/utils.py:1",
+        ),
+        (
+            &[(
+                "a.ipynb",
+                r#"{"cells": [{"cell_type": "code", "source": "import transformers"}]}"#,
+            )],
+            "transformers < a.ipynb cell 1",
+        ),
+        (
+            &[
+                ("exp/a/train.py", "import helper\nimport numpy\n"),
+                ("exp/b/c/helper.py", "import torch\n"),
+                ("web/requirements.txt", "flask\n"),
+                ("web/main.py", "import flask\n"),
+                ("tests/a/main.py", "import scipy\n"),
+            ],
+            "torch < exp/b/c/helper.py:1; numpy < exp/a/train.py:2",
+        ),
+    ] {
+        let found = python(files);
+        let mut found: Vec<&str> = found.split("; ").collect();
+        let mut expected: Vec<&str> = expected.split("; ").collect();
+        found.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{files:?}");
+    }
+}
