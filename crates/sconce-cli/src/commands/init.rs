@@ -4,6 +4,7 @@ mod format;
 mod import_candidates;
 mod lock_differences;
 mod project_tree;
+mod repository_folder;
 
 use std::path::{Path, PathBuf};
 
@@ -76,7 +77,7 @@ pub(crate) enum InitError {
     Adopt { path: PathBuf, source: ImportError },
     #[error("--name")]
     Name { source: SpecError },
-    #[error("there is no spec in {} yet", folder.display())]
+    #[error("{} has no spec yet", name_folder(folder))]
     NotYet {
         folder: PathBuf,
         source_file: String,
@@ -84,6 +85,13 @@ pub(crate) enum InitError {
     },
     #[error("the spec that was made cannot be read again")]
     Unreadable { source: Option<SpecError> },
+}
+
+fn name_folder(folder: &Path) -> String {
+    match folder == Path::new(".") {
+        true => "this folder".to_owned(),
+        false => folder.display().to_string(),
+    }
 }
 
 impl Hint for InitError {
@@ -214,6 +222,11 @@ pub(crate) fn ensure_spec(folder: &Path, wanted: bool, context: &AppContext) -> 
     if !folder.is_dir() || project::spec_file(folder).symlink_metadata().is_ok() {
         return Ok(());
     }
+    // A spec above is found from here, but from no folder that is named.
+    let folder = match folder == Path::new(".") {
+        true => &*repository_folder::find_repository_folder(folder),
+        false => folder,
+    };
     let mut args = InitArgs {
         source: (folder != Path::new(".")).then(|| folder.to_owned()),
         ..InitArgs::default()

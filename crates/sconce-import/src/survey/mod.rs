@@ -72,7 +72,7 @@ const README_FILES: [&str; 6] = [
 ];
 
 /// Completes what the file `base` of the folder said by what the others say, or begins with them where there is
-/// no such file. `None` where nothing of the folder names anything.
+/// no such file. `None` where there is neither code nor anything that names packages.
 #[must_use]
 pub fn survey_folder(
     base: Option<(ImportFormat, SurveyedSpec)>,
@@ -103,7 +103,11 @@ pub fn survey_folder(
         && python.editable.is_empty()
         && python.requirements.is_none()
         && survey.spec().system.packages.is_empty();
-    (had_base || !empty).then_some(SurveyedSpec {
+    let is_bare = empty && !survey.has_code && survey.imported.notes.is_empty();
+    if survey.source.is_empty() {
+        survey.source = IMPORTS.to_owned();
+    }
+    (had_base || !is_bare).then_some(SurveyedSpec {
         source: survey.source,
         imported: survey.imported,
     })

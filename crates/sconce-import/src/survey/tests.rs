@@ -536,7 +536,7 @@ fn programs_below_the_first_level_are_read_where_nothing_above_is_started() {
             &[("util.py", "import os"), ("exp/a/train.py", numpy)],
             "numpy < exp/a/train.py:1",
         ),
-        (&[("run.py", "import os"), ("exp/train.py", numpy)], "nothing"),
+        (&[("run.py", "import os"), ("exp/train.py", numpy)], ""),
         (
             &[
                 ("run.py", "import os"),
@@ -579,4 +579,25 @@ fn programs_below_the_first_level_are_read_where_nothing_above_is_started() {
         expected.sort_unstable();
         assert_eq!(found, expected, "{files:?}");
     }
+}
+
+#[test]
+fn code_that_needs_nothing_known_is_no_bare_folder() {
+    for (files, expected) in [
+        (&[("main.py", "import os\n")][..], ""),
+        (
+            &[("main.py", "import idna_of_mine\n")],
+            "idna_of_mine (main.py:1)",
+        ),
+        (&[("Pipfile", "[packages]\nidna = '*'\n")], "Pipfile"),
+    ] {
+        let found = survey(&ToyFolder::new(files)).expect("there is code");
+        let python = &found.imported.spec.python;
+        assert!(python.packages.is_empty(), "{files:?}");
+        let said = format_notes(&found.imported);
+        assert!(said.contains(expected), "{said}");
+    }
+    let locked = [("Pipfile", ""), ("Pipfile.lock", "{}")];
+    assert!(survey(&ToyFolder::new(&locked)).is_none());
+    assert!(survey(&ToyFolder::new(&[("README.md", "# Net\n")])).is_none());
 }

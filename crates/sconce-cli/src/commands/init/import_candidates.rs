@@ -129,6 +129,11 @@ fn commit_day(folder: &Path, source: &str) -> Option<CommitDay> {
     })
 }
 
+/// Whether files of packages are in the folder.
+pub(super) fn has_candidates(folder: &Path) -> bool {
+    !candidates(&ProjectTree::new(folder), folder).is_empty()
+}
+
 /// The files that can name packages, in the order in which they count: those of known names, then others of the
 /// same kind.
 fn candidates(tree: &ProjectTree, folder: &Path) -> Vec<(ImportFormat, String)> {
@@ -246,7 +251,9 @@ mod tests {
             let found = find_source(folder.path()).unwrap();
             found.map(|found| (found.path, found.others))
         };
-        assert_eq!(used(&[("a.py", "")]), None);
+        assert_eq!(used(&[("README.md", "")]), None);
+        let code = ("the imports of its programs".to_owned(), vec![]);
+        assert_eq!(used(&[("a.py", "")]), Some(code));
         let tools = ("pyproject.toml", "[tool.ruff]\n");
         let bare = (
             "pyproject.toml",
