@@ -40,7 +40,7 @@ use std::collections::BTreeSet;
 
 use sconce_schema::{Hint, Spec, exit};
 
-pub use hashes::{RequirementOptions, read_requirement_options};
+pub use hashes::{HashProblem, RequirementOptions, UnusableHash, read_requirement_options};
 pub use inline_metadata::{InlineMetadataError, read_inline_metadata};
 pub use locks::{
     LockSelection, PinnedLock, VersionDifference, describe_differences, find_version_differences,
