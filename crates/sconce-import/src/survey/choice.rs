@@ -85,6 +85,33 @@ impl FolderSurvey<'_> {
         self.declared = true;
     }
 
+    /// A requirements file that a notebook installs from.
+    pub(super) fn add_notebook_file(&mut self, path: &str, place: &str) {
+        let why = format!("{place} installs from it");
+        if self.folder.read_text(path).is_none() {
+            let why = format!("{why}, and it is not there");
+            self.note(NoteKind::LeftOut, path, &why);
+        } else if self.spec().python.requirements.is_none() {
+            self.refer_to_requirements(path, self.format.is_some());
+            self.note(NoteKind::Decided, path, &why);
+        } else {
+            self.copy_file(path);
+        }
+    }
+
+    /// Adds what a further requirements file names.
+    fn copy_file(&mut self, path: &str) {
+        let Some(text) = self.folder.read_text(path) else {
+            return;
+        };
+        let beside = |path: &str| self.folder.read_text(path);
+        let scan = super::super::requirements::RequirementsScan::scan_file(path, &text, &beside);
+        for (at, one) in scan.requirements {
+            let place = at.map_or(path.to_owned(), |at| format!("{path}:{at}"));
+            self.add_package(&one, place);
+        }
+    }
+
     /// Files that are installed from in the same breath.
     fn copy_further_files(
         &mut self,
@@ -104,16 +131,9 @@ impl FolderSurvey<'_> {
             return;
         }
         for (line, path) in further {
-            let Some(text) = self.folder.read_text(&path) else {
-                continue;
-            };
-            let beside = |path: &str| self.folder.read_text(path);
-            let scan =
-                super::super::requirements::RequirementsScan::scan_file(&path, &text, &beside);
-            self.say_choice(&path, readme, line);
-            for (at, one) in scan.requirements {
-                let place = at.map_or(path.clone(), |at| format!("{path}:{at}"));
-                self.add_package(&one, place);
+            if self.folder.read_text(&path).is_some() {
+                self.say_choice(&path, readme, line);
+                self.copy_file(&path);
             }
         }
     }

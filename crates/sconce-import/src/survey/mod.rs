@@ -499,6 +499,9 @@ impl<'a> FolderSurvey<'a> {
             };
             let blocks = notebook::read_install_cells(&text);
             let installs = readme::read_scripts(&blocks, &self.project.names);
+            for (cell, path, _) in &installs.files {
+                self.add_notebook_file(path, &format!("{} cell {cell}", entry.name));
+            }
             let all = installs.packages.iter().chain(&installs.conda_packages);
             for (cell, one) in all {
                 self.add_package(one, format!("{} cell {cell}", entry.name));

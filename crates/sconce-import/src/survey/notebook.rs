@@ -56,11 +56,14 @@ pub(super) fn read_install_cells(text: &str) -> Vec<ReadmeBlock> {
         .take(MAX_CELLS);
     code.filter_map(|(number, cell)| {
         let text = cell.source.text();
-        let commands: Vec<&str> = text
+        let is_shell = is_shell_cell(&text);
+        let commands: Vec<String> = text
             .lines()
             .map(str::trim)
-            .filter(|line| line.starts_with(['!', '%']) && !line.starts_with("%%"))
-            .filter(|line| line.contains("install"))
+            .filter(|line| !line.starts_with("%%") && (is_shell || line.starts_with(['!', '%'])))
+            .filter(|line| line.contains("install") && !line.starts_with('#'))
+            // IPython puts the value there.
+            .map(|line| line.replace("{sys.executable}", "python"))
             .collect();
         (!commands.is_empty()).then(|| ReadmeBlock {
             line: number + 1,
@@ -73,6 +76,20 @@ pub(super) fn read_install_cells(text: &str) -> Vec<ReadmeBlock> {
         })
     })
     .collect()
+}
+
+/// Whether all of a cell is the shell's (IPython's cell magics).
+fn is_shell_cell(text: &str) -> bool {
+    let first = text.trim_start().lines().next().unwrap_or_default();
+    let mut words = first.split_whitespace();
+    let shells = ["bash", "sh", "shell"];
+    match words.next() {
+        Some("%%script" | "%%system") => words.next().is_none_or(|word| shells.contains(&word)),
+        Some(word) => shells
+            .iter()
+            .any(|shell| word.strip_prefix("%%") == Some(shell)),
+        None => false,
+    }
 }
 
 /// What the cells of code import, each with the number of its cell.
@@ -124,6 +141,18 @@ mod tests {
         assert_eq!(
             (blocks[0].line, blocks[0].text.as_str()),
             (2, "!pip install -q b ; pip install c")
+        );
+        let text = r##"{"cells": [{"cell_type": "code", "source": "!{sys.executable} -m pip install a"},
+            {"cell_type": "code", "source": "%%bash -e\n# install\ncd x\npip install b"},
+            {"cell_type": "code", "source": "%%html\npip install c"}]}"##;
+        let blocks = read_install_cells(text);
+        let found: Vec<_> = blocks
+            .iter()
+            .map(|one| (one.line, one.text.as_str()))
+            .collect();
+        assert_eq!(
+            found,
+            [(1, "!python -m pip install a"), (2, "pip install b")]
         );
         for text in ["", "[]", "{\"cells\": 1}", "{\"cells\": [1]}"] {
             assert_eq!(read_install_cells(text), [], "{text}");

@@ -601,3 +601,15 @@ fn code_that_needs_nothing_known_is_no_bare_folder() {
     assert!(survey(&ToyFolder::new(&locked)).is_none());
     assert!(survey(&ToyFolder::new(&[("README.md", "# Net\n")])).is_none());
 }
+
+#[test]
+fn a_notebook_installs_from_a_file() {
+    let cell = r#"{"cells": [{"cell_type": "code", "source": "%pip install -r reqs.txt\n%pip install tqdm"}]}"#;
+    let files = [("a.ipynb", cell), ("reqs.txt", "torch\nnumpy\n")];
+    assert_eq!(python(&files), "-r reqs.txt; tqdm < a.ipynb cell 1");
+    let said = format_notes(&survey(&ToyFolder::new(&files[..1])).unwrap().imported);
+    assert!(
+        said.contains("reqs.txt: a.ipynb cell 1 installs from it, and"),
+        "{said}"
+    );
+}
