@@ -55,11 +55,12 @@ impl InstallLines {
             && self.project.is_none()
     }
 
-    /// Where pip first has something to do.
+    /// Where pip first has something to do, the project itself included.
     pub(crate) fn first_pip_line(&self) -> Option<usize> {
         let files = self.files.iter().map(|(line, ..)| *line);
         let packages = self.packages.iter().map(|(line, _)| *line);
-        files.chain(packages).min()
+        let project = self.project.iter().map(|(line, _)| *line);
+        files.chain(packages).chain(project).min()
     }
 }
 

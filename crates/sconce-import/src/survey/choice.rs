@@ -40,10 +40,18 @@ impl FolderSurvey<'_> {
                 let less = is_package || format.is_none();
                 // What pip installs after it is beside the environment, or another way to the same.
                 let is_first = |line: usize| installs.first_pip_line().is_none_or(|pip| line < pip);
-                if let Some((line, path)) = environment.filter(|_| less)
-                    && is_first(line)
-                {
-                    self.take_environment(&path, readme, line);
+                match environment {
+                    Some((line, path)) if less && is_first(line) => {
+                        self.take_environment(&path, readme, line);
+                    }
+                    Some((line, path)) if self.source != path => {
+                        let why = format!(
+                            "{readme}:{line} makes an environment of it; {} is taken, as pip's way goes before conda's",
+                            self.source
+                        );
+                        self.note(NoteKind::Decided, &path, &why);
+                    }
+                    _ => {}
                 }
             }
         }

@@ -613,3 +613,35 @@ fn a_notebook_installs_from_a_file() {
         "{said}"
     );
 }
+
+#[test]
+fn condas_environment_of_the_readme_that_is_not_taken_is_said() {
+    let files = [
+        ("requirements.txt", "numpy\n"),
+        ("environment.yml", "dependencies:\n- numpy\n"),
+        (
+            "README.md",
+            "## Install\n```\nconda env create -f environment.yml\n```\n",
+        ),
+    ];
+    assert_eq!(python(&files), "-r requirements.txt");
+    let said = format_notes(&survey(&ToyFolder::new(&files)).unwrap().imported);
+    assert!(said.contains("requirements.txt is taken"), "{said}");
+}
+
+#[test]
+fn the_project_by_pip_goes_before_condas_environment() {
+    let conda = "dependencies:\n- numpy\n- pandas\n";
+    let pip = "```\npip install my-net\n```\n";
+    let env = "```\nconda env create -f environment.yml\n```\n";
+    let readme = |first: &str, second: &str| format!("## Install\n{first}{second}");
+    let with = |readme: &str| {
+        python(&[
+            ("setup.py", SETUP),
+            ("environment.yml", conda),
+            ("README.md", readme),
+        ])
+    };
+    assert_eq!(with(&readme(pip, env)), "-e .");
+    assert_eq!(with(&readme(env, pip)), "-e .; numpy; pandas");
+}
