@@ -2,6 +2,7 @@
 //! folder is behind [`ProjectFolder`], and nothing of it is run.
 
 mod choice;
+mod chosen_extras;
 mod machine;
 mod missing_files;
 mod notebook;
@@ -400,19 +401,10 @@ impl<'a> FolderSurvey<'a> {
             && self.format != Some(ImportFormat::UvLock)
             && self.imported.spec.python.editable.iter().any(own)
         {
-            for extra in extras
-                .iter()
-                .filter(|extra| self.project.extras.contains(*extra))
-            {
-                let known = &mut self.imported.spec.python.extras;
-                if !known.contains(extra) && super::draft::is_spec_name(extra) {
-                    known.push(extra.clone());
-                    let what = format!("the extra `{extra}`");
-                    let why = format!("{readme}:{line} installs the project with it");
-                    let note = ImportNote::new(NoteKind::Decided, None, &what, why);
-                    self.imported.notes.push(note);
-                }
-            }
+            self.choose_extras(
+                extras,
+                &format!("{readme}:{line} installs the project with"),
+            );
         }
     }
 

@@ -645,3 +645,22 @@ fn the_project_by_pip_goes_before_condas_environment() {
     assert_eq!(with(&readme(pip, env)), "-e .");
     assert_eq!(with(&readme(env, pip)), "-e .; numpy; pandas");
 }
+
+#[test]
+fn extras_that_the_readme_installs_are_not_said_to_be_left() {
+    let said = |extras: &str| {
+        let project = "[build-system]\n[project]\nname = \"my-net\"\n[project.optional-dependencies]\nall = []\ngpu = []\nweb = []\n";
+        let readme = format!("## Install\n```\npip install my-net[{extras}]\n```\n");
+        let files = [("pyproject.toml", project), ("README.md", &*readme)];
+        format_notes(&survey(&ToyFolder::new(&files)).unwrap().imported)
+    };
+    let one = said("all");
+    assert!(one.contains("the extras gpu, web: not installed"), "{one}");
+    assert!(one.contains("the extra `all`: README.md:3"), "{one}");
+    let all = said("all,gpu,web");
+    assert!(!all.contains("not installed"), "{all}");
+    assert!(
+        all.contains("the extras all, gpu, web: README.md:3 installs the project with them"),
+        "{all}"
+    );
+}

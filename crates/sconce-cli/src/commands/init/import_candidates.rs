@@ -38,6 +38,9 @@ pub(super) struct CommitDay {
 
 /// Scripts that are taken for the command, in their order.
 const SCRIPTS: [&str; 2] = ["train.py", "main.py"];
+/// Before it, much has no wheel yet for Python 3.8, the oldest in reach: the first TensorFlow for it is of May 2020, the
+/// first torch of January.
+const EARLIEST_DAY: &str = "2020-06-01";
 /// Files of packages that are told of.
 const MAX_CANDIDATES: usize = 60;
 
@@ -123,7 +126,9 @@ fn commit_day(folder: &Path, source: &str) -> Option<CommitDay> {
         return None;
     }
     let commit = sconce_app::commit_day::newest_commit(folder)?;
-    (commit.age_days > sconce_app::commit_day::RECENT_DAYS).then_some(CommitDay {
+    let is_offered = commit.age_days > sconce_app::commit_day::RECENT_DAYS
+        && commit.day.as_str() >= EARLIEST_DAY;
+    is_offered.then_some(CommitDay {
         day: commit.day,
         is_old: commit.age_days > 2 * 365,
     })
