@@ -41,6 +41,8 @@ pub(crate) struct InstallLines {
     pub(crate) skipped: Vec<(usize, String, &'static str)>,
     /// The project itself is installed, with these extras.
     pub(crate) project: Option<(usize, Vec<String>)>,
+    /// The Python that conda is asked for, `3.8`: the first.
+    pub(crate) python: Option<(usize, String)>,
     /// Where a `setup.py` of the project builds an extension where it lies.
     pub(crate) builds_extension: Option<usize>,
 }
@@ -380,7 +382,14 @@ impl InstallReader<'_> {
                 "-f" | "--file" => drop(words.next()),
                 _ if word.starts_with('-') || word.contains(['$', '{', '/']) => {}
                 // Which Python, `lock` chooses.
-                _ if word.starts_with("python") => {}
+                _ if word.starts_with("python") => {
+                    let version = word.split_once('=').map(|(_, rest)| rest.trim_matches('='));
+                    let is_number = |text: &&str| text.starts_with(|c: char| c.is_ascii_digit());
+                    let wish = version
+                        .filter(is_number)
+                        .map(|text| (line, text.to_owned()));
+                    self.found.python = self.found.python.take().or(wish);
+                }
                 _ => conda::add_dependency(word, None, &mut draft, &mut unneeded),
             }
         }
@@ -595,6 +604,14 @@ mod tests {
         ] {
             assert_eq!(installs(commands), expected, "{commands}");
         }
+    }
+
+    #[test]
+    fn the_python_of_condas_commands_is_known() {
+        let text =
+            "# Net\n```\nconda create -n x python=3.6.7 pip\nconda install python==3.9\n```\n";
+        let found = read_install_lines(&find_blocks("README.md", text), &BTreeSet::new());
+        assert_eq!(found.python, Some((3, "3.6.7".to_owned())));
     }
 
     #[test]

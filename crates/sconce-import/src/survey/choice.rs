@@ -2,6 +2,7 @@
 
 use super::super::project_table::is_for_developers;
 use super::super::readme::InstallLines;
+use super::super::release::{BaseRelease, PYTHONS};
 use super::super::{ImportFormat, import_spec};
 use super::{FolderSurvey, NoteKind};
 
@@ -91,6 +92,29 @@ impl FolderSurvey<'_> {
         self.format = Some(ImportFormat::Requirements);
         self.source = path.to_owned();
         self.declared = true;
+    }
+
+    /// Says what becomes of the Python that the README has conda install.
+    pub(super) fn note_python(&mut self, readme: &str, installs: &InstallLines) {
+        let Some((line, version)) = &installs.python else {
+            return;
+        };
+        if self.spec().python.version.is_some() {
+            return;
+        }
+        let what = format!("Python {version}");
+        match BaseRelease::with_python(version) {
+            Some(_) => {
+                let why = format!(
+                    "{readme}:{line} names it; `lock` takes the newest that everything resolves for, unless `version` in [python] has it"
+                );
+                self.note(NoteKind::Decided, &what, &why);
+            }
+            None => {
+                let why = format!("{readme}:{line} names it, and it is out of reach: {PYTHONS}");
+                self.note(NoteKind::LeftOut, &what, &why);
+            }
+        }
     }
 
     /// A requirements file that a notebook installs from.

@@ -93,6 +93,7 @@ pub fn survey_folder(
     survey.add_project(&page, &installs);
     survey.provide_extras();
     survey.add_readme(&page, &installs);
+    survey.note_python(&page, &installs);
     survey.add_cog();
     survey.add_notebooks();
     survey.add_imports();

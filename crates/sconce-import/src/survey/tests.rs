@@ -664,3 +664,16 @@ fn extras_that_the_readme_installs_are_not_said_to_be_left() {
         "{all}"
     );
 }
+
+#[test]
+fn the_python_of_the_readme_is_said() {
+    let said = |version: &str, pinned: &str| {
+        let readme = format!("## Install\n```\nconda create -n x python={version}\n```\n");
+        let files = [("environment.yml", pinned), ("README.md", &*readme)];
+        format_notes(&survey(&ToyFolder::new(&files)).unwrap().imported)
+    };
+    let open = "dependencies: [numpy]\n";
+    assert!(said("3.6.7", open).contains("left out: Python 3.6.7: README.md:3 names it, and"));
+    assert!(said("3.8", open).contains("decided: Python 3.8: README.md:3 names it; `lock`"));
+    assert!(!said("3.8", "dependencies: [numpy, python=3.9]\n").contains("Python 3.8"));
+}
