@@ -101,12 +101,18 @@ impl Hint for InitError {
                 "--force replaces it, --dry-run only shows the new one".to_owned()
             }
             Self::NotYet {
-                source_file, text, ..
+                folder,
+                source_file,
+                text,
             } => {
+                let target = match folder == Path::new(".") {
+                    true => String::new(),
+                    false => format!(" {}", folder.display()),
+                };
                 let lines = text.lines().filter(|line| !line.is_empty());
                 let lines: String = lines.map(|line| format!("\n  {line}")).collect();
                 format!(
-                    "`sconce run --init` writes this one, from {source_file}, and goes on; `sconce init` only \
+                    "`sconce run --init` writes this one, from {source_file}, and goes on; `sconce init{target}` only \
                      writes it:{lines}"
                 )
             }

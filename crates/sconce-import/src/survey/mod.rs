@@ -473,6 +473,10 @@ impl<'a> FolderSurvey<'a> {
             self.add_package(one, format!("{readme}:{line}"));
         }
         for (line, text, why) in &installs.skipped {
+            let one = requirement::parse(text);
+            if one.is_ok_and(|one| self.imported.provided.contains(&one.name)) {
+                continue;
+            }
             self.note(NoteKind::LeftOut, &format!("{readme}:{line}: {text}"), why);
         }
     }
@@ -519,6 +523,9 @@ impl<'a> FolderSurvey<'a> {
             !(self.declared && self.is_declared_package()),
         );
         self.note_programs(&programs);
+        if !programs.has_code && self.source.is_empty() {
+            self.note_projects_below();
+        }
         self.has_code = programs.has_code;
         let mut unknown: Vec<ModuleNeed> = Vec::new();
         for need in programs.needs {

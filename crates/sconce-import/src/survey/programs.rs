@@ -175,6 +175,18 @@ pub(super) fn is_program(name: &str) -> bool {
     })
 }
 
+/// Whether a folder says itself what it needs.
+pub(super) fn is_project(folder: &dyn ProjectFolder, path: &str) -> bool {
+    let is_such = |name: &str| {
+        let requirements = name.starts_with("requirements") && name.ends_with(".txt");
+        requirements || matches!(name, "setup.py" | "pyproject.toml" | "environment.yml")
+    };
+    let entries = folder.list(path);
+    entries
+        .iter()
+        .any(|entry| !entry.is_dir && is_such(&entry.name))
+}
+
 impl ProgramReader<'_> {
     /// Gives those that lie below the first level and are no part of a package.
     fn queue_programs(
@@ -196,7 +208,7 @@ impl ProgramReader<'_> {
             for entry in entries.iter().filter(|entry| entry.is_dir).take(300) {
                 let skipped = is_aside(&entry.name)
                     || PROGRAM_FOLDERS.contains(&entry.name.as_str())
-                    || self.declared && self.is_project(&join(source, &entry.name));
+                    || self.declared && is_project(self.folder, &join(source, &entry.name));
                 // Of loose programs the packages are read that they import.
                 if !skipped && (self.declared || !programs || !source.is_empty()) {
                     self.queue_package(&join(source, &entry.name), source, !programs);
@@ -220,18 +232,6 @@ impl ProgramReader<'_> {
             true => Vec::new(),
             false => self.queue_below(ChosenFiles::Programs),
         }
-    }
-
-    /// Whether a folder says itself what it needs.
-    pub(super) fn is_project(&self, folder: &str) -> bool {
-        let is_such = |name: &str| {
-            let requirements = name.starts_with("requirements") && name.ends_with(".txt");
-            requirements || matches!(name, "setup.py" | "pyproject.toml" | "environment.yml")
-        };
-        let entries = self.folder.list(folder);
-        entries
-            .iter()
-            .any(|entry| !entry.is_dir && is_such(&entry.name))
     }
 
     /// What importing the package needs; where `whole` and it imports nothing itself, all its modules.

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::programs::{
-    ChosenFiles, NOTEBOOK, ProgramNeeds, ProgramReader, is_aside, is_program, is_program_name, join,
+    ChosenFiles, NOTEBOOK, ProgramNeeds, ProgramReader, is_aside, is_program, is_program_name,
+    is_project, join,
 };
 use super::{FolderSurvey, NoteKind};
 
@@ -29,7 +30,7 @@ impl ProgramReader<'_> {
     /// A program that the README runs, of this project.
     pub(super) fn queue_program_of_readme(&mut self, path: &str) -> bool {
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let is_own = |folder: &str| folder.is_empty() || !self.is_project(folder);
+        let is_own = |folder: &str| folder.is_empty() || !is_project(self.folder, folder);
         is_own(folder) && self.queue_file(path, folder)
     }
 
@@ -54,7 +55,9 @@ impl ProgramReader<'_> {
         let mut groups = vec![vec![String::new()]];
         groups.push(folders.map(|entry| entry.name.clone()).take(50).collect());
         for group in groups {
-            for folder in group {
+            let is_own = |folder: &String| folder.is_empty() || !is_project(self.folder, folder);
+            let own: Vec<String> = group.into_iter().filter(is_own).collect();
+            for folder in own {
                 for entry in self.folder.list(&folder).iter() {
                     let path = join(&folder, &entry.name);
                     if !entry.is_dir && path.ends_with(NOTEBOOK) && self.seen.len() < MAX_NOTEBOOKS
@@ -111,7 +114,7 @@ impl ProgramReader<'_> {
             for above in &level {
                 for entry in self.folder.list(above).iter().filter(|entry| entry.is_dir) {
                     let path = join(above, &entry.name);
-                    let is_other = is_aside(&entry.name) || self.is_project(&path);
+                    let is_other = is_aside(&entry.name) || is_project(self.folder, &path);
                     if !is_other && found.len() + next.len() < MAX_FOLDERS {
                         next.push(path);
                     }
@@ -135,6 +138,20 @@ impl FolderSurvey<'_> {
             &programs.unread,
             "not read for what is imported: it lies below the first level, and the README does not run it",
         );
+    }
+
+    /// Says which folders say themselves what they need, where nothing else does.
+    pub(super) fn note_projects_below(&mut self) {
+        let entries = self.folder.list("");
+        let folders = entries
+            .iter()
+            .filter(|entry| entry.is_dir && !is_aside(&entry.name));
+        let projects: Vec<String> = folders
+            .filter(|entry| is_project(self.folder, &entry.name))
+            .map(|entry| entry.name.clone())
+            .collect();
+        let why = "a project of its own: `sconce init FOLDER` writes a spec into it";
+        self.note_list(&projects, why);
     }
 
     fn note_list(&mut self, paths: &[String], why: &str) {

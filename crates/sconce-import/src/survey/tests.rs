@@ -563,6 +563,16 @@ fn programs_below_the_first_level_are_read_where_nothing_above_is_started() {
         ),
         (
             &[
+                ("requirements.txt", "torch\n"),
+                (
+                    "a.ipynb",
+                    r#"{"cells": [{"cell_type": "code", "source": "import transformers"}]}"#,
+                ),
+            ],
+            "-r requirements.txt; transformers < a.ipynb cell 1",
+        ),
+        (
+            &[
                 ("exp/a/train.py", "import helper\nimport numpy\n"),
                 ("exp/b/c/helper.py", "import torch\n"),
                 ("web/requirements.txt", "flask\n"),
@@ -588,6 +598,16 @@ fn code_that_needs_nothing_known_is_no_bare_folder() {
         (
             &[("main.py", "import idna_of_mine\n")],
             "idna_of_mine (main.py:1)",
+        ),
+        (
+            &[
+                ("lib/setup.py", ""),
+                (
+                    "lib/a.ipynb",
+                    r#"{"cells": [{"cell_type": "code", "source": "import numpy"}]}"#,
+                ),
+            ],
+            "decided: lib: a project of its own",
         ),
         (&[("Pipfile", "[packages]\nidna = '*'\n")], "Pipfile"),
     ] {
