@@ -23,6 +23,7 @@ mod python;
 mod readme;
 mod release;
 mod requirement;
+mod requirement_options;
 mod requirements;
 mod scm;
 mod setup;
@@ -40,7 +41,7 @@ use std::collections::BTreeSet;
 
 use sconce_schema::{Hint, Spec, exit};
 
-pub use hashes::{HashProblem, RequirementOptions, UnusableHash, read_requirement_options};
+pub use hashes::{HashProblem, UnusableHash};
 pub use inline_metadata::{InlineMetadataError, read_inline_metadata};
 pub use locks::{
     LockSelection, PinnedLock, VersionDifference, describe_differences, find_version_differences,
@@ -48,6 +49,7 @@ pub use locks::{
 };
 pub use note::{ImportNote, NoteKind, group_by_reason};
 pub use project_table::is_for_developers;
+pub use requirement_options::{RequirementOptions, read_requirement_options};
 pub use static_build::StaticBuild;
 pub use static_project::StaticProject;
 pub use survey::{FolderEntry, ProjectFolder, SurveyedSpec, survey_folder};

@@ -24,13 +24,13 @@ enum NamedWay {
 }
 
 /// How much was found before a block.
-pub(super) struct Found {
+pub(super) struct InstallCounts {
     packages: usize,
     conda_packages: usize,
     files: usize,
 }
 
-impl Found {
+impl InstallCounts {
     pub(super) fn of(found: &InstallLines) -> Self {
         Self {
             packages: found.packages.len(),

@@ -8,7 +8,7 @@ use super::super::draft::Draft;
 use super::super::project_table::is_for_developers;
 use super::super::requirement::{self, NO_BUILD_ISOLATION, NOT_ONE, Requirement};
 use super::ReadmeBlock;
-use super::alternatives::{Found, drop_other_way};
+use super::alternatives::{InstallCounts, drop_other_way};
 use super::purpose::{Audience, OTHER_PURPOSES, is_about_installing, is_host_package, is_tool};
 
 /// Sconce asks the machine's index, where the project of that name can be anybody's.
@@ -104,7 +104,7 @@ fn read_blocks<'a>(
     };
     let mut added = Vec::new();
     for (number, block) in blocks {
-        let before = Found::of(&reader.found);
+        let before = InstallCounts::of(&reader.found);
         reader.block = number;
         reader.elsewhere = false;
         reader.cloned = None;
