@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod conda;
+mod conda_names;
 mod dockerfile;
 mod draft;
 mod freeze;

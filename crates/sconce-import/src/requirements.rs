@@ -2,7 +2,7 @@
 
 use sconce_formats::PinnedPackage;
 
-use super::conda;
+use super::conda_names;
 use super::draft::Draft;
 use super::freeze::{self, FrozenLine, read_frozen_line};
 use super::hashes::{UnusableHash, read_hashes};
@@ -108,7 +108,7 @@ impl RequirementsScan {
                     continue;
                 }
                 Some(FrozenLine::Sources(requirement)) => {
-                    let why = conda::describe_sources(&requirement);
+                    let why = conda_names::describe_sources(&requirement);
                     self.refused.push((place, name(text), why));
                     self.unknown
                         .extend(text.split('=').next().map(str::to_owned));

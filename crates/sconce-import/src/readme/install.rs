@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::conda;
+use super::super::conda_names;
 use super::super::dockerfile::{self, Installs};
 use super::super::draft::Draft;
 use super::super::project_table::is_for_developers;
@@ -468,7 +469,7 @@ pub(super) fn plain_script(text: &str) -> String {
 fn is_on_usual_index(one: &Requirement) -> bool {
     one.text.contains("://")
         || sconce_formats::is_known_project(&one.name)
-        || conda::names::is_of_index(&one.name)
+        || conda_names::is_of_index(&one.name)
 }
 
 /// `torch==1.7.1+cu110` is on an index of its own, which a README names for one of several machines.
