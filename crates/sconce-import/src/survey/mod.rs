@@ -61,6 +61,8 @@ pub struct SurveyedSpec {
 
 /// The source of a spec that no file of packages and no README says anything for.
 const IMPORTS: &str = "the imports of its programs";
+/// The same where there are none.
+const NO_CODE: &str = "a folder that names no packages";
 
 /// READMEs, in the order in which they are looked for.
 const README_FILES: [&str; 6] = [
@@ -107,7 +109,8 @@ pub fn survey_folder(
         && survey.spec().system.packages.is_empty();
     let is_bare = empty && !survey.has_code && survey.imported.notes.is_empty();
     if survey.source.is_empty() {
-        survey.source = IMPORTS.to_owned();
+        let source = if survey.has_code { IMPORTS } else { NO_CODE };
+        survey.source = source.to_owned();
     }
     (had_base || !is_bare).then_some(SurveyedSpec {
         source: survey.source,
