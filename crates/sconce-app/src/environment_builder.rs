@@ -188,7 +188,7 @@ impl EnvironmentBuilder<'_> {
             progress.note(disagreement);
         }
         let pinned = pinned.map(|lock| lock.packages).unwrap_or_default();
-        let options = foreign_lock::read_options(folder, &spec.python);
+        let options = foreign_lock::read_options(folder, &spec.python, progress)?;
         let names: BTreeSet<String> = pinned.iter().map(|package| package.name.clone()).collect();
         self.note_replaced_pins(&names);
         let input = LockInput {

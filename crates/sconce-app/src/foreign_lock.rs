@@ -1,17 +1,20 @@
 //! The lock of another tool that a spec refers to.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use sconce_base::input::read_regular;
 use sconce_formats::tags::CpuArchitecture;
 use sconce_import::{
-    ImportError, ImportFormat, LockSelection, NoteKind, PinnedLock, RequirementOptions,
+    HashProblem, ImportError, ImportFormat, LockSelection, NoteKind, PinnedLock,
+    RequirementOptions, UnusableHash,
 };
 use sconce_schema::spec::Python;
 use sconce_schema::{Bytes, Hint, Progress, exit};
 
 use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
+use crate::input;
 
 /// Why what a spec calls a lock is none.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +24,14 @@ pub enum ForeignLockError {
     Unknown {
         /// The file.
         path: PathBuf,
+    },
+    /// A `--hash` that pip does not take either.
+    #[error("{place}: `--hash={digest}` is no digest that is compared")]
+    Hash {
+        /// `requirements.txt:3`.
+        place: String,
+        /// As it is written.
+        digest: String,
     },
     /// It cannot be read.
     #[error("{}", path.display())]
@@ -39,13 +50,18 @@ impl Hint for ForeignLockError {
                 let formats = sconce_import::lock_file_names().collect::<Vec<_>>();
                 Some(format!("these are read: {}", formats.join(", ")))
             }
+            Self::Hash { .. } => {
+                let text =
+                    "write it as `sha256:` and 64 hexadecimal digits: `pip hash FILE` prints it";
+                Some(text.to_owned())
+            }
             Self::Import { source, .. } => source.hint(),
         }
     }
 
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Unknown { .. } => exit::BAD_INPUT,
+            Self::Unknown { .. } | Self::Hash { .. } => exit::BAD_INPUT,
             Self::Import { source, .. } => source.exit_code(),
         }
     }
@@ -98,14 +114,56 @@ pub(crate) fn read_pinned(
 }
 
 /// What the requirements file that the spec refers to says beside requirements.
-pub(crate) fn read_options(folder: &Path, python: &Python) -> RequirementOptions {
+pub(crate) fn read_options(
+    folder: &Path,
+    python: &Python,
+    progress: &dyn Progress,
+) -> Result<RequirementOptions> {
     let Some(name) = &python.requirements else {
-        return RequirementOptions::default();
+        return Ok(RequirementOptions::default());
     };
-    // uv says what is wrong with a file that cannot be read.
-    let read = |name: &str| read_text(ImportFormat::Requirements, &folder.join(name)).ok();
+    // `RequirementLines` says what is wrong with a file that cannot be read.
+    let read = |name: &str| Some(read_requirements(&folder.join(name)).ok()?.text);
     let text = read(name).unwrap_or_default();
-    sconce_import::read_requirement_options(name, &text, &read)
+    let options = sconce_import::read_requirement_options(name, &text, &read);
+    let places = |problem: HashProblem| {
+        let all = options.unusable_hashes.iter();
+        all.filter(move |hash| hash.problem == problem)
+    };
+    if let Some(UnusableHash { place, digest, .. }) = places(HashProblem::Refused).next() {
+        let (place, digest) = (place.clone(), digest.clone());
+        return Err(ForeignLockError::Hash { place, digest }.into());
+    }
+    let others: Vec<&str> = places(HashProblem::NotCompared)
+        .map(|hash| hash.place.as_str())
+        .collect();
+    if !others.is_empty() {
+        progress.note(&format!(
+            "{}: no SHA-256 is beside it, and other digests are not compared",
+            list(&others)
+        ));
+    }
+    Ok(options)
+}
+
+/// A requirements file as a lock reads it.
+pub(crate) struct RequirementsText {
+    pub(crate) text: String,
+    /// It is UTF-8, as all that reads it after Sconce expects it.
+    pub(crate) is_utf8: bool,
+}
+
+/// Reads a requirements file, which may be UTF-16.
+pub(crate) fn read_requirements(path: &Path) -> Result<RequirementsText> {
+    let bytes = input::read_bytes(path).map_err(AppError::unreadable(path))?;
+    let text = sconce_import::decode_requirements(&bytes).map_err(|source| {
+        let path = path.to_owned();
+        ForeignLockError::Import { path, source }
+    })?;
+    Ok(RequirementsText {
+        is_utf8: matches!(text, Cow::Borrowed(_)),
+        text: text.into_owned(),
+    })
 }
 
 /// A few names, and how many more there are.

@@ -262,9 +262,9 @@ pub fn is_lock(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "lock") && !path.is_dir()
 }
 
-fn read_beside(folder: &Path, name: &str) -> Result<String> {
+fn read_beside(folder: &Path, name: &str) -> Result<Vec<u8>> {
     let path = folder.join(name);
-    Ok(input::read_text(&path).map_err(AppError::unreadable(&path))?)
+    Ok(input::read_bytes(&path).map_err(AppError::unreadable(&path))?)
 }
 
 /// The projects that a spec names, its requirements file, and these themselves.
@@ -317,7 +317,7 @@ fn inputs(
     let of_projects = editable.iter().flat_map(|project| &project.files);
     for file in of_projects.chain(&lines.included) {
         hasher.update([0]);
-        hasher.update(input::read_text(file).map_err(AppError::unreadable(file))?);
+        hasher.update(input::read_bytes(file).map_err(AppError::unreadable(file))?);
     }
     if let Some(name) = &spec.python.lock {
         for text in foreign_lock::read_texts(folder, name)? {

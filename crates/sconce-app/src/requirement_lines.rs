@@ -14,8 +14,8 @@ use sconce_resolve::python::source_package::UnnamedSource;
 use sconce_resolve::python::torch_indexes::{added_index, is_build_index};
 use sconce_schema::{Hint, exit};
 
-use crate::failure::{AppError, Result};
-use crate::input;
+use crate::failure::Result;
+use crate::foreign_lock::{self, RequirementsText};
 
 /// Files that one may include, all together.
 const MAX_FILES: usize = 50;
@@ -125,7 +125,8 @@ struct LineReader<'a> {
 
 impl LineReader<'_> {
     fn read_file(&mut self, file: &Path) -> Result<()> {
-        let text = input::read_text(file).map_err(AppError::unreadable(file))?;
+        let RequirementsText { text, is_utf8 } = foreign_lock::read_requirements(file)?;
+        self.found.is_plain &= is_utf8;
         self.files += 1;
         if self.files > 1 && !self.found.included.iter().any(|other| other == file) {
             self.found.included.push(file.to_owned());
@@ -465,6 +466,23 @@ mod tests {
         let lines = lines.unwrap();
         assert!(lines.is_plain && lines.editable.is_empty());
         assert_eq!(lines.lines.len(), 4);
+    }
+
+    #[test]
+    fn a_file_of_powershell_is_written_anew_for_uv() {
+        let (dir, _) = read(&[("r.txt", "")]);
+        let file = dir.path().join("r.txt");
+        let encode: [fn(u16) -> [u8; 2]; 2] = [u16::to_le_bytes, u16::to_be_bytes];
+        for encode in encode {
+            let units = "\u{feff}idna==3.4\r\nsix\r\n".encode_utf16();
+            std::fs::write(&file, units.flat_map(encode).collect::<Vec<u8>>()).unwrap();
+            let lines = RequirementLines::read(&file, dir.path()).unwrap();
+            assert!(!lines.is_plain);
+            assert_eq!(kept(&lines), ["idna==3.4", "six"]);
+        }
+        std::fs::write(&file, b"\xff\xfea").unwrap();
+        let said = RequirementLines::read(&file, dir.path()).unwrap_err();
+        assert!(said.to_plain_text().contains("not UTF-8"));
     }
 
     #[test]

@@ -2,8 +2,7 @@
 
 use sconce_formats::{is_known_project, normalize_project_name};
 
-use super::conda;
-use super::conda::names::{CondaMapping, find_mapping};
+use super::conda_names::{self, CondaMapping, find_mapping};
 
 /// What such a line is.
 #[derive(Debug, PartialEq, Eq)]
@@ -77,9 +76,9 @@ fn read_conda_line(text: &str) -> Option<FrozenLine> {
         Some(CondaMapping::Sources(source)) => {
             FrozenLine::Sources(source.requirement(Some(version)))
         }
-        Some(CondaMapping::CondaAlone) => FrozenLine::UnknownOfConda(conda::ALONE),
+        Some(CondaMapping::CondaAlone) => FrozenLine::UnknownOfConda(conda_names::ALONE),
         Some(_) => FrozenLine::Unneeded,
-        None => FrozenLine::UnknownOfConda(conda::UNKNOWN),
+        None => FrozenLine::UnknownOfConda(conda_names::UNKNOWN),
     })
 }
 
@@ -169,9 +168,12 @@ mod tests {
             ("cudatoolkit=11.1.74=h6bb024c_0", FrozenLine::Unneeded),
             (
                 "nobody-knows-it=1=0",
-                FrozenLine::UnknownOfConda(conda::UNKNOWN),
+                FrozenLine::UnknownOfConda(conda_names::UNKNOWN),
             ),
-            ("psi4=1.9=py310_0", FrozenLine::UnknownOfConda(conda::ALONE)),
+            (
+                "psi4=1.9=py310_0",
+                FrozenLine::UnknownOfConda(conda_names::ALONE),
+            ),
             ("cudf=25.2.2=cuda12_py311_0", of_list("cudf-cu12==25.2.2")),
             (
                 "python=3.8.12=h12debd9_0",

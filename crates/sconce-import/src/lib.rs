@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod conda;
+mod conda_names;
 mod dockerfile;
 mod draft;
 mod freeze;
@@ -24,6 +25,7 @@ mod python;
 mod readme;
 mod release;
 mod requirement;
+mod requirement_options;
 mod requirements;
 mod scm;
 mod setup;
@@ -43,7 +45,7 @@ use std::collections::BTreeSet;
 
 use sconce_schema::{Hint, Spec, exit};
 
-pub use hashes::{RequirementOptions, read_requirement_options};
+pub use hashes::{HashProblem, UnusableHash};
 pub use inline_metadata::{InlineMetadataError, read_inline_metadata};
 pub use locks::{
     LockSelection, PinnedLock, VersionDifference, describe_differences, find_version_differences,
@@ -51,6 +53,7 @@ pub use locks::{
 };
 pub use note::{ImportNote, NoteKind, group_by_reason};
 pub use project_table::is_for_developers;
+pub use requirement_options::{RequirementOptions, read_requirement_options};
 pub use setuptools_layout::SetuptoolsLayout;
 pub use static_build::StaticBuild;
 pub use static_project::StaticProject;
@@ -408,12 +411,24 @@ pub fn decode_text(kind: ImportFormat, bytes: &[u8]) -> Result<Cow<'_, str>, Imp
     if bytes.len() as u64 > limit_bytes {
         return Err(ImportError::TooLarge { limit_bytes });
     }
-    if kind == ImportFormat::Requirements
-        && let Some(text) = decode_utf16(bytes)
-    {
-        let text = text.ok_or(ImportError::NotText { line: 1 })?;
-        return Ok(Cow::Owned(text));
+    match kind {
+        ImportFormat::Requirements => decode_requirements(bytes),
+        _ => decode_utf8(bytes),
     }
+}
+
+/// The text of a requirements file of any size, which may be UTF-16.
+///
+/// # Errors
+/// [`ImportError::NotText`].
+pub fn decode_requirements(bytes: &[u8]) -> Result<Cow<'_, str>, ImportError> {
+    match decode_utf16(bytes) {
+        Some(text) => Ok(Cow::Owned(text.ok_or(ImportError::NotText { line: 1 })?)),
+        None => decode_utf8(bytes),
+    }
+}
+
+fn decode_utf8(bytes: &[u8]) -> Result<Cow<'_, str>, ImportError> {
     let line = |at: usize| bytes[..at].iter().filter(|&&b| b == b'\n').count() + 1;
     let text = std::str::from_utf8(bytes).map_err(|error| ImportError::NotText {
         line: line(error.valid_up_to()),

@@ -125,19 +125,24 @@ pub(super) fn note_choices<'a>(
         .filter(|name| !is_for_developers(name))
         .take(MAX_GROUPS)
         .collect();
-    let (shown, more) = names.split_at(names.len().min(6));
-    if shown.is_empty() {
-        return;
+    if !names.is_empty() {
+        draft.note_decision(line, &list_choices(key, &names), not_chosen(key));
     }
+}
+
+/// `the extras a, b and 3 more`.
+pub(super) fn list_choices(key: &str, names: &[&str]) -> String {
+    let (shown, more) = names.split_at(names.len().min(6));
     let mut what = format!("the {key} {}", shown.join(", "));
     if !more.is_empty() {
         what += &format!(" and {} more", more.len());
     }
-    draft.note_decision(
-        line,
-        &what,
-        format!("not installed; `{key}` in [python] chooses some of them"),
-    );
+    what
+}
+
+/// Why extras or groups do not come along.
+pub(super) fn not_chosen(key: &str) -> String {
+    format!("not installed; `{key}` in [python] chooses some of them")
 }
 
 /// Extras, groups and files that serve to work on a project, not to run it, by their names.

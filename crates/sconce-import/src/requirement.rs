@@ -59,8 +59,12 @@ pub(super) fn parse(text: &str) -> Result<Requirement, UnsupportedReason> {
         return Err(VARIABLE);
     }
     let address = text.split(" ;").next().unwrap_or_default().trim();
-    if let Some(name) = name_of_address(address) {
-        return at_url(name.clone(), &format!("{name} @ {text}"), text);
+    if let Some((name, source)) = name_of_address(address) {
+        let named = match source {
+            NameSource::Said => format!("{name} @ {text}"),
+            NameSource::Guessed => text.to_owned(),
+        };
+        return at_url(name, &named, text);
     }
     if is_local(text) {
         let archive = [".whl", ".gz", ".zip"]
@@ -92,7 +96,7 @@ pub(super) fn parse(text: &str) -> Result<Requirement, UnsupportedReason> {
     };
     let of_version = |c: char| c.is_ascii_alphanumeric() || "<>=!~,.*+-_() ".contains(c);
     let begins = version.is_empty() || version.starts_with(['<', '>', '=', '!', '~', '(']);
-    if !begins || !version.chars().all(of_version) {
+    if !begins || !version.chars().all(of_version) || has_no_version(version) {
         return Err(NOT_ONE);
     }
     Ok(Requirement {
@@ -102,6 +106,19 @@ pub(super) fn parse(text: &str) -> Result<Requirement, UnsupportedReason> {
         marked: marker.is_some(),
         had_login: false,
         unisolated: false,
+    })
+}
+
+/// Whether a clause names no version: `==latest`, `==` (PEP 440).
+fn has_no_version(specifiers: &str) -> bool {
+    let clauses = specifiers.trim_matches(['(', ')', ' ']).split(',');
+    let mut clauses = clauses
+        .map(str::trim)
+        .filter(|clause| !clause.is_empty() && !clause.starts_with("==="));
+    clauses.any(|clause| {
+        let version = clause.trim_start_matches(['<', '>', '=', '!', '~', ' ']);
+        let number = version.strip_prefix(['v', 'V']).unwrap_or(version);
+        !number.starts_with(|c: char| c.is_ascii_digit())
     })
 }
 
@@ -148,9 +165,19 @@ fn at_url(name: String, text: &str, url: &str) -> Result<Requirement, Unsupporte
     })
 }
 
-/// The project of an address that stands for itself: what `#egg=` says, or as its file or its repository is
-/// called. A wrong name is an error when it is locked, never another project.
-fn name_of_address(text: &str) -> Option<String> {
+/// How the project of an address is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NameSource {
+    /// By `#egg=`, by its file, or as a well-known repository: the requirement names it. A wrong name is an error
+    /// when it is locked, never another project.
+    Said,
+    /// Only as the repository or the folder in it is called: what is built of it says what it is.
+    Guessed,
+}
+
+/// The project of an address that stands for itself.
+fn name_of_address(text: &str) -> Option<(String, NameSource)> {
+    let said = |name: &str| Some((normalize_project_name(name)?, NameSource::Said));
     let web = ["https://", "http://"]
         .iter()
         .any(|scheme| text.starts_with(scheme));
@@ -162,7 +189,7 @@ fn name_of_address(text: &str) -> Option<String> {
         .split('&')
         .find_map(|part| part.strip_prefix("egg="));
     if let Some(egg) = egg {
-        return normalize_project_name(egg.split('[').next()?);
+        return said(egg.split('[').next()?);
     }
     let address = address.split('?').next()?.trim_end_matches('/');
     // The version of `repository.git@v1`, which may have slashes; the host may have a user before it.
@@ -172,41 +199,55 @@ fn name_of_address(text: &str) -> Option<String> {
     let last = repository.trim_end_matches('/').rsplit(['/', ':']).next()?;
     // `…/OWNER/NAME/archive/refs/heads/main.zip`, GitLab's `…/NAME/-/archive/main/NAME-main.zip`.
     if web && let Some((before, _)) = address.split_once("/archive/") {
-        let repository = before.trim_end_matches("/-").rsplit('/').next()?;
-        return normalize_project_name(project_of_repository(repository));
+        let repository = before.trim_end_matches("/-");
+        let last = repository.rsplit('/').next()?;
+        return said(known_project_of(repository).unwrap_or(last));
     }
     if web {
         let version = [".whl", ".tar.gz", ".zip", ".tgz"]
             .iter()
             .find_map(|end| last.strip_suffix(end))?;
-        return normalize_project_name(version.split('-').next()?);
+        return said(version.split('-').next()?);
     }
-    let repository = last.trim_end_matches(".git");
-    normalize_project_name(project_of_repository(repository))
+    let repository = repository.trim_end_matches('/').trim_end_matches(".git");
+    if let Some(project) = known_project_of(repository) {
+        return said(project);
+    }
+    let folder = fragment
+        .split('&')
+        .find_map(|part| part.strip_prefix("subdirectory="));
+    let folder = folder.and_then(|path| path.trim_end_matches('/').rsplit('/').next());
+    let guess = folder.unwrap_or(last.trim_end_matches(".git"));
+    Some((normalize_project_name(guess)?, NameSource::Guessed))
 }
 
-fn project_of_repository(repository: &str) -> &str {
-    let known = REPOSITORIES.iter().find(|(name, _)| *name == repository);
-    known.map_or(repository, |(_, project)| project)
+/// The project of a well-known repository, by the end of its address.
+fn known_project_of(repository: &str) -> Option<&'static str> {
+    let is_end = |end: &str| {
+        let before = repository.strip_suffix(end);
+        before.is_some_and(|before| before.ends_with(['/', ':']))
+    };
+    let known = REPOSITORIES.iter().find(|(end, _)| is_end(end));
+    known.map(|(_, project)| *project)
 }
 
-/// Repositories that are called otherwise than the project in them.
+/// Repositories that are called otherwise than the project in them; with the owner where others are called so, too.
 const REPOSITORIES: &[(&str, &str)] = &[
     ("cocoapi", "pycocotools"),
-    ("hydra", "hydra-core"),
-    ("mamba", "mamba-ssm"),
+    ("facebookresearch/hydra", "hydra-core"),
+    ("state-spaces/mamba", "mamba-ssm"),
     ("flash-attention", "flash-attn"),
     ("pytorch-image-models", "timm"),
-    ("whisper", "openai-whisper"),
-    ("stable-diffusion", "latent-diffusion"),
+    ("openai/whisper", "openai-whisper"),
+    ("CompVis/stable-diffusion", "latent-diffusion"),
     ("pytorch_geometric", "torch-geometric"),
     ("pytorch_scatter", "torch-scatter"),
     ("pytorch_sparse", "torch-sparse"),
     ("pytorch_cluster", "torch-cluster"),
     ("pytorch-fid", "pytorch-fid"),
     ("TransformerEngine", "transformer-engine"),
-    ("vision", "torchvision"),
-    ("audio", "torchaudio"),
+    ("pytorch/vision", "torchvision"),
+    ("pytorch/audio", "torchaudio"),
 ];
 
 impl Requirement {
@@ -354,6 +395,8 @@ mod tests {
             ("x==${VERSION}", VARIABLE),
             ("--pre", NOT_ONE),
             ("a b c", NOT_ONE),
+            ("mmcv-full==latest+torch1.5.0+cu101", NOT_ONE),
+            ("numpy>=1.20,<", NOT_ONE),
             ("", NOT_ONE),
         ] {
             assert_eq!(parse(text), Err(why), "{text}");
@@ -365,11 +408,23 @@ mod tests {
         for (text, expected) in [
             (
                 "git+https://git.example.org/me/X_y.git@v1",
-                "x-y @ git+https://git.example.org/me/X_y.git@v1",
+                "git+https://git.example.org/me/X_y.git@v1",
+            ),
+            (
+                "git+https://git.example.org/me/mono#subdirectory=py/pkga",
+                "git+https://git.example.org/me/mono#subdirectory=py/pkga",
+            ),
+            (
+                "git+https://git.example.org/me/flash-attention@v2",
+                "flash-attn @ git+https://git.example.org/me/flash-attention@v2",
+            ),
+            (
+                "git+https://git.example.org/me/audio",
+                "git+https://git.example.org/me/audio",
             ),
             (
                 "git+https://me@git.example.org:99/me/X_y.git@release/stable",
-                "x-y @ git+https://git.example.org:99/me/X_y.git@release/stable",
+                "git+https://git.example.org:99/me/X_y.git@release/stable",
             ),
             (
                 "git+https://git.example.org/coco/cocoapi.git#subdirectory=PythonAPI&egg=pycocotools",
@@ -401,6 +456,23 @@ mod tests {
             ),
         ] {
             assert_eq!(parse(text).expect(text).text, expected);
+        }
+    }
+
+    #[test]
+    fn a_nameless_address_goes_by_what_it_is_called() {
+        for (text, expected) in [
+            ("git+https://git.example.org/me/X_y.git@v1", "x-y"),
+            (
+                "git+ssh://git@git.example.org/me/mono#subdirectory=py/pkga/",
+                "pkga",
+            ),
+            (
+                "git+ssh://git@git.example.org/pytorch/vision",
+                "torchvision",
+            ),
+        ] {
+            assert_eq!(parse(text).expect(text).name, expected, "{text}");
         }
     }
 

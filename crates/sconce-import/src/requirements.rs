@@ -1,10 +1,11 @@
 //! pip's requirements files: <https://pip.pypa.io/en/stable/reference/requirements-file-format/>.
 
-use sconce_formats::{PinnedFile, PinnedPackage};
+use sconce_formats::PinnedPackage;
 
-use super::conda;
+use super::conda_names;
 use super::draft::Draft;
 use super::freeze::{self, FrozenLine, read_frozen_line};
+use super::hashes::{UnusableHash, read_hashes};
 use super::requirement::{self, FOLDER, NO_BUILD_ISOLATION, Requirement};
 use super::{ImportedSpec, SiblingFiles, inside, local_paths, torch_builds};
 
@@ -52,6 +53,8 @@ pub(super) struct RequirementsScan {
     hashed: Option<(Option<usize>, String)>,
     /// The projects that have digests.
     pub(super) digests: Vec<PinnedPackage>,
+    /// Those that do not count.
+    pub(super) unusable_hashes: Vec<UnusableHash>,
     files: usize,
     lines: usize,
 }
@@ -112,7 +115,7 @@ impl RequirementsScan {
                     continue;
                 }
                 Some(FrozenLine::Sources(requirement)) => {
-                    let why = conda::describe_sources(&requirement);
+                    let why = conda_names::describe_sources(&requirement);
                     self.refused.push((place, name(text), why));
                     self.unknown
                         .extend(text.split('=').next().map(str::to_owned));
@@ -153,7 +156,16 @@ impl RequirementsScan {
                     if options.contains("--hash") && self.hashed.is_none() {
                         self.hashed = Some((place, name(text)));
                     }
-                    self.digests.extend(pinned_files(&requirement, options));
+                    let (pinned, unusable) = read_hashes(&requirement, options);
+                    self.digests.extend(pinned);
+                    if let Some((digest, problem)) = unusable {
+                        let place = format!("{path}:{number}");
+                        self.unusable_hashes.push(UnusableHash {
+                            place,
+                            digest,
+                            problem,
+                        });
+                    }
                     if options.contains("--global-option") || options.contains("--config-setting") {
                         self.options.push((place, name(&line), OTHER_OPTION));
                     }
@@ -411,21 +423,6 @@ pub(super) fn split_options(line: &str) -> (&str, &str) {
         Some(at) => (line[..at].trim(), &line[at..]),
         None => (line, ""),
     }
-}
-
-/// The files that `--hash` allows for a requirement; `None` where it has none that count.
-fn pinned_files(requirement: &Requirement, options: &str) -> Option<PinnedPackage> {
-    let digests = options.split("--hash").skip(1);
-    let digests = digests.map(|part| part.trim_start_matches(['=', ' ']));
-    let digests = digests.filter_map(|part| part.split_whitespace().next());
-    let files: Vec<PinnedFile> = digests
-        .filter_map(|digest| PinnedFile::from_digest(None, digest))
-        .collect();
-    (!files.is_empty()).then(|| PinnedPackage {
-        name: requirement.name.clone(),
-        requirement: requirement.text.clone(),
-        files,
-    })
 }
 
 /// `-r a.txt`, `--requirement=a.txt`, `-ra.txt`.

@@ -4,6 +4,7 @@ mod format;
 mod import_candidates;
 mod lock_differences;
 mod project_tree;
+mod repository_folder;
 
 use std::path::{Path, PathBuf};
 
@@ -76,7 +77,7 @@ pub(crate) enum InitError {
     Adopt { path: PathBuf, source: ImportError },
     #[error("--name")]
     Name { source: SpecError },
-    #[error("there is no spec in {} yet", folder.display())]
+    #[error("{} has no spec yet", name_folder(folder))]
     NotYet {
         folder: PathBuf,
         source_file: String,
@@ -86,6 +87,13 @@ pub(crate) enum InitError {
     Unreadable { source: Option<SpecError> },
 }
 
+fn name_folder(folder: &Path) -> String {
+    match folder == Path::new(".") {
+        true => "this folder".to_owned(),
+        false => folder.display().to_string(),
+    }
+}
+
 impl Hint for InitError {
     fn hint(&self) -> Option<String> {
         Some(match self {
@@ -93,12 +101,18 @@ impl Hint for InitError {
                 "--force replaces it, --dry-run only shows the new one".to_owned()
             }
             Self::NotYet {
-                source_file, text, ..
+                folder,
+                source_file,
+                text,
             } => {
+                let target = match folder == Path::new(".") {
+                    true => String::new(),
+                    false => format!(" {}", folder.display()),
+                };
                 let lines = text.lines().filter(|line| !line.is_empty());
                 let lines: String = lines.map(|line| format!("\n  {line}")).collect();
                 format!(
-                    "`sconce run --init` writes this one, from {source_file}, and goes on; `sconce init` only \
+                    "`sconce run --init` writes this one, from {source_file}, and goes on; `sconce init{target}` only \
                      writes it:{lines}"
                 )
             }
@@ -214,6 +228,11 @@ pub(crate) fn ensure_spec(folder: &Path, wanted: bool, context: &AppContext) -> 
     if !folder.is_dir() || project::spec_file(folder).symlink_metadata().is_ok() {
         return Ok(());
     }
+    // A spec above is found from here, but from no folder that is named.
+    let folder = match folder == Path::new(".") {
+        true => &*repository_folder::find_repository_folder(folder),
+        false => folder,
+    };
     let mut args = InitArgs {
         source: (folder != Path::new(".")).then(|| folder.to_owned()),
         ..InitArgs::default()

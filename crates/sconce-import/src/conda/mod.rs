@@ -1,21 +1,14 @@
 //! conda's `environment.yml`, by hand or from `conda env export`.
 
-mod name_tables;
-pub(crate) mod names;
-
 use sconce_formats::is_known_project;
 
-use self::names::{CondaMapping, find_mapping};
+use super::conda_names::{ALONE, CondaMapping, UNKNOWN, describe_sources, find_mapping};
 use super::draft::Draft;
 use super::requirement;
 use super::requirements::RequirementsScan;
 use super::yaml::{self, YamlNode};
 use super::{ImportError, ImportedSpec, SiblingFiles};
 
-/// Of a name that no table has.
-pub(crate) const UNKNOWN: &str = "not known under this name outside conda: add its project, or the address of its wheel or repository, to `[python] packages`, or Debian's package to `[system] packages`; what conda alone has runs from an image made with conda, `sconce run IMAGE`";
-/// Of a name that is known to be nowhere else.
-pub(crate) const ALONE: &str = "conda alone has it: it runs from an image made with conda, `sconce run IMAGE` (a file of `docker save`, or what `sconce pull` fetched)";
 pub(crate) const CUDA: &str = "torch's wheels bring their own CUDA; for another one, name PyTorch's own index (it ends in /whl/cu124 or the like) as `[python] extra-index`";
 pub(crate) const COMPILER: &str = "nothing is compiled while an environment is made; what compiles in a run has gcc and g++ by default where torch or Triton is locked, and `[system] compiler = true` brings them elsewhere";
 const DEBIANS: &str = "in Debian's version";
@@ -23,13 +16,6 @@ const VERSION: &str = "the version is not understood, so any is taken";
 
 /// The packages of conda whose version is that of CUDA.
 const CUDA_VERSIONS: [&str; 3] = ["cudatoolkit", "pytorch-cuda", "cuda-version"];
-
-/// What is said of a package with sources alone, where no code of the project imports it.
-pub(crate) fn describe_sources(requirement: &str) -> String {
-    format!(
-        "no index has it, and nothing here imports it; where it is needed, its sources are built: `{requirement}` in `[python] packages`"
-    )
-}
 
 /// More values than any environment.yml has.
 const MAX_VALUES: usize = 50_000;
@@ -434,7 +420,7 @@ mod tests {
                 "torch==2.6.*",
                 "opencv-python-headless",
                 "wandb>=0.17",
-                "x @ git+https://git.example.org/x"
+                "git+https://git.example.org/x"
             ]
         );
         assert_eq!(spec.python.editable, ["."]);

@@ -117,7 +117,7 @@ fn the_ways_to_install() {
             "wandb",
             "einops==0.8.*",
             "safetensors",
-            "x @ git+https://git.example.org/x",
+            "git+https://git.example.org/x",
             "torch==2.6.*",
         ]
         .map(str::to_owned)

@@ -6,6 +6,7 @@ use sconce_formats::normalize_project_name;
 use sconce_formats::tags::CpuArchitecture;
 
 use super::{LockSelection, read_pinned_lock};
+use crate::conda;
 use crate::note::{ImportNote, NoteKind, redacted_line};
 use crate::requirements::RequirementsScan;
 use crate::{ImportFormat, SiblingFiles};
@@ -77,13 +78,26 @@ pub fn find_version_differences(
     let mut other = list_versions(other, beside);
     let both = taken.into_iter().filter_map(|(name, versions)| {
         let others = other.remove(&name)?;
-        versions.is_disjoint(&others).then(|| VersionDifference {
+        let mut all = versions.iter();
+        let is_met = all.any(|one| others.iter().any(|other| is_same_release(one, other)));
+        (!is_met).then(|| VersionDifference {
             name,
             taken: versions.into_iter().collect(),
             other: others.into_iter().collect(),
         })
     });
     both.collect()
+}
+
+/// Whether two versions can be one: conda's `1.20.*` has all that begin so.
+fn is_same_release(one: &str, other: &str) -> bool {
+    let has = |one: &str, other: &str| {
+        one.strip_suffix(".*").is_some_and(|begin| {
+            let rest = other.strip_prefix(begin);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        })
+    };
+    one == other || has(one, other) || has(other, one)
 }
 
 fn list_versions(
@@ -101,7 +115,8 @@ fn list_versions(
             .next()
             .and_then(|name| normalize_project_name(name.trim()));
         let version = version.trim().trim_start_matches('=').trim();
-        let is_exact = !version.is_empty() && !version.contains([',', '*', ' ', '<', '>']);
+        let number = version.strip_suffix(".*").unwrap_or(version);
+        let is_exact = !number.is_empty() && !number.contains([',', '*', ' ', '<', '>']);
         if let Some(name) = name.filter(|_| is_exact) {
             // `2.4.1+cu121` and `2.4.1` are one release.
             let release = version.split('+').next().unwrap_or_default();
@@ -123,6 +138,32 @@ fn list_versions(
         for (_, requirement) in &scan.requirements {
             add(&requirement.text);
         }
+    } else if format == ImportFormat::Conda {
+        let imported = conda::convert(text, beside);
+        for text in imported.iter().flat_map(|one| &one.spec.python.packages) {
+            add(text);
+        }
     }
     versions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn condas_versions_are_compared_with_pips() {
+        let pip = "numpy==1.26.4\nscipy==1.10.1\ntqdm==4\ntorch\n";
+        let conda = "dependencies:\n- numpy=1.20\n- scipy=1.10\n- torch=1.0\n- pip:\n  - tqdm==5\n";
+        let found = find_version_differences(
+            (ImportFormat::Requirements, "requirements.txt", pip),
+            (ImportFormat::Conda, "environment.yml", conda),
+            &|_| None,
+        );
+        let note = describe_differences("requirements.txt", "environment.yml", &found).unwrap();
+        assert_eq!(
+            note.why,
+            "requirements.txt is taken, whose versions differ: numpy 1.26.4 (1.20.*), tqdm 4 (5)"
+        );
+    }
 }

@@ -26,7 +26,7 @@ use self::graph::{CollectedPins, LockGraph, LockedNeed};
 use crate::conda;
 use crate::draft::Draft;
 use crate::note::ImportNote;
-use crate::project_table::{array_strings, toml_table};
+use crate::project_table::{array_strings, list_choices, toml_table};
 use crate::requirement::UnsupportedReason;
 use crate::{ImportError, ImportFormat, ImportSource, ImportedSpec, SiblingFiles};
 
@@ -380,11 +380,16 @@ pub(crate) fn convert(
 
 /// What there is to ask for.
 fn note_choices(read: &ReadLock, draft: &mut Draft) {
-    for extra in read.extras.iter().take(crate::project_table::MAX_GROUPS) {
-        draft.left_out(None, &format!("the extra `{extra}`"), EXTRA);
-    }
-    for group in read.groups.iter().take(crate::project_table::MAX_GROUPS) {
-        draft.left_out(None, &format!("the group `{group}`"), GROUP);
+    for (names, kind, why) in [
+        (&read.extras, "extra", EXTRA),
+        (&read.groups, "group", GROUP),
+    ] {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        match names.as_slice() {
+            [] => {}
+            [one] => draft.left_out(None, &format!("the {kind} `{one}`"), why),
+            several => draft.left_out(None, &list_choices(&format!("{kind}s"), several), why),
+        }
     }
     for set in read.exclusive.iter().take(crate::project_table::MAX_GROUPS) {
         let why = "each excludes the others: ask for one of them at most".to_owned();

@@ -3,12 +3,20 @@
 use std::collections::BTreeSet;
 
 use super::super::conda;
+use super::super::conda_names;
 use super::super::dockerfile::{self, Installs};
 use super::super::draft::Draft;
 use super::super::project_table::is_for_developers;
-use super::super::requirement::{self, NO_BUILD_ISOLATION, Requirement};
+use super::super::requirement::{self, NO_BUILD_ISOLATION, NOT_ONE, Requirement};
 use super::ReadmeBlock;
+use super::alternatives::{InstallCounts, drop_other_way};
+use super::purpose::{Audience, OTHER_PURPOSES, is_about_installing, is_host_package, is_tool};
 
+/// Sconce asks the machine's index, where the project of that name can be anybody's.
+const OPTIONAL: &str = "optional, as it says there: name it in `[python] packages` if it is needed";
+const OTHER_INDEX: &str = "it is of an index that the line names, and that is not asked: name that as `[python] extra-index`, and it in `packages`";
+const INDEX_NOT_ASKED: &str = "the index is not asked, as the packages of the line are on the usual one: `[python] extra-index` names it where its builds are needed";
+const INDEX_OF_FILE: &str = "the index is not asked: `[python] index` or `extra-index` names it where the file's packages are of it";
 const NO_DEPS: &str = "it is installed without what it requires, which a spec cannot say: name it in `[python] packages` if it is needed";
 const ONE_WHEEL: &str =
     "a wheel for one Python and one torch: name it in `[python] packages` if it is needed";
@@ -34,6 +42,8 @@ pub(crate) struct InstallLines {
     pub(crate) skipped: Vec<(usize, String, &'static str)>,
     /// The project itself is installed, with these extras.
     pub(crate) project: Option<(usize, Vec<String>)>,
+    /// The Python that conda is asked for, `3.8`: the first.
+    pub(crate) python: Option<(usize, String)>,
     /// Where a `setup.py` of the project builds an extension where it lies.
     pub(crate) builds_extension: Option<usize>,
 }
@@ -48,11 +58,12 @@ impl InstallLines {
             && self.project.is_none()
     }
 
-    /// Where pip first has something to do.
+    /// Where pip first has something to do, the project itself included.
     pub(crate) fn first_pip_line(&self) -> Option<usize> {
         let files = self.files.iter().map(|(line, ..)| *line);
         let packages = self.packages.iter().map(|(line, _)| *line);
-        files.chain(packages).min()
+        let project = self.project.iter().map(|(line, _)| *line);
+        files.chain(packages).chain(project).min()
     }
 }
 
@@ -61,7 +72,7 @@ impl InstallLines {
 pub(crate) fn read_install_lines(blocks: &[ReadmeBlock], own: &BTreeSet<String>) -> InstallLines {
     let about = blocks.iter().enumerate();
     let about = about.filter(|(_, block)| is_about_installing(&block.headings));
-    read_blocks(about, own)
+    read_blocks(about, own, true)
 }
 
 /// The same of a page that is about installing as a whole.
@@ -70,17 +81,18 @@ pub(crate) fn read_install_page(blocks: &[ReadmeBlock], own: &BTreeSet<String>) 
         let other = |heading: &String| OTHER_PURPOSES.iter().any(|word| heading.contains(word));
         !block.headings.iter().any(other)
     });
-    read_blocks(about, own)
+    read_blocks(about, own, true)
 }
 
-/// The same of commands that need no heading: a notebook's.
+/// The same of commands that need no heading, and of what is optional, too: a notebook's, or all of a README's.
 pub(crate) fn read_scripts(blocks: &[ReadmeBlock], own: &BTreeSet<String>) -> InstallLines {
-    read_blocks(blocks.iter().enumerate(), own)
+    read_blocks(blocks.iter().enumerate(), own, false)
 }
 
 fn read_blocks<'a>(
     blocks: impl Iterator<Item = (usize, &'a ReadmeBlock)>,
     own: &BTreeSet<String>,
+    for_everyone: bool,
 ) -> InstallLines {
     let mut reader = InstallReader {
         found: InstallLines::default(),
@@ -89,23 +101,66 @@ fn read_blocks<'a>(
         elsewhere: false,
         cloned: None,
         commands: 0,
+        optional: false,
     };
+    let mut added = Vec::new();
     for (number, block) in blocks {
+        let before = InstallCounts::of(&reader.found);
         reader.block = number;
         reader.elsewhere = false;
         reader.cloned = None;
         let script = plain_script(&block.text);
+        let of_lines = audiences(block);
         for (place, words) in dockerfile::script_words(&script) {
             if reader.commands >= MAX_COMMANDS {
                 return reader.found;
             }
             reader.commands += 1;
             let before = &script.as_bytes()[..place.min(script.len())];
-            let line = block.line + before.iter().filter(|&&b| b == b'\n').count();
-            reader.command(&words, line);
+            let row = before.iter().filter(|&&b| b == b'\n').count();
+            let audience = of_lines.get(row).copied();
+            let audience = audience.unwrap_or(Audience::Everyone);
+            if audience != Audience::OtherSystem {
+                reader.optional = for_everyone && audience == Audience::Some;
+                reader.command(&words, block.line + row);
+            }
         }
+        added.push(before.added_by(block, &reader.found));
+    }
+    if for_everyone {
+        drop_other_way(&mut reader.found, &added);
     }
     reader.found
+}
+
+/// Whom each line of a block is for: what stands before the block, in a comment above it up to the next empty line, or
+/// in one behind it.
+fn audiences(block: &ReadmeBlock) -> Vec<Audience> {
+    let nearest = block.headings.last().map_or("", String::as_str);
+    let of_block = match Audience::of_words(nearest) {
+        Audience::OtherSystem => Audience::OtherSystem,
+        _ => Audience::of_lead(&block.lead),
+    };
+    let mut current = of_block;
+    let of_line = |line: &str| {
+        let line = line.trim();
+        if let Some(comment) = line.strip_prefix('#') {
+            current = match Audience::of_words(comment) {
+                Audience::Everyone => of_block,
+                audience => audience,
+            };
+        } else if line.is_empty() {
+            current = of_block;
+        }
+        let behind = line
+            .split_once(" #")
+            .map(|(_, comment)| Audience::of_words(comment));
+        match behind {
+            Some(audience) if audience != Audience::Everyone => audience,
+            _ => current,
+        }
+    };
+    block.text.lines().map(of_line).collect()
 }
 
 /// What a command says of all that it installs.
@@ -113,6 +168,8 @@ fn read_blocks<'a>(
 struct PipFlags {
     no_deps: bool,
     unisolated: bool,
+    /// It names an index, as pip's own or beside it.
+    indexed: bool,
 }
 
 struct InstallReader<'a> {
@@ -124,6 +181,8 @@ struct InstallReader<'a> {
     /// The repository that was cloned last.
     cloned: Option<String>,
     commands: usize,
+    /// The command is not for everyone.
+    optional: bool,
 }
 
 impl InstallReader<'_> {
@@ -149,9 +208,16 @@ impl InstallReader<'_> {
                 // Into what was cloned, and out again.
                 self.elsewhere = self.cloned.is_some() && !folder.starts_with("..");
             }
-            (_, ["setup.py", "build_ext", ..]) if program.starts_with("python") => {
+            (_, ["setup.py", "build_ext", ..])
+                if program.starts_with("python") && !self.optional =>
+            {
                 let own = !self.elsewhere;
                 self.found.builds_extension = self.found.builds_extension.or(own.then_some(line));
+            }
+            _ if self.optional => {
+                if let Installs::Pip(arguments) = Installs::of(program, rest) {
+                    self.pip(arguments, line);
+                }
             }
             _ => match Installs::of(program, rest) {
                 Installs::Pip(arguments) => self.pip(arguments, line),
@@ -165,11 +231,13 @@ impl InstallReader<'_> {
     }
 
     fn pip(&mut self, arguments: &[&str], line: usize) {
-        let flags = PipFlags {
+        let mut flags = PipFlags {
             no_deps: arguments.contains(&"--no-deps"),
             unisolated: arguments.contains(&NO_BUILD_ISOLATION),
+            indexed: false,
         };
         let mut named = Vec::new();
+        let mut indexes = Vec::new();
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
             let (option, value) = match word.split_once('=').filter(|_| word.starts_with("--")) {
@@ -184,7 +252,9 @@ impl InstallReader<'_> {
                         && !is_for_developers(&path)
                     {
                         // The only file has all that is needed; a further one conflicts with what is there.
-                        if flags.no_deps && !self.found.files.is_empty() {
+                        if self.optional {
+                            self.found.skipped.push((line, path, OPTIONAL));
+                        } else if flags.no_deps && !self.found.files.is_empty() {
                             self.found.skipped.push((line, path, NO_DEPS));
                         } else {
                             self.found.files.push((line, path, self.block));
@@ -192,8 +262,10 @@ impl InstallReader<'_> {
                     }
                 }
                 "-e" | "--editable" => named.push(value()),
-                "-i" | "--index-url" | "--extra-index-url" | "--index" | "--default-index"
-                | "-c" | "--constraint" | "-f" | "--find-links" | "--override"
+                "-i" | "--index-url" | "--extra-index-url" | "--index" | "--default-index" => {
+                    indexes.push((option, value()));
+                }
+                "-c" | "--constraint" | "-f" | "--find-links" | "--override"
                 | "--torch-backend" => {
                     let _ = value();
                 }
@@ -217,8 +289,22 @@ impl InstallReader<'_> {
         if self.elsewhere || arguments.iter().any(|word| open(word)) {
             return;
         }
+        flags.indexed = !indexes.is_empty();
         for word in named {
             self.pip_word(word, flags, line);
+        }
+        let mut files = self.found.files.iter();
+        let has_file = files.any(|(of, ..)| *of == line);
+        let mut packages = self.found.packages.iter();
+        let has_package = packages.any(|(of, _)| *of == line);
+        if has_file || has_package {
+            let why = match has_file {
+                true => INDEX_OF_FILE,
+                false => INDEX_NOT_ASKED,
+            };
+            let shown = indexes.iter().take(5);
+            let shown = shown.map(|(option, url)| (line, format!("{option} {url}"), why));
+            self.found.skipped.extend(shown);
         }
     }
 
@@ -229,13 +315,23 @@ impl InstallReader<'_> {
             }
             _ => (word, ""),
         };
+        if self.optional {
+            self.skip_optional(word, line);
+            return;
+        }
         if matches!(name.trim_end_matches('/'), "." | "./") {
             self.project(extras, line);
             return;
         }
         let parsed = match requirement::parse(word) {
             Ok(requirement) => requirement,
-            Err(_) => return,
+            // `mmcv-full==latest+torch1.5.0`
+            Err(why) => {
+                if why == NOT_ONE && word.contains("==") {
+                    self.found.skipped.push((line, word.to_owned(), why));
+                }
+                return;
+            }
         };
         if self.own.contains(&parsed.name) {
             self.project(extras, line);
@@ -243,12 +339,23 @@ impl InstallReader<'_> {
             self.found.skipped.push((line, parsed.text, NO_DEPS));
         } else if parsed.text.contains("://") && parsed.text.contains(".whl") {
             self.found.skipped.push((line, parsed.text, ONE_WHEEL));
+        } else if flags.indexed && !is_on_usual_index(&parsed) {
+            self.found.skipped.push((line, parsed.text, OTHER_INDEX));
         } else if !is_tool(&parsed.name) {
             let parsed = Requirement {
                 unisolated: flags.unisolated,
                 ..without_local_version(parsed)
             };
             self.found.packages.push((line, parsed));
+        }
+    }
+
+    fn skip_optional(&mut self, word: &str, line: usize) {
+        if let Ok(one) = requirement::parse(word)
+            && !self.own.contains(&one.name)
+            && !is_tool(&one.name)
+        {
+            self.found.skipped.push((line, one.text, OPTIONAL));
         }
     }
 
@@ -276,7 +383,14 @@ impl InstallReader<'_> {
                 "-f" | "--file" => drop(words.next()),
                 _ if word.starts_with('-') || word.contains(['$', '{', '/']) => {}
                 // Which Python, `lock` chooses.
-                _ if word.starts_with("python") => {}
+                _ if word.starts_with("python") => {
+                    let version = word.split_once('=').map(|(_, rest)| rest.trim_matches('='));
+                    let is_number = |text: &&str| text.starts_with(|c: char| c.is_ascii_digit());
+                    let wish = version
+                        .filter(is_number)
+                        .map(|text| (line, text.to_owned()));
+                    self.found.python = self.found.python.take().or(wish);
+                }
                 _ => conda::add_dependency(word, None, &mut draft, &mut unneeded),
             }
         }
@@ -321,7 +435,7 @@ impl InstallReader<'_> {
 }
 
 /// The commands as a shell has them: without prompts and a notebook's signs, and with versions in quotes.
-fn plain_script(text: &str) -> String {
+pub(super) fn plain_script(text: &str) -> String {
     let mut script = String::new();
     for line in text.lines() {
         let mut bare = line.trim();
@@ -351,137 +465,11 @@ fn plain_script(text: &str) -> String {
     script
 }
 
-/// Whether the headings speak of installing: the nearest that says what it is about decides.
-fn is_about_installing(headings: &[String]) -> bool {
-    let has = |heading: &str, words: &[&str]| words.iter().any(|word| heading.contains(word));
-    for (distance, heading) in headings.iter().rev().enumerate() {
-        if has(heading, OTHER_PURPOSES) {
-            return false;
-        }
-        if has(heading, PURPOSES) || distance == 0 && has(heading, NEAR_PURPOSES) {
-            return true;
-        }
-    }
-    // Under the title alone.
-    headings.len() < 2
-}
-
-const PURPOSES: &[&str] = &[
-    "install",
-    "setup",
-    "set up",
-    "set-up",
-    "setting up",
-    "requirement",
-    "prerequisite",
-    "dependenc",
-    "environment",
-];
-
-/// Words that speak of it where nothing stands between them and the command.
-const NEAR_PURPOSES: &[&str] = &[
-    "getting started",
-    "get started",
-    "quick start",
-    "quickstart",
-    "quick tour",
-    "preparation",
-    "prepare",
-    "preparing",
-    "how to use",
-    "how to run",
-    "usage",
-];
-
-const OTHER_PURPOSES: &[&str] = &[
-    "test",
-    "docs",
-    "documentation",
-    "develop",
-    "contribut",
-    "docker",
-    "podman",
-    "deploy",
-    "benchmark",
-    "windows",
-    "macos",
-    "mac os",
-    "apple",
-    "raspberry",
-    "jetson",
-    "tpu",
-    "optional",
-    "lint",
-    "nightly",
-    "master",
-    "release",
-    "citation",
-    "troubleshoot",
-    "faq",
-    "colab",
-    "web demo",
-    "other version",
-    "uninstall",
-    "translation",
-    "related",
-    "acknowledg",
-    "changelog",
-    "news",
-];
-
-/// Installers, and what serves to work on a project.
-fn is_tool(name: &str) -> bool {
-    let names = [
-        "pip",
-        "setuptools",
-        "setuptools-rust",
-        "wheel",
-        "uv",
-        "poetry",
-        "pipx",
-        "virtualenv",
-        "conda",
-        "mamba",
-        "pdm",
-        "hatch",
-        "build",
-        "twine",
-        "tox",
-        "nox",
-        "black",
-        "flake8",
-        "ruff",
-        "mypy",
-        "isort",
-        "yapf",
-        "pylint",
-        "autopep8",
-        "pre-commit",
-        "coverage",
-        "codecov",
-        "mkdocs",
-        "sphinx",
-        "jupyter",
-        "jupyterlab",
-        "notebook",
-        "ipykernel",
-    ];
-    let begins = ["pytest", "sphinx", "mkdocs"];
-    names.contains(&name)
-        || begins.iter().any(|begin| name.starts_with(begin))
-        || name.ends_with("-nightly")
-}
-
-/// What is of the machine, not of an environment.
-fn is_host_package(name: &str) -> bool {
-    let names = [
-        "git", "git-lfs", "wget", "curl", "vim", "tmux", "screen", "htop", "sudo", "unzip", "zip",
-        "make", "cmake",
-    ];
-    names.contains(&name)
-        || ["nvidia-", "docker", "linux-"]
-            .iter()
-            .any(|begin| name.starts_with(begin))
+/// Whether it is known to be of the index that Sconce asks, or has an address of its own.
+fn is_on_usual_index(one: &Requirement) -> bool {
+    one.text.contains("://")
+        || sconce_formats::is_known_project(&one.name)
+        || conda_names::is_of_index(&one.name)
 }
 
 /// `torch==1.7.1+cu110` is on an index of its own, which a README names for one of several machines.
@@ -595,7 +583,15 @@ mod tests {
             ),
             (
                 "pip install git+https://git.example.org/me/clip.git",
-                &["4 clip @ git+https://git.example.org/me/clip.git"],
+                &["4 git+https://git.example.org/me/clip.git"],
+            ),
+            (
+                "pip install torch -i https://x.example.org/simple mine==1.0",
+                &["4 torch"],
+            ),
+            (
+                "pip install mine --extra-index-url=https://x.example.org/simple",
+                &[],
             ),
             ("pip install a-${CUDA}.html b", &[]),
             ("pip install <name>", &[]),
@@ -609,6 +605,106 @@ mod tests {
         ] {
             assert_eq!(installs(commands), expected, "{commands}");
         }
+    }
+
+    #[test]
+    fn the_python_of_condas_commands_is_known() {
+        let text =
+            "# Net\n```\nconda create -n x python=3.6.7 pip\nconda install python==3.9\n```\n";
+        let found = read_install_lines(&find_blocks("README.md", text), &BTreeSet::new());
+        assert_eq!(found.python, Some((3, "3.6.7".to_owned())));
+    }
+
+    #[test]
+    fn of_two_ways_pips_is_taken() {
+        let block = |lead: &str, command: &str| format!("{lead}\n```\n{command}\n```\n");
+        let ways =
+            |first: String, second: String| show(&format!("# Net\n## Install\n{first}{second}"));
+        let conda = "conda install numpy=1.20 scipy pandas";
+        let pip = "pip install numpy==1.26.4 scipy";
+        let expected = ["9 numpy==1.26.4", "9 scipy"];
+        assert_eq!(ways(block("", conda), block("", pip)), expected);
+        let ways = |conda: &str, pip: &str| {
+            let first = block(conda, "conda install pytorch opencv");
+            ways(first, block(pip, "pip install -r r.txt"))
+        };
+        assert_eq!(ways("Option A (conda)", "Option B (pip)"), ["9 -r r.txt"]);
+        assert_eq!(ways("### With conda", "### With pip"), ["9 -r r.txt"]);
+        let steps = ways(
+            "1. Create an environment with conda:",
+            "2. Install the rest with pip:",
+        );
+        assert_eq!(steps.len(), 3, "{steps:?}");
+        assert_eq!(ways("", "").len(), 3);
+    }
+
+    #[test]
+    fn what_is_not_for_everyone_is_not_taken() {
+        for (lead, expected) in [
+            ("If you use Windows, run:", false),
+            ("**To install on Windows**:", false),
+            ("On Windows:", false),
+            ("**Windows**", false),
+            ("Optional:", false),
+            ("2. (Optional) Faster attention", false),
+            ("It works. If you want to draw, say:", false),
+            ("Linux and Windows:", true),
+            ("It is tested on Windows.", true),
+            ("If in doubt, ask. Install it:", true),
+            ("If you have a GPU:", true),
+            ("If you do not have numpy already:", true),
+            ("Diff and install:", true),
+        ] {
+            let text = format!("# Net\n## Install\n{lead}\n\n```\npip install a\n```\n");
+            let expected: &[&str] = if expected { &["6 a"] } else { &[] };
+            assert_eq!(show(&text), expected, "{lead}");
+        }
+        for (commands, expected) in [
+            ("pip install net 'a<1'  # optional", &[][..]),
+            (
+                "pip install a\n# optional\npip install b\n\npip install c",
+                &["4 a", "8 c"],
+            ),
+            ("# Windows\npip install a\n# Linux\npip install b", &["7 b"]),
+        ] {
+            assert_eq!(installs(commands), expected, "{commands}");
+        }
+        let text = "Net\n===\n\nInstall\n-------\n\nOptional::\n\n  pip install a\n\nThen\n\n.. code:: bash\n\n  pip install b\n";
+        let own = BTreeSet::new();
+        let found = read_install_lines(&find_blocks("README.rst", text), &own);
+        assert_eq!(found.packages.len(), 1);
+        assert_eq!(found.skipped, [(9, "a".to_owned(), OPTIONAL)]);
+        // Versions that a README names count for what is imported, but not those of another system.
+        let text =
+            "```\npip install a==1  # optional\n```\nOn Windows:\n```\npip install b==1\n```\n";
+        let found = read_scripts(&find_blocks("README.md", text), &own);
+        assert_eq!(found.packages.len(), 1);
+    }
+
+    #[test]
+    fn an_index_that_is_not_asked_is_said() {
+        let skipped = |commands: &str| {
+            let text = format!("# Net\n```\n{commands}\n```\n");
+            let found = read_install_lines(&find_blocks("README.md", &text), &BTreeSet::new());
+            let skipped = found.skipped.into_iter();
+            skipped
+                .map(|(_, what, why)| (what, why))
+                .collect::<Vec<_>>()
+        };
+        let index = "-i https://x.example.org/simple";
+        assert_eq!(
+            skipped(&format!("pip install mine==1.0 {index}")),
+            [("mine==1.0".to_owned(), OTHER_INDEX)]
+        );
+        assert_eq!(
+            skipped(&format!("pip install --pre torch {index}")),
+            [(index.to_owned(), INDEX_NOT_ASKED)]
+        );
+        assert_eq!(
+            skipped(&format!("pip install -r r.txt {index}")),
+            [(index.to_owned(), INDEX_OF_FILE)]
+        );
+        assert_eq!(skipped("pip install torch"), []);
     }
 
     #[test]

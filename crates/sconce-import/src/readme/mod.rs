@@ -1,10 +1,14 @@
 //! A README's code blocks (CommonMark, reStructuredText), with the headings that they stand under.
 
+mod alternatives;
 mod install;
 mod links;
+mod programs;
+mod purpose;
 
 pub(super) use install::{InstallLines, read_install_lines, read_install_page, read_scripts};
 pub(super) use links::find_install_pages;
+pub(super) use programs::find_programs;
 
 use super::requirement::{self, Requirement};
 
@@ -16,6 +20,8 @@ pub(crate) struct ReadmeBlock {
     pub(crate) text: String,
     /// From the outermost to the nearest.
     pub(crate) headings: Vec<String>,
+    /// The line of text right before it, in lower case; empty where a heading or another block is there.
+    pub(crate) lead: String,
 }
 
 /// Blocks that are read of one file.
@@ -67,7 +73,8 @@ impl BlockReader {
         }
     }
 
-    fn add_block(&mut self, line: usize, text: String) {
+    /// A block, with its first line's number and the lines of the file before it.
+    fn add_block(&mut self, line: usize, text: String, before: &[&str]) {
         if self.blocks.len() < MAX_BLOCKS && !text.trim().is_empty() {
             self.blocks.push(ReadmeBlock {
                 line,
@@ -77,6 +84,7 @@ impl BlockReader {
                     .iter()
                     .map(|(_, title)| title.clone())
                     .collect(),
+                lead: find_lead(before),
             });
         }
     }
@@ -85,21 +93,14 @@ impl BlockReader {
         let mut at = 0;
         while at < lines.len() {
             let line = lines[at];
-            let bare = line.trim_start().trim_start_matches(['>', ' ']);
-            if let Some(fence) = ["```", "~~~"]
-                .into_iter()
-                .find(|sign| bare.starts_with(sign))
-            {
-                let info = bare.trim_start_matches(['`', '~', ' ']);
-                let is_end = |line: &&str| {
-                    line.trim_start()
-                        .trim_start_matches(['>', ' '])
-                        .starts_with(fence)
-                };
+            let bare = without_quote(line);
+            if let Some(fence) = opening_fence(bare) {
+                let info = bare[fence.len()..].trim_start();
+                let is_end = |line: &&str| ends_fence(without_quote(line), fence);
                 let end = lines[at + 1..].iter().position(is_end);
                 let end = end.map_or(lines.len(), |length| at + 1 + length);
                 if is_shell(info) {
-                    self.add_block(at + 2, without_quotes(&lines[at + 1..end]));
+                    self.add_block(at + 2, without_quotes(&lines[at + 1..end]), &lines[..at]);
                 }
                 at = end + 1;
                 continue;
@@ -117,11 +118,11 @@ impl BlockReader {
                 self.open_heading(level, bare.trim());
                 at += 1;
             } else if let Some(code) = lone_code(bare) {
-                self.add_block(at + 1, code.to_owned());
+                self.add_block(at + 1, code.to_owned(), &lines[..at]);
             } else if line.starts_with("    ") || line.starts_with('\t') {
                 let block = indented(&lines[at..]);
                 if block.lines().any(begins_with_installer) {
-                    self.add_block(at + 1, block.clone());
+                    self.add_block(at + 1, block.clone(), &lines[..at]);
                 }
                 at += block.matches('\n').count();
                 continue;
@@ -139,7 +140,7 @@ impl BlockReader {
                 .iter()
                 .any(|begin| code.starts_with(begin))
             {
-                self.add_block(line, code.to_owned());
+                self.add_block(line, code.to_owned(), &[]);
             }
         }
     }
@@ -170,6 +171,10 @@ impl BlockReader {
             });
             let literal = bare.ends_with("::") && !bare.starts_with("..");
             self.add_inline(at + 1, bare);
+            let before = match literal {
+                true => &lines[..=at],
+                false => &lines[..at],
+            };
             at += 1;
             if directive.is_some_and(is_shell) || literal {
                 // Options of a directive, and empty lines, come before it.
@@ -180,11 +185,44 @@ impl BlockReader {
                     at += 1;
                 }
                 let block = indented(&lines[at.min(lines.len())..]);
-                self.add_block(at + 1, block.clone());
+                self.add_block(at + 1, block.clone(), before);
                 at += block.matches('\n').count();
             }
         }
     }
+}
+
+fn without_quote(line: &str) -> &str {
+    line.trim_start().trim_start_matches(['>', ' '])
+}
+
+/// The last line of text before a block; other items of a list that are code alone are passed over.
+fn find_lead(before: &[&str]) -> String {
+    let is_text = |line: &&&str| !line.trim().is_empty() && lone_code(line).is_none();
+    let last = before.iter().rev().take(20).find(is_text);
+    let bare = last.map_or("", |line| without_quote(line).trim_end());
+    let is_other = bare.starts_with(['#', '|', '<']) || opening_fence(bare).is_some();
+    match is_other || setext_level(bare).is_some() {
+        true => String::new(),
+        false => bare.chars().take(400).collect::<String>().to_lowercase(),
+    }
+}
+
+/// The backticks or tildes that a block begins with. Backticks with others behind them on the line are code
+/// within a sentence (CommonMark, 4.5).
+fn opening_fence(line: &str) -> Option<&str> {
+    let sign = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
+    let info = line.trim_start_matches(sign);
+    let fence = &line[..line.len() - info.len()];
+    let is_inline = sign == '`' && info.contains('`');
+    (fence.len() >= 3 && !is_inline).then_some(fence)
+}
+
+/// Whether a line ends the block that `fence` began: it has as many of the sign at least, and nothing else.
+fn ends_fence(line: &str, fence: &str) -> bool {
+    let rest = line.strip_prefix(fence);
+    let sign = fence.chars().next().unwrap_or('`');
+    rest.is_some_and(|rest| rest.trim_start_matches(sign).trim().is_empty())
 }
 
 /// Whether a block of this language may hold commands; Python has those of notebooks.
@@ -412,13 +450,28 @@ mod tests {
     }
 
     #[test]
+    fn backticks_on_one_line_are_no_fence() {
+        let text = "## Install\n```pip install a==1```\n```bash\npip install b\n```\nand\n````\n```\npip c\n```` \n\
+                    Then ```pip install d```.\n";
+        assert_eq!(
+            show("README.md", text),
+            [
+                "2 pip install a==1 [install]",
+                "4 pip install b [install]",
+                "8 ```|pip c [install]",
+                "11 pip install d [install]",
+            ]
+        );
+    }
+
+    #[test]
     fn versions_in_the_text_are_found() {
-        let pins = find_pins("# `a`\nBased on [`timm==0.3.2`](x), `a == b` and\n`x`.\n");
+        let pins = find_pins("# `a`\nBased on [`timm==0.3.2`](x), `a == b`, `a == 2` and\n`x`.\n");
         let shown: Vec<_> = pins
             .iter()
             .map(|(line, one)| (*line, one.text.as_str()))
             .collect();
-        assert_eq!(shown, [(2, "timm==0.3.2"), (2, "a == b")]);
+        assert_eq!(shown, [(2, "timm==0.3.2"), (2, "a == 2")]);
     }
 
     proptest! {

@@ -2,6 +2,7 @@
 
 use super::super::project_table::is_for_developers;
 use super::super::readme::InstallLines;
+use super::super::release::{BaseRelease, PYTHONS};
 use super::super::{ImportFormat, import_spec};
 use super::{FolderSurvey, NoteKind};
 
@@ -40,10 +41,18 @@ impl FolderSurvey<'_> {
                 let less = is_package || format.is_none();
                 // What pip installs after it is beside the environment, or another way to the same.
                 let is_first = |line: usize| installs.first_pip_line().is_none_or(|pip| line < pip);
-                if let Some((line, path)) = environment.filter(|_| less)
-                    && is_first(line)
-                {
-                    self.take_environment(&path, readme, line);
+                match environment {
+                    Some((line, path)) if less && is_first(line) => {
+                        self.take_environment(&path, readme, line);
+                    }
+                    Some((line, path)) if self.source != path => {
+                        let why = format!(
+                            "{readme}:{line} makes an environment of it; {} is taken, as pip's way goes before conda's",
+                            self.source
+                        );
+                        self.note(NoteKind::Decided, &path, &why);
+                    }
+                    _ => {}
                 }
             }
         }
@@ -85,6 +94,56 @@ impl FolderSurvey<'_> {
         self.declared = true;
     }
 
+    /// Says what becomes of the Python that the README has conda install.
+    pub(super) fn note_python(&mut self, readme: &str, installs: &InstallLines) {
+        let Some((line, version)) = &installs.python else {
+            return;
+        };
+        if self.spec().python.version.is_some() {
+            return;
+        }
+        let what = format!("Python {version}");
+        match BaseRelease::with_python(version) {
+            Some(_) => {
+                let why = format!(
+                    "{readme}:{line} names it; `lock` takes the newest that everything resolves for, unless `version` in [python] has it"
+                );
+                self.note(NoteKind::Decided, &what, &why);
+            }
+            None => {
+                let why = format!("{readme}:{line} names it, and it is out of reach: {PYTHONS}");
+                self.note(NoteKind::LeftOut, &what, &why);
+            }
+        }
+    }
+
+    /// A requirements file that a notebook installs from.
+    pub(super) fn add_notebook_file(&mut self, path: &str, place: &str) {
+        let why = format!("{place} installs from it");
+        if self.folder.read_text(path).is_none() {
+            let why = format!("{why}, and it is not there");
+            self.note(NoteKind::LeftOut, path, &why);
+        } else if self.spec().python.requirements.is_none() {
+            self.refer_to_requirements(path, self.format.is_some());
+            self.note(NoteKind::Decided, path, &why);
+        } else {
+            self.copy_file(path);
+        }
+    }
+
+    /// Adds what a further requirements file names.
+    fn copy_file(&mut self, path: &str) {
+        let Some(text) = self.folder.read_text(path) else {
+            return;
+        };
+        let beside = |path: &str| self.folder.read_text(path);
+        let scan = super::super::requirements::RequirementsScan::scan_file(path, &text, &beside);
+        for (at, one) in scan.requirements {
+            let place = at.map_or(path.to_owned(), |at| format!("{path}:{at}"));
+            self.add_package(&one, place);
+        }
+    }
+
     /// Files that are installed from in the same breath.
     fn copy_further_files(
         &mut self,
@@ -104,16 +163,9 @@ impl FolderSurvey<'_> {
             return;
         }
         for (line, path) in further {
-            let Some(text) = self.folder.read_text(&path) else {
-                continue;
-            };
-            let beside = |path: &str| self.folder.read_text(path);
-            let scan =
-                super::super::requirements::RequirementsScan::scan_file(&path, &text, &beside);
-            self.say_choice(&path, readme, line);
-            for (at, one) in scan.requirements {
-                let place = at.map_or(path.clone(), |at| format!("{path}:{at}"));
-                self.add_package(&one, place);
+            if self.folder.read_text(&path).is_some() {
+                self.say_choice(&path, readme, line);
+                self.copy_file(&path);
             }
         }
     }

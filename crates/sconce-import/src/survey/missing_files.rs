@@ -4,11 +4,18 @@ use super::{FolderSurvey, NoteKind};
 
 /// Files whose first bytes are looked at.
 const MAX_FILES: usize = 3000;
+/// Pointers that are told of by name.
+const MAX_TOLD: usize = 5;
 /// What a pointer file begins with (Git LFS specification).
 const POINTER: &[u8] = b"version https://git-lfs";
 
 impl FolderSurvey<'_> {
     pub(super) fn note_missing_files(&mut self) {
+        let has = |name: &str| self.folder.read_text(name).is_some();
+        if has("Pipfile") && !has("Pipfile.lock") {
+            let why = "it is not read: `pipenv lock` makes a Pipfile.lock of it, which is";
+            self.note(NoteKind::LeftOut, "Pipfile", why);
+        }
         let modules = self.folder.read_text(".gitmodules").unwrap_or_default();
         let paths = modules.lines().take(2000).filter_map(|line| {
             let (key, value) = line.split_once('=')?;
@@ -38,16 +45,23 @@ impl FolderSurvey<'_> {
                 };
                 if entry.is_dir && depth < 6 && !entry.name.starts_with('.') {
                     folders.push((path, depth + 1));
-                } else if !entry.is_dir && seen < MAX_FILES && pointers.len() < 5 {
+                } else if !entry.is_dir && seen < MAX_FILES {
                     seen += 1;
                     if self.folder.read_start(&path).starts_with(POINTER) {
                         pointers.push(path);
                     }
                 }
             }
-            if seen >= MAX_FILES || pointers.len() >= 5 || folders.len() > MAX_FILES {
+            if seen >= MAX_FILES || folders.len() > MAX_FILES {
                 break;
             }
+        }
+        let more = pointers.len().saturating_sub(MAX_TOLD);
+        pointers.truncate(MAX_TOLD);
+        if more > 0 {
+            // Not all files are looked at.
+            let least = if seen >= MAX_FILES { "at least " } else { "" };
+            pointers.push(format!("{least}{more} more"));
         }
         for path in pointers {
             self.note(

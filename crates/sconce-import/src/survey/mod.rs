@@ -2,12 +2,14 @@
 //! folder is behind [`ProjectFolder`], and nothing of it is run.
 
 mod choice;
+mod chosen_extras;
 mod machine;
 mod missing_files;
 mod notebook;
 mod own_imports;
 mod own_wishes;
 mod programs;
+mod programs_below;
 mod removed_from_python;
 mod removed_modules;
 
@@ -60,6 +62,8 @@ pub struct SurveyedSpec {
 
 /// The source of a spec that no file of packages and no README says anything for.
 const IMPORTS: &str = "the imports of its programs";
+/// The same where there are none.
+const NO_CODE: &str = "a folder that names no packages";
 
 /// READMEs, in the order in which they are looked for.
 const README_FILES: [&str; 6] = [
@@ -72,7 +76,7 @@ const README_FILES: [&str; 6] = [
 ];
 
 /// Completes what the file `base` of the folder said by what the others say, or begins with them where there is
-/// no such file. `None` where nothing of the folder names anything.
+/// no such file. `None` where there is neither code nor anything that names packages.
 #[must_use]
 pub fn survey_folder(
     base: Option<(ImportFormat, SurveyedSpec)>,
@@ -92,6 +96,7 @@ pub fn survey_folder(
     survey.add_project(&page, &installs);
     survey.provide_extras();
     survey.add_readme(&page, &installs);
+    survey.note_python(&page, &installs);
     survey.add_cog();
     survey.add_notebooks();
     survey.add_imports();
@@ -103,7 +108,12 @@ pub fn survey_folder(
         && python.editable.is_empty()
         && python.requirements.is_none()
         && survey.spec().system.packages.is_empty();
-    (had_base || !empty).then_some(SurveyedSpec {
+    let is_bare = empty && !survey.has_code && survey.imported.notes.is_empty();
+    if survey.source.is_empty() {
+        let source = if survey.has_code { IMPORTS } else { NO_CODE };
+        survey.source = source.to_owned();
+    }
+    (had_base || !is_bare).then_some(SurveyedSpec {
         source: survey.source,
         imported: survey.imported,
     })
@@ -246,6 +256,10 @@ struct FolderSurvey<'a> {
     declared: bool,
     /// What the README names anywhere, for the versions of what the code imports.
     wishes: Vec<(String, Requirement)>,
+    /// Programs that the README runs.
+    readme_programs: Vec<String>,
+    /// It has programs or modules.
+    has_code: bool,
     /// The Python that is too new for what the code imports.
     python_bound: Option<PythonBound>,
 }
@@ -274,6 +288,8 @@ impl<'a> FolderSurvey<'a> {
             imported,
             declared,
             wishes,
+            readme_programs: Vec::new(),
+            has_code: false,
             python_bound: None,
         }
     }
@@ -282,6 +298,7 @@ impl<'a> FolderSurvey<'a> {
     fn read_wishes(&mut self, readme: &str, text: &str) {
         let blocks = readme::find_blocks(readme, text);
         let installs = readme::read_scripts(&blocks, &self.project.names);
+        self.readme_programs = readme::find_programs(&blocks);
         let pins = readme::find_pins(text);
         let all = pins
             .into_iter()
@@ -389,19 +406,10 @@ impl<'a> FolderSurvey<'a> {
             && self.format != Some(ImportFormat::UvLock)
             && self.imported.spec.python.editable.iter().any(own)
         {
-            for extra in extras
-                .iter()
-                .filter(|extra| self.project.extras.contains(*extra))
-            {
-                let known = &mut self.imported.spec.python.extras;
-                if !known.contains(extra) && super::draft::is_spec_name(extra) {
-                    known.push(extra.clone());
-                    let what = format!("the extra `{extra}`");
-                    let why = format!("{readme}:{line} installs the project with it");
-                    let note = ImportNote::new(NoteKind::Decided, None, &what, why);
-                    self.imported.notes.push(note);
-                }
-            }
+            self.choose_extras(
+                extras,
+                &format!("{readme}:{line} installs the project with"),
+            );
         }
     }
 
@@ -468,6 +476,10 @@ impl<'a> FolderSurvey<'a> {
             self.add_package(one, format!("{readme}:{line}"));
         }
         for (line, text, why) in &installs.skipped {
+            let one = requirement::parse(text);
+            if one.is_ok_and(|one| self.imported.provided.contains(&one.name)) {
+                continue;
+            }
             self.note(NoteKind::LeftOut, &format!("{readme}:{line}: {text}"), why);
         }
     }
@@ -487,6 +499,9 @@ impl<'a> FolderSurvey<'a> {
             };
             let blocks = notebook::read_install_cells(&text);
             let installs = readme::read_scripts(&blocks, &self.project.names);
+            for (cell, path, _) in &installs.files {
+                self.add_notebook_file(path, &format!("{} cell {cell}", entry.name));
+            }
             let all = installs.packages.iter().chain(&installs.conda_packages);
             for (cell, one) in all {
                 self.add_package(one, format!("{} cell {cell}", entry.name));
@@ -503,16 +518,22 @@ impl<'a> FolderSurvey<'a> {
         if self.format.is_some_and(is_lock_format) {
             return;
         }
-        let needs = programs::find_needs(
+        let programs = programs::find_needs(
             self.folder,
             &self.project.scripts,
+            &self.readme_programs,
             self.is_declared_package(),
             !(self.declared && self.is_declared_package()),
         );
-        self.read_own_wishes(&needs);
+        self.note_programs(&programs);
+        if !programs.has_code && self.source.is_empty() {
+            self.note_projects_below();
+        }
+        self.has_code = programs.has_code;
+        self.read_own_wishes(&programs.needs);
         self.add_block_of_command();
         let mut unknown: Vec<ModuleNeed> = Vec::new();
-        for need in needs {
+        for need in programs.needs {
             let Some(mut providers) = sconce_formats::find_providers(&need.module) else {
                 let top = need.module.split('.').next().unwrap_or_default();
                 // The author named it.
@@ -539,7 +560,7 @@ impl<'a> FolderSurvey<'a> {
             } else if let Some(first) = providers.next()
                 && let Ok(one) = requirement::parse(first)
             {
-                self.add_package(&one, format!("{}:{}", need.file, need.line));
+                self.add_package(&one, need.place());
             }
         }
         for need in unknown {
@@ -547,7 +568,7 @@ impl<'a> FolderSurvey<'a> {
             let module = module.to_owned();
             self.note(
                 NoteKind::LeftOut,
-                &format!("{module} ({}:{})", need.file, need.line),
+                &format!("{module} ({})", need.place()),
                 "imported, and nothing says what brings it: add that to `[python] packages`",
             );
             let name = sconce_formats::normalize_project_name(&module);

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::super::python::{ImportStatement, find_imports};
 use super::super::readme::ReadmeBlock;
 
 /// Cells that are read of one notebook.
@@ -34,6 +35,15 @@ impl Default for CellSource {
     }
 }
 
+impl CellSource {
+    fn text(self) -> String {
+        match self {
+            Self::Lines(lines) => lines.concat(),
+            Self::Text(text) => text,
+        }
+    }
+}
+
 /// The lines of cells that begin with `%` or `!`: what a shell gets. A block's line is the number of its cell;
 /// all of a cell stand on one.
 pub(super) fn read_install_cells(text: &str) -> Vec<ReadmeBlock> {
@@ -45,15 +55,15 @@ pub(super) fn read_install_cells(text: &str) -> Vec<ReadmeBlock> {
         .filter(|(_, cell)| cell.cell_type == "code")
         .take(MAX_CELLS);
     code.filter_map(|(number, cell)| {
-        let text = match cell.source {
-            CellSource::Lines(lines) => lines.concat(),
-            CellSource::Text(text) => text,
-        };
-        let commands: Vec<&str> = text
+        let text = cell.source.text();
+        let is_shell = is_shell_cell(&text);
+        let commands: Vec<String> = text
             .lines()
             .map(str::trim)
-            .filter(|line| line.starts_with(['!', '%']) && !line.starts_with("%%"))
-            .filter(|line| line.contains("install"))
+            .filter(|line| !line.starts_with("%%") && (is_shell || line.starts_with(['!', '%'])))
+            .filter(|line| line.contains("install") && !line.starts_with('#'))
+            // IPython puts the value there.
+            .map(|line| line.replace("{sys.executable}", "python"))
             .collect();
         (!commands.is_empty()).then(|| ReadmeBlock {
             line: number + 1,
@@ -62,7 +72,45 @@ pub(super) fn read_install_cells(text: &str) -> Vec<ReadmeBlock> {
                 .replace("; !", "; ")
                 .replace("; %", "; "),
             headings: Vec::new(),
+            lead: String::new(),
         })
+    })
+    .collect()
+}
+
+/// Whether all of a cell is the shell's (IPython's cell magics).
+fn is_shell_cell(text: &str) -> bool {
+    let first = text.trim_start().lines().next().unwrap_or_default();
+    let mut words = first.split_whitespace();
+    let shells = ["bash", "sh", "shell"];
+    match words.next() {
+        Some("%%script" | "%%system") => words.next().is_none_or(|word| shells.contains(&word)),
+        Some(word) => shells
+            .iter()
+            .any(|shell| word.strip_prefix("%%") == Some(shell)),
+        None => false,
+    }
+}
+
+/// What the cells of code import, each with the number of its cell.
+pub(super) fn read_imports(text: &str) -> Vec<ImportStatement> {
+    let Ok(notebook) = serde_json::from_str::<Notebook>(text) else {
+        return Vec::new();
+    };
+    let cells = notebook.cells.into_iter().enumerate().take(MAX_CELLS);
+    let code = cells.filter(|(_, cell)| cell.cell_type == "code");
+    code.flat_map(|(number, cell)| {
+        let text = cell.source.text();
+        // Those are the shell's and the notebook's.
+        let python = text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with(['!', '%']));
+        let python: String = python.flat_map(|line| [line, "\n"]).collect();
+        let numbered = move |one: ImportStatement| ImportStatement {
+            line: number + 1,
+            ..one
+        };
+        find_imports(&python).into_iter().map(numbered)
     })
     .collect()
 }
@@ -70,6 +118,18 @@ pub(super) fn read_install_cells(text: &str) -> Vec<ReadmeBlock> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn imports_of_code_cells_are_read() {
+        let text = r##"{"cells": [{"cell_type": "markdown", "source": "import a"},
+            {"cell_type": "code", "source": ["%matplotlib inline\n", "import b\n", "!ls\n", "from c import d"]}]}"##;
+        let found = read_imports(text);
+        let found: Vec<_> = found
+            .iter()
+            .map(|one| (one.line, one.module.as_str()))
+            .collect();
+        assert_eq!(found, [(2, "b"), (2, "c")]);
+    }
 
     #[test]
     fn commands_of_code_cells_are_read() {
@@ -81,6 +141,18 @@ mod tests {
         assert_eq!(
             (blocks[0].line, blocks[0].text.as_str()),
             (2, "!pip install -q b ; pip install c")
+        );
+        let text = r##"{"cells": [{"cell_type": "code", "source": "!{sys.executable} -m pip install a"},
+            {"cell_type": "code", "source": "%%bash -e\n# install\ncd x\npip install b"},
+            {"cell_type": "code", "source": "%%html\npip install c"}]}"##;
+        let blocks = read_install_cells(text);
+        let found: Vec<_> = blocks
+            .iter()
+            .map(|one| (one.line, one.text.as_str()))
+            .collect();
+        assert_eq!(
+            found,
+            [(1, "!python -m pip install a"), (2, "pip install b")]
         );
         for text in ["", "[]", "{\"cells\": 1}", "{\"cells\": [1]}"] {
             assert_eq!(read_install_cells(text), [], "{text}");

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::super::project_table::is_for_developers;
 use super::super::python::{ImportStatement, MAX_SOURCE_BYTES, find_imports};
-use super::ProjectFolder;
+use super::{ProjectFolder, notebook};
 
 /// Files that are read.
 pub(super) const MAX_FILES: usize = 800;
@@ -25,6 +25,32 @@ pub(super) struct ModuleNeed {
     pub(super) in_function: bool,
 }
 
+impl ModuleNeed {
+    /// `train.py:3`, `demo.ipynb cell 2`.
+    pub(super) fn place(&self) -> String {
+        let sign = if self.file.ends_with(NOTEBOOK) {
+            " cell "
+        } else {
+            ":"
+        };
+        format!("{}{sign}{}", self.file, self.line)
+    }
+}
+
+/// What was read, and what is needed.
+#[derive(Debug, Default)]
+pub(super) struct ProgramNeeds {
+    pub(super) needs: Vec<ModuleNeed>,
+    /// There is code of the project's.
+    pub(super) has_code: bool,
+    /// Programs below the first level that were read, as nothing above them is started.
+    pub(super) below: Vec<String>,
+    /// Programs by their names that were not read.
+    pub(super) unread: Vec<String>,
+}
+
+/// How a notebook's file ends.
+pub(super) const NOTEBOOK: &str = ".ipynb";
 /// Folders of programs beside those of the project's own folder.
 const PROGRAM_FOLDERS: [&str; 3] = ["scripts", "tools", "bin"];
 /// Files that set the project up, or that other tools run.
@@ -43,6 +69,19 @@ const NO_PROGRAMS: [&str; 9] = [
 const PROGRAM_NAMES: [&str; 9] = [
     "train", "main", "run", "finetune", "eval", "infer", "predict", "sample", "generate",
 ];
+/// Which files of a folder are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ChosenFiles {
+    /// Its programs, and all of them where none says that it is one.
+    All,
+    Programs,
+}
+
+/// Whether a file is called as programs are that a person starts.
+pub(super) fn is_program_name(name: &str) -> bool {
+    PROGRAM_NAMES.iter().any(|begin| name.starts_with(begin))
+}
+
 /// Folders that are no part of the project as it is used.
 const NO_PACKAGES: [&str; 12] = [
     "example",
@@ -61,13 +100,14 @@ const NO_PACKAGES: [&str; 12] = [
 
 /// The modules that are needed, in the order in which they are met. Of a package that declares what it requires
 /// only what importing it needs counts: the rest is for those who ask for it. `with_tools` reads the programs in
-/// `scripts` and its kind too, which of such a package are those of who works on it.
+/// `scripts` and its kind and those that the README runs, too, which of such a package are those of who works on it.
 pub(super) fn find_needs(
     folder: &dyn ProjectFolder,
     scripts: &[String],
+    of_readme: &[String],
     declared: bool,
     with_tools: bool,
-) -> Vec<ModuleNeed> {
+) -> ProgramNeeds {
     let mut reader = ProgramReader {
         folder,
         declared,
@@ -77,28 +117,40 @@ pub(super) fn find_needs(
         needs: Vec::new(),
         told: BTreeSet::new(),
         own: BTreeSet::new(),
+        modules: None,
     };
-    reader.queue_programs(scripts, with_tools);
+    let below = reader.queue_programs(scripts, of_readme, with_tools);
     while let Some((path, root)) = reader.queue.pop_front() {
         reader.read_program(&path, &root);
         if reader.needs.len() >= MAX_NEEDS {
             break;
         }
     }
-    reader.needs
+    let unread = match with_tools && below.is_empty() {
+        true => reader.find_unread(),
+        false => Vec::new(),
+    };
+    ProgramNeeds {
+        has_code: !reader.seen.is_empty(),
+        needs: reader.needs,
+        below,
+        unread,
+    }
 }
 
-struct ProgramReader<'a> {
-    folder: &'a dyn ProjectFolder,
+pub(super) struct ProgramReader<'a> {
+    pub(super) folder: &'a dyn ProjectFolder,
     declared: bool,
     /// Files, with the folder from which they import: that of the program that is started.
     queue: VecDeque<(String, String)>,
-    seen: BTreeSet<String>,
+    pub(super) seen: BTreeSet<String>,
     bytes: usize,
     needs: Vec<ModuleNeed>,
     told: BTreeSet<String>,
     /// Modules that lie elsewhere in the project.
     own: BTreeSet<String>,
+    /// The names of all modules and folders of the project, once they were asked for.
+    pub(super) modules: Option<BTreeSet<String>>,
 }
 
 pub(super) fn join(folder: &str, name: &str) -> String {
@@ -123,11 +175,32 @@ pub(super) fn is_program(name: &str) -> bool {
     })
 }
 
+/// Whether a folder says itself what it needs.
+pub(super) fn is_project(folder: &dyn ProjectFolder, path: &str) -> bool {
+    let is_such = |name: &str| {
+        let requirements = name.starts_with("requirements") && name.ends_with(".txt");
+        requirements || matches!(name, "setup.py" | "pyproject.toml" | "environment.yml")
+    };
+    let entries = folder.list(path);
+    entries
+        .iter()
+        .any(|entry| !entry.is_dir && is_such(&entry.name))
+}
+
 impl ProgramReader<'_> {
-    fn queue_programs(&mut self, scripts: &[String], with_tools: bool) {
-        self.queue_folder("");
+    /// Gives those that lie below the first level and are no part of a package.
+    fn queue_programs(
+        &mut self,
+        scripts: &[String],
+        of_readme: &[String],
+        with_tools: bool,
+    ) -> Vec<String> {
+        let mut started = self.queue_folder("", ChosenFiles::All);
         for folder in PROGRAM_FOLDERS.into_iter().filter(|_| with_tools) {
-            self.queue_folder(folder);
+            started |= self.queue_folder(folder, ChosenFiles::All);
+        }
+        for path in of_readme.iter().filter(|_| with_tools) {
+            started |= self.queue_program_of_readme(path);
         }
         let programs = !self.queue.is_empty();
         for source in ["", "src"] {
@@ -135,7 +208,7 @@ impl ProgramReader<'_> {
             for entry in entries.iter().filter(|entry| entry.is_dir).take(300) {
                 let skipped = is_aside(&entry.name)
                     || PROGRAM_FOLDERS.contains(&entry.name.as_str())
-                    || self.declared && self.is_project(&join(source, &entry.name));
+                    || self.declared && is_project(self.folder, &join(source, &entry.name));
                 // Of loose programs the packages are read that they import.
                 if !skipped && (self.declared || !programs || !source.is_empty()) {
                     self.queue_package(&join(source, &entry.name), source, !programs);
@@ -148,28 +221,17 @@ impl ProgramReader<'_> {
                 self.queue_file(&join(source, &format!("{path}.py")), source);
             }
         }
-        // A project without anything to start at its top: what lies a folder below, but for what is a project of its
-        // own.
         if self.queue.is_empty() {
-            let entries = self.folder.list("");
-            for entry in entries.iter().filter(|entry| entry.is_dir).take(50) {
-                if !is_aside(&entry.name) && !self.is_project(&entry.name) {
-                    self.queue_folder(&entry.name);
-                }
+            let below = self.queue_below(ChosenFiles::All);
+            if self.queue.is_empty() {
+                self.queue_notebooks();
             }
+            return below;
         }
-    }
-
-    /// Whether a folder says itself what it needs.
-    fn is_project(&self, folder: &str) -> bool {
-        let is_such = |name: &str| {
-            let requirements = name.starts_with("requirements") && name.ends_with(".txt");
-            requirements || matches!(name, "setup.py" | "pyproject.toml" | "environment.yml")
-        };
-        let entries = self.folder.list(folder);
-        entries
-            .iter()
-            .any(|entry| !entry.is_dir && is_such(&entry.name))
+        match started || self.declared {
+            true => Vec::new(),
+            false => self.queue_below(ChosenFiles::Programs),
+        }
     }
 
     /// What importing the package needs; where `whole` and it imports nothing itself, all its modules.
@@ -179,6 +241,10 @@ impl ProgramReader<'_> {
             return;
         }
         self.queue_file(&join(path, "__main__.py"), root);
+        if whole && !self.declared {
+            self.queue_modules(path, root, 0);
+            return;
+        }
         let text = self.folder.read_text(&start).unwrap_or_default();
         if whole && text.len() < MAX_SOURCE_BYTES && find_imports(&text).is_empty() {
             for entry in self.folder.list(path).iter() {
@@ -189,8 +255,9 @@ impl ProgramReader<'_> {
         }
     }
 
-    /// The programs of a folder: those that say that they are some, or else all its files.
-    fn queue_folder(&mut self, folder: &str) {
+    /// The programs of a folder: those that say that they are some, or else all its files. Says whether there are
+    /// some.
+    pub(super) fn queue_folder(&mut self, folder: &str, chosen: ChosenFiles) -> bool {
         let entries = self.folder.list(folder);
         let files = entries
             .iter()
@@ -201,7 +268,7 @@ impl ProgramReader<'_> {
                 .iter()
                 .position(|begin| name.starts_with(begin))
         };
-        let begins = |name: &&&str| rank(name).is_some();
+        let begins = |name: &&&str| is_program_name(name);
         let guarded = |name: &&&str| {
             let text = self.folder.read_text(&join(folder, name));
             text.is_some_and(|text| text.contains("__main__"))
@@ -209,15 +276,20 @@ impl ProgramReader<'_> {
         let mut programs: Vec<&str> = files.iter().filter(begins).copied().collect();
         programs.sort_by_key(|name| rank(name));
         programs.extend(files.iter().filter(|name| !begins(name)).filter(guarded));
-        let chosen = if programs.is_empty() { files } else { programs };
-        let paths: Vec<String> = chosen.iter().map(|name| join(folder, name)).collect();
+        let has_programs = !programs.is_empty();
+        let taken = match (has_programs, chosen) {
+            (false, ChosenFiles::All) => files,
+            _ => programs,
+        };
+        let paths: Vec<String> = taken.iter().map(|name| join(folder, name)).collect();
         for path in paths {
             self.queue_file(&path, folder);
         }
+        has_programs
     }
 
     /// A file, where it is there and not yet read; says whether it is there.
-    fn queue_file(&mut self, path: &str, root: &str) -> bool {
+    pub(super) fn queue_file(&mut self, path: &str, root: &str) -> bool {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         let there = self.seen.contains(path) || self.has_file(folder, name);
         if there && self.seen.len() < MAX_FILES && self.seen.insert(path.to_owned()) {
@@ -240,7 +312,11 @@ impl ProgramReader<'_> {
         if text.len() > MAX_SOURCE_BYTES || self.bytes > MAX_BYTES {
             return;
         }
-        for statement in find_imports(&text) {
+        let statements = match path.ends_with(NOTEBOOK) {
+            true => notebook::read_imports(&text),
+            false => find_imports(&text),
+        };
+        for statement in statements {
             if statement.in_function && self.declared {
                 continue;
             }
@@ -332,7 +408,7 @@ impl ProgramReader<'_> {
 
     /// Whether a folder or a module of that name lies somewhere in the project, as for programs that extend
     /// `sys.path`.
-    fn is_own_elsewhere(&self, top: &str) -> bool {
+    fn is_own_elsewhere(&mut self, top: &str) -> bool {
         let file = format!("{top}.py");
         let has = |folder: &str| {
             self.has_file(folder, &file) || {
@@ -345,7 +421,7 @@ impl ProgramReader<'_> {
             .iter()
             .filter(|entry| entry.is_dir && !entry.name.starts_with('.'))
             .take(200);
-        has("") || below.any(|entry| has(&entry.name))
+        has("") || below.any(|entry| has(&entry.name)) || self.has_module_below(top)
     }
 }
 

@@ -596,3 +596,174 @@ fn a_list_of_condas_is_taken_by_what_it_is() {
     assert_eq!(python.version.as_deref(), Some("3.10"));
     assert_eq!(python.requirements, None);
 }
+
+#[test]
+fn programs_below_the_first_level_are_read_where_nothing_above_is_started() {
+    let numpy = "import numpy\n";
+    for (files, expected) in [
+        (&[("exp/a/train.py", numpy)][..], "numpy < exp/a/train.py:1"),
+        (
+            &[("util.py", "import os"), ("exp/a/train.py", numpy)],
+            "numpy < exp/a/train.py:1",
+        ),
+        (&[("run.py", "import os"), ("exp/train.py", numpy)], ""),
+        (
+            &[
+                ("run.py", "import os"),
+                ("training/train.py", "import util\n"),
+                ("training/util.py", numpy),
+                ("README.md", "## Use\n```\npython training/train.py\n```\n"),
+            ],
+            "numpy < training/util.py:1",
+        ),
+        (
+            &[
+                ("pkg/__init__.py", "from .core import a\n"),
+                ("pkg/core.py", "a = 1"),
+                ("pkg/sub/utils.py", numpy),
+            ],
+            "numpy < pkg/sub/utils.py:1",
+        ),
+        (
+            &[(
+                "a.ipynb",
+                r#"{"cells": [{"cell_type": "code", "source": "import transformers"}]}"#,
+            )],
+            "transformers < a.ipynb cell 1",
+        ),
+        (
+            &[
+                ("requirements.txt", "torch\n"),
+                (
+                    "a.ipynb",
+                    r#"{"cells": [{"cell_type": "code", "source": "import transformers"}]}"#,
+                ),
+            ],
+            "-r requirements.txt; transformers < a.ipynb cell 1",
+        ),
+        (
+            &[
+                ("exp/a/train.py", "import helper\nimport numpy\n"),
+                ("exp/b/c/helper.py", "import torch\n"),
+                ("web/requirements.txt", "flask\n"),
+                ("web/main.py", "import flask\n"),
+                ("tests/a/main.py", "import scipy\n"),
+            ],
+            "torch < exp/b/c/helper.py:1; numpy < exp/a/train.py:2",
+        ),
+    ] {
+        let found = python(files);
+        let mut found: Vec<&str> = found.split("; ").collect();
+        let mut expected: Vec<&str> = expected.split("; ").collect();
+        found.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{files:?}");
+    }
+}
+
+#[test]
+fn code_that_needs_nothing_known_is_no_bare_folder() {
+    for (files, expected) in [
+        (&[("main.py", "import os\n")][..], ""),
+        (
+            &[("main.py", "import idna_of_mine\n")],
+            "idna_of_mine (main.py:1)",
+        ),
+        (
+            &[
+                ("lib/setup.py", ""),
+                (
+                    "lib/a.ipynb",
+                    r#"{"cells": [{"cell_type": "code", "source": "import numpy"}]}"#,
+                ),
+            ],
+            "decided: lib: a project of its own",
+        ),
+        (&[("Pipfile", "[packages]\nidna = '*'\n")], "Pipfile"),
+    ] {
+        let found = survey(&ToyFolder::new(files)).expect("there is code");
+        let python = &found.imported.spec.python;
+        assert!(python.packages.is_empty(), "{files:?}");
+        let said = format_notes(&found.imported);
+        assert!(said.contains(expected), "{said}");
+    }
+    let locked = [("Pipfile", ""), ("Pipfile.lock", "{}")];
+    assert!(survey(&ToyFolder::new(&locked)).is_none());
+    assert!(survey(&ToyFolder::new(&[("README.md", "# Net\n")])).is_none());
+}
+
+#[test]
+fn a_notebook_installs_from_a_file() {
+    let cell = r#"{"cells": [{"cell_type": "code", "source": "%pip install -r reqs.txt\n%pip install tqdm"}]}"#;
+    let files = [("a.ipynb", cell), ("reqs.txt", "torch\nnumpy\n")];
+    assert_eq!(python(&files), "-r reqs.txt; tqdm < a.ipynb cell 1");
+    let said = format_notes(&survey(&ToyFolder::new(&files[..1])).unwrap().imported);
+    assert!(
+        said.contains("reqs.txt: a.ipynb cell 1 installs from it, and"),
+        "{said}"
+    );
+}
+
+#[test]
+fn condas_environment_of_the_readme_that_is_not_taken_is_said() {
+    let files = [
+        ("requirements.txt", "numpy\n"),
+        ("environment.yml", "dependencies:\n- numpy\n"),
+        (
+            "README.md",
+            "## Install\n```\nconda env create -f environment.yml\n```\n",
+        ),
+    ];
+    assert_eq!(python(&files), "-r requirements.txt");
+    let said = format_notes(&survey(&ToyFolder::new(&files)).unwrap().imported);
+    assert!(said.contains("requirements.txt is taken"), "{said}");
+}
+
+#[test]
+fn the_project_by_pip_goes_before_condas_environment() {
+    let conda = "dependencies:\n- numpy\n- pandas\n";
+    let pip = "```\npip install my-net\n```\n";
+    let env = "```\nconda env create -f environment.yml\n```\n";
+    let readme = |first: &str, second: &str| format!("## Install\n{first}{second}");
+    let with = |readme: &str| {
+        python(&[
+            ("setup.py", SETUP),
+            ("environment.yml", conda),
+            ("README.md", readme),
+        ])
+    };
+    assert_eq!(with(&readme(pip, env)), "-e .");
+    assert_eq!(with(&readme(env, pip)), "-e .; numpy; pandas");
+}
+
+#[test]
+fn extras_that_the_readme_installs_are_not_said_to_be_left() {
+    let said = |extras: &str| {
+        let project = "[build-system]\n[project]\nname = \"my-net\"\n[project.optional-dependencies]\nall = []\ngpu = []\nweb = []\n";
+        let readme = format!("## Install\n```\npip install my-net[{extras}]\n```\n");
+        let files = [("pyproject.toml", project), ("README.md", &*readme)];
+        format_notes(&survey(&ToyFolder::new(&files)).unwrap().imported)
+    };
+    let one = said("all");
+    assert!(one.contains("the extras gpu, web: not installed"), "{one}");
+    assert!(one.contains("the extra `all`: README.md:3"), "{one}");
+    let all = said("all,gpu,web");
+    assert!(!all.contains("not installed"), "{all}");
+    assert!(
+        all.contains("the extras all, gpu, web: README.md:3 installs the project with them"),
+        "{all}"
+    );
+}
+
+#[test]
+fn the_python_of_the_readme_is_said() {
+    let said = |version: &str, pinned: &str| {
+        let readme = format!("## Install\n```\nconda create -n x python={version}\n```\n");
+        let files = [("environment.yml", pinned), ("README.md", &*readme)];
+        format_notes(&survey(&ToyFolder::new(&files)).unwrap().imported)
+    };
+    let open = "dependencies: [numpy]\n";
+    assert!(said("3.6.7", open).contains("left out: Python 3.6.7: README.md:3 names it, and"));
+    assert!(said("3.8", open).contains("decided: Python 3.8: README.md:3 names it; `lock`"));
+    assert!(!said("3.8", "dependencies: [numpy, python=3.9]\n").contains("Python 3.8"));
+}

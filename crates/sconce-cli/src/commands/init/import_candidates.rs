@@ -38,6 +38,9 @@ pub(super) struct CommitDay {
 
 /// Scripts that are taken for the command, in their order.
 const SCRIPTS: [&str; 2] = ["train.py", "main.py"];
+/// Before it, much has no wheel yet for Python 3.8, the oldest in reach: the first TensorFlow for it is of May 2020, the
+/// first torch of January.
+const EARLIEST_DAY: &str = "2020-06-01";
 /// Files of packages that are told of.
 const MAX_CANDIDATES: usize = 60;
 
@@ -123,10 +126,17 @@ fn commit_day(folder: &Path, source: &str) -> Option<CommitDay> {
         return None;
     }
     let commit = sconce_app::commit_day::newest_commit(folder)?;
-    (commit.age_days > sconce_app::commit_day::RECENT_DAYS).then_some(CommitDay {
+    let is_offered = commit.age_days > sconce_app::commit_day::RECENT_DAYS
+        && commit.day.as_str() >= EARLIEST_DAY;
+    is_offered.then_some(CommitDay {
         day: commit.day,
         is_old: commit.age_days > 2 * 365,
     })
+}
+
+/// Whether files of packages are in the folder.
+pub(super) fn has_candidates(folder: &Path) -> bool {
+    !candidates(&ProjectTree::new(folder), folder).is_empty()
 }
 
 /// The files that can name packages, in the order in which they count: those of known names, then others of the
@@ -246,7 +256,9 @@ mod tests {
             let found = find_source(folder.path()).unwrap();
             found.map(|found| (found.path, found.others))
         };
-        assert_eq!(used(&[("a.py", "")]), None);
+        assert_eq!(used(&[("README.md", "")]), None);
+        let code = ("the imports of its programs".to_owned(), vec![]);
+        assert_eq!(used(&[("a.py", "")]), Some(code));
         let tools = ("pyproject.toml", "[tool.ruff]\n");
         let bare = (
             "pyproject.toml",

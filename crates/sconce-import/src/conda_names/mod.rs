@@ -1,9 +1,23 @@
 //! What well-known conda packages are called elsewhere. A name that is not here is not guessed: a project of the
 //! same name on the Python package index can be another one.
 
+mod name_tables;
+
 use sconce_formats::normalize_project_name;
 
-use super::name_tables::{COMPILERS, CUDA, DEBIAN, DEPENDENCIES, PROVIDED, RENAMED, SAME_NAMES};
+use self::name_tables::{COMPILERS, CUDA, DEBIAN, DEPENDENCIES, PROVIDED, RENAMED, SAME_NAMES};
+
+/// Of a name that no table has.
+pub(crate) const UNKNOWN: &str = "not known under this name outside conda: add its project, or the address of its wheel or repository, to `[python] packages`, or Debian's package to `[system] packages`; what conda alone has runs from an image made with conda, `sconce run IMAGE`";
+/// Of a name that is known to be nowhere else.
+pub(crate) const ALONE: &str = "conda alone has it: it runs from an image made with conda, `sconce run IMAGE` (a file of `docker save`, or what `sconce pull` fetched)";
+
+/// What is said of a package with sources alone, where no code of the project imports it.
+pub(crate) fn describe_sources(requirement: &str) -> String {
+    format!(
+        "no index has it, and nothing here imports it; where it is needed, its sources are built: `{requirement}` in `[python] packages`"
+    )
+}
 
 /// What a conda package is for an environment of Sconce.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,6 +132,15 @@ const CONDA_ALONE: &[&str] = &[
     "slepc4py",
     "smina",
 ];
+
+/// Whether the Python package index is known to have a project of that name, normalised.
+pub(crate) fn is_of_index(project: &str) -> bool {
+    let library = project
+        .rsplit_once("-cu")
+        .map_or("", |(library, _)| library);
+    SAME_NAMES.split(' ').any(|word| word == project)
+        || CUDA_WHEELS.iter().any(|projects| projects[0] == library)
+}
 
 /// By its conda name.
 pub(crate) fn find_mapping(name: &str) -> Option<CondaMapping> {

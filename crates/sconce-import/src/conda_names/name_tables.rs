@@ -1,4 +1,4 @@
-//! The tables of [`super::names`], by conda's name as the index normalizes names: kept by hand, words of one text
+//! The tables of [`super`], by conda's name as the index normalizes names: kept by hand, words of one text
 //! each.
 
 /// The same name on the index.
