@@ -14,26 +14,22 @@ mod freeze;
 mod golden;
 mod hashes;
 mod inline_metadata;
-mod local_paths;
 mod locks;
 mod marker;
 mod note;
 mod poetry;
+mod project_files;
 mod project_table;
-mod pyproject;
 mod python;
 mod readme;
 mod release;
 mod requirement;
 mod requirement_options;
-mod requirements;
 mod scm;
-mod setup;
 mod setup_cfg;
 mod setuptools_layout;
 mod specifier;
 mod static_build;
-mod static_project;
 mod static_version;
 mod survey;
 mod torch_builds;
@@ -52,11 +48,11 @@ pub use locks::{
     is_lock_format, lock_file_names, read_pinned_lock, reads_project,
 };
 pub use note::{ImportNote, NoteKind, group_by_reason};
+pub use project_files::static_project::StaticProject;
 pub use project_table::is_for_developers;
 pub use requirement_options::{RequirementOptions, read_requirement_options};
 pub use setuptools_layout::SetuptoolsLayout;
 pub use static_build::StaticBuild;
-pub use static_project::StaticProject;
 pub use static_version::read_static_version;
 pub use survey::{FolderEntry, ProjectFolder, SurveyedSpec, survey_folder};
 
@@ -223,14 +219,18 @@ impl ImportFormat {
                 prefixes: &[],
                 suffixes: &[],
                 max_bytes: MAX_BYTES,
-                convert: |source| pyproject::convert(source.path, source.text, source.beside),
+                convert: |source| {
+                    project_files::pyproject::convert(source.path, source.text, source.beside)
+                },
             },
             Self::Setup => Importer {
                 file_names: &["setup.py", "setup.cfg"],
                 prefixes: &[],
                 suffixes: &[],
                 max_bytes: MAX_BYTES,
-                convert: |source| setup::convert(source.path, source.text, source.beside),
+                convert: |source| {
+                    project_files::setup::convert(source.path, source.text, source.beside)
+                },
             },
             Self::Requirements => Importer {
                 file_names: &["requirements.txt"],
@@ -238,7 +238,7 @@ impl ImportFormat {
                 suffixes: &[".txt", ".in"],
                 max_bytes: MAX_BYTES,
                 convert: |source| {
-                    Ok(requirements::convert(
+                    Ok(project_files::requirements::convert(
                         source.path,
                         source.text,
                         source.beside,

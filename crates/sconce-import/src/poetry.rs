@@ -225,9 +225,9 @@ fn clause(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pyproject;
     use super::super::tests::format_notes;
     use super::*;
+    use crate::project_files::pyproject;
 
     #[test]
     fn versions_become_those_of_pep_440() {

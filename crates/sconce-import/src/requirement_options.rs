@@ -5,7 +5,7 @@ use sconce_formats::PinnedPackage;
 
 use super::SiblingFiles;
 use super::hashes::UnusableHash;
-use super::requirements::RequirementsScan;
+use crate::project_files::requirements::RequirementsScan;
 
 /// What stands in requirements files and counts for a lock beside the requirements.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -43,8 +43,8 @@ pub(super) fn note_uv_settings(root: &Table, text: &str, is_read: bool, draft: &
 
 #[cfg(test)]
 mod tests {
-    use super::super::pyproject::convert;
     use super::super::tests::format_notes;
+    use crate::project_files::pyproject::convert;
 
     const TEXT: &str = "[project]\nname = \"a\"\ndependencies = [\"torch\"]\n[tool.uv]\nconflicts = [[{ extra = \"cpu\" }, { extra = \"gpu\" }]]\noverride-dependencies = [\"numpy<2\"]\n";
 

@@ -5,9 +5,9 @@ use sconce_formats::is_known_project;
 use super::conda_names::{ALONE, CondaMapping, UNKNOWN, describe_sources, find_mapping};
 use super::draft::Draft;
 use super::requirement;
-use super::requirements::RequirementsScan;
 use super::yaml::{self, YamlNode};
 use super::{ImportError, ImportedSpec, SiblingFiles};
+use crate::project_files::requirements::RequirementsScan;
 
 pub(crate) const CUDA: &str = "torch's wheels bring their own CUDA; for another one, name PyTorch's own index (it ends in /whl/cu124 or the like) as `[python] extra-index`";
 pub(crate) const COMPILER: &str = "nothing is compiled while an environment is made; what compiles in a run has gcc and g++ by default where torch or Triton is locked, and `[system] compiler = true` brings them elsewhere";

@@ -4,11 +4,11 @@ use super::super::conda;
 use super::super::draft::Draft;
 use super::super::note::redacted_line;
 use super::super::project_table::{is_package_text, toml_table};
-use super::super::pyproject::ProjectTable;
 use super::super::requirement::{self, FOLDER, NO_BUILD_ISOLATION, Requirement};
-use super::super::requirements::RequirementsScan;
 use super::shell::{self, ShellCommand};
 use super::stage::StageState;
+use crate::project_files::pyproject::ProjectTable;
+use crate::project_files::requirements::RequirementsScan;
 
 const NOT_RUN: &str = "an environment is made without running commands: do it in the run's own command, or once outside and mount the result";
 const CONDITIONAL: &str = "it is installed under a condition only: add it if it is needed";

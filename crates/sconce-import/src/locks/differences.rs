@@ -8,7 +8,7 @@ use sconce_formats::tags::CpuArchitecture;
 use super::{LockSelection, read_pinned_lock};
 use crate::conda;
 use crate::note::{ImportNote, NoteKind, redacted_line};
-use crate::requirements::RequirementsScan;
+use crate::project_files::requirements::RequirementsScan;
 use crate::{ImportFormat, SiblingFiles};
 
 /// More projects are counted alone.

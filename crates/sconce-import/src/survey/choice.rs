@@ -137,7 +137,8 @@ impl FolderSurvey<'_> {
             return;
         };
         let beside = |path: &str| self.folder.read_text(path);
-        let scan = super::super::requirements::RequirementsScan::scan_file(path, &text, &beside);
+        let scan =
+            crate::project_files::requirements::RequirementsScan::scan_file(path, &text, &beside);
         for (at, one) in scan.requirements {
             let place = at.map_or(path.to_owned(), |at| format!("{path}:{at}"));
             self.add_package(&one, place);

@@ -4,10 +4,10 @@ use super::super::draft::Draft;
 use super::super::release::BaseRelease;
 use super::super::requirement;
 use super::super::specifier::{evaluate_specifiers, parse_numbers};
-use super::super::static_project::StaticProject;
 use super::super::yaml::{self, YamlNode};
 use super::super::{ImportFormat, import_spec};
 use super::{FolderSurvey, NoteKind};
+use crate::project_files::static_project::StaticProject;
 
 /// Replicate's file of a model's environment (<https://cog.run/yaml/>).
 const COG_FILE: &str = "cog.yaml";

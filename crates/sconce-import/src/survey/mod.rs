@@ -26,9 +26,9 @@ use super::project_table::{
 };
 use super::readme::{self, InstallLines};
 use super::requirement::{self, Requirement, note_isolation};
-use super::setup;
-use super::static_project::StaticProject;
 use super::{ImportFormat, ImportedSpec, PackageOrigin, UnprovidedModule, is_lock_format};
+use crate::project_files::setup;
+use crate::project_files::static_project::StaticProject;
 
 /// A file or a folder of a project.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -388,10 +388,9 @@ impl<'a> FolderSurvey<'a> {
             // What it requires comes with it.
             let beside = |path: &str| self.folder.read_text(path);
             let setup = setup::read_facts(&beside).map(|facts| facts.requires);
-            let pyproject = self
-                .folder
-                .read_text("pyproject.toml")
-                .and_then(|text| super::pyproject::convert("pyproject.toml", &text, &beside).ok());
+            let pyproject = self.folder.read_text("pyproject.toml").and_then(|text| {
+                crate::project_files::pyproject::convert("pyproject.toml", &text, &beside).ok()
+            });
             let names = setup.into_iter().flatten().map(|one| one.name);
             self.imported.provided.extend(names);
             self.imported
@@ -448,7 +447,8 @@ impl<'a> FolderSurvey<'a> {
         let Some(text) = beside(path) else {
             return false;
         };
-        let scan = super::requirements::RequirementsScan::scan_file(path, &text, &beside);
+        let scan =
+            crate::project_files::requirements::RequirementsScan::scan_file(path, &text, &beside);
         scan.projects.iter().any(|(_, folder)| {
             let path = folder.split('[').next().unwrap_or_default().trim();
             matches!(path.trim_end_matches('/'), "." | "")
@@ -644,7 +644,9 @@ impl<'a> FolderSurvey<'a> {
         if let Some(path) = &python.requirements
             && let Some(text) = beside(path)
         {
-            let scan = super::requirements::RequirementsScan::scan_file(path, &text, &beside);
+            let scan = crate::project_files::requirements::RequirementsScan::scan_file(
+                path, &text, &beside,
+            );
             all.extend(scan.requirements.into_iter().map(|(_, one)| one));
         }
         all

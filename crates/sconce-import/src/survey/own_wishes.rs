@@ -1,10 +1,10 @@
 //! What the project itself names beside what it requires: its extras, and the `# /// script` blocks of its programs.
 
 use super::super::requirement::{self, Requirement};
-use super::super::static_project::StaticProject;
 use super::super::{inline_metadata, is_for_developers};
 use super::FolderSurvey;
 use super::programs::ModuleNeed;
+use crate::project_files::static_project::StaticProject;
 
 /// Programs whose blocks are read.
 const MAX_BLOCKS: usize = 100;

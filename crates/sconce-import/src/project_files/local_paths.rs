@@ -4,10 +4,10 @@ use std::cell::RefCell;
 
 use sconce_formats::normalize_project_name;
 
-use super::static_project::StaticProject;
-use super::{SiblingFiles, inside};
+use crate::project_files::static_project::StaticProject;
+use crate::{SiblingFiles, inside};
 
-pub(super) const HERE: &str =
+pub(crate) const HERE: &str =
     "its folder of this project is taken: the whole path is another one elsewhere";
 
 /// What stands for the project's own folder: hatch's field, and variables of PDM and of a shell.
@@ -24,17 +24,17 @@ const MAX_BROUGHT: usize = 1000;
 
 /// A requirement by a path.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct LocalPath {
+pub(crate) struct LocalPath {
     /// Normalised project name.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Relative to the file that names it, with extras: `libs/name[gpu]`.
-    pub(super) path: String,
+    pub(crate) path: String,
     /// It was a whole path, which is one of this folder in another place.
-    pub(super) is_moved: bool,
+    pub(crate) is_moved: bool,
 }
 
 /// Reads a requirement. `None` for one without a path, and for a whole path that is none of the folder's.
-pub(super) fn read_local_path(text: &str, beside: SiblingFiles<'_>) -> Option<LocalPath> {
+pub(crate) fn read_local_path(text: &str, beside: SiblingFiles<'_>) -> Option<LocalPath> {
     let (name, rest) = text.split_once('@')?;
     let (bare, extras) = match name.trim().find('[') {
         Some(at) => name.trim().split_at(at),
@@ -97,7 +97,7 @@ fn read_project(folder: &str, beside: SiblingFiles<'_>) -> Option<StaticProject>
 
 /// The projects that a folder or a file brings, `./libs/mine[gpu]`, `w/six-1.0-py3-none-any.whl`: itself, and what it
 /// requires.
-pub(super) fn find_brought(text: &str, beside: SiblingFiles<'_>) -> Vec<String> {
+pub(crate) fn find_brought(text: &str, beside: SiblingFiles<'_>) -> Vec<String> {
     let path = text.split(['[', ';', ' ']).next().unwrap_or_default();
     let file = path.rsplit('/').next().unwrap_or_default();
     if let Some(stem) = archive_stem(file) {
@@ -112,13 +112,13 @@ pub(super) fn find_brought(text: &str, beside: SiblingFiles<'_>) -> Vec<String> 
         return Vec::new();
     };
     let requires = project.metadata.dependencies.iter();
-    let requires = requires.filter_map(|text| Some(super::requirement::parse(text).ok()?.name));
+    let requires = requires.filter_map(|text| Some(crate::requirement::parse(text).ok()?.name));
     let own = normalize_project_name(&project.metadata.name);
     own.into_iter().chain(requires).take(MAX_BROUGHT).collect()
 }
 
 /// A wheel or a source archive below the folder, by a path without a name: `./w/six-1.0-py3-none-any.whl`.
-pub(super) fn is_file_below(text: &str) -> bool {
+pub(crate) fn is_file_below(text: &str) -> bool {
     let path = text.split([' ', ';']).next().unwrap_or_default();
     archive_stem(path).is_some() && inside(path).is_some()
 }

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::draft::Draft;
-use super::project_table::{is_package_text, note_choices, refuses_package_text};
-use super::python::{
+use crate::draft::Draft;
+use crate::project_files::requirements::RequirementsScan;
+use crate::project_table::{is_package_text, note_choices, refuses_package_text};
+use crate::python::{
     ConstantTable, LogicalLine, MAX_SOURCE_BYTES, PythonToken, PythonValue, UNKNOWN_ARGUMENTS,
     split_logical_lines,
 };
-use super::requirement::{self, Requirement};
-use super::requirements::RequirementsScan;
-use super::setup_cfg::config_values;
-use super::{ImportError, ImportedSpec, SiblingFiles, inside, scm};
+use crate::requirement::{self, Requirement};
+use crate::setup_cfg::config_values;
+use crate::{ImportError, ImportedSpec, SiblingFiles, inside, scm};
 use sconce_formats::scm_version::{ScmSettings, VersionFile};
 
 /// Extras whose requirements are read.
@@ -21,34 +21,34 @@ const MAX_REQUIREMENTS: usize = 2000;
 
 /// What a project says of itself, as far as it can be told without running it.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct SetupFacts {
-    pub(super) name: Option<String>,
-    pub(super) requires: Vec<Requirement>,
-    pub(super) extras: Vec<String>,
+pub(crate) struct SetupFacts {
+    pub(crate) name: Option<String>,
+    pub(crate) requires: Vec<Requirement>,
+    pub(crate) extras: Vec<String>,
     /// What each extra asks for.
-    pub(super) optional: Vec<(String, Vec<Requirement>)>,
+    pub(crate) optional: Vec<(String, Vec<Requirement>)>,
     /// Modules that its console scripts begin in.
-    pub(super) scripts: Vec<String>,
-    pub(super) version: Option<String>,
+    pub(crate) scripts: Vec<String>,
+    pub(crate) version: Option<String>,
     /// `python_requires`
-    pub(super) requires_python: Option<String>,
+    pub(crate) requires_python: Option<String>,
     /// Entry points by group and name.
-    pub(super) entry_points: EntryPoints,
+    pub(crate) entry_points: EntryPoints,
     /// The folder that its modules are imported from, where that is said.
-    pub(super) module_root: Option<String>,
+    pub(crate) module_root: Option<String>,
     /// Whether it computes what it requires, so that not all of it is known.
-    pub(super) is_partial: bool,
+    pub(crate) is_partial: bool,
     /// Where its version comes from, where that is its repository.
-    pub(super) scm: Option<ScmSettings>,
+    pub(crate) scm: Option<ScmSettings>,
     /// The module that it writes its version to, where it is not there.
-    pub(super) version_file: Option<VersionFile>,
+    pub(crate) version_file: Option<VersionFile>,
 }
 
 /// Entry points by group and name: `console_scripts`, `tool`, `package.module:main`.
-pub(super) type EntryPoints = BTreeMap<String, BTreeMap<String, String>>;
+pub(crate) type EntryPoints = BTreeMap<String, BTreeMap<String, String>>;
 
 /// The files of the spec's folder together.
-pub(super) fn read_facts(beside: SiblingFiles<'_>) -> Option<SetupFacts> {
+pub(crate) fn read_facts(beside: SiblingFiles<'_>) -> Option<SetupFacts> {
     let python = beside("setup.py").and_then(|text| python_facts(&text, beside));
     let config = beside("setup.cfg").and_then(|text| config_facts(&text, beside));
     match (python, config) {
@@ -72,7 +72,7 @@ pub(super) fn read_facts(beside: SiblingFiles<'_>) -> Option<SetupFacts> {
     }
 }
 
-pub(super) fn convert(
+pub(crate) fn convert(
     path: &str,
     text: &str,
     beside: SiblingFiles<'_>,
@@ -364,8 +364,8 @@ fn config_facts(text: &str, beside: SiblingFiles<'_>) -> Option<SetupFacts> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::format_notes;
     use super::*;
+    use crate::tests::format_notes;
 
     fn read(files: &[(&str, &str)]) -> Result<ImportedSpec, ImportError> {
         let beside = |path: &str| {

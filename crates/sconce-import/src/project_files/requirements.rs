@@ -2,12 +2,13 @@
 
 use sconce_formats::PinnedPackage;
 
-use super::conda_names;
-use super::draft::Draft;
-use super::freeze::{self, FrozenLine, read_frozen_line};
-use super::hashes::{UnusableHash, read_hashes};
-use super::requirement::{self, FOLDER, NO_BUILD_ISOLATION, Requirement};
-use super::{ImportedSpec, SiblingFiles, inside, local_paths, torch_builds};
+use super::local_paths;
+use crate::conda_names;
+use crate::draft::Draft;
+use crate::freeze::{self, FrozenLine, read_frozen_line};
+use crate::hashes::{UnusableHash, read_hashes};
+use crate::requirement::{self, FOLDER, NO_BUILD_ISOLATION, Requirement};
+use crate::{ImportedSpec, SiblingFiles, inside, torch_builds};
 
 /// Files that a requirements file may include, all together.
 const MAX_FILES: usize = 50;
@@ -16,27 +17,27 @@ const MAX_LINES: usize = 20_000;
 
 /// A requirements file with all that it includes, as far as it matters for a lock.
 #[derive(Debug, Default)]
-pub(super) struct RequirementsScan {
+pub(crate) struct RequirementsScan {
     /// What can be locked, each with its line in the first file.
-    pub(super) requirements: Vec<(Option<usize>, Requirement)>,
+    pub(crate) requirements: Vec<(Option<usize>, Requirement)>,
     /// Folders of projects, with extras or not.
-    pub(super) projects: Vec<(Option<usize>, String)>,
+    pub(crate) projects: Vec<(Option<usize>, String)>,
     /// Wheels and source archives below the folder, which only the file itself can name.
     files_below: Vec<(Option<usize>, String)>,
     /// Projects that these and the folders bring.
     brought: Vec<String>,
     /// What cannot be locked, with the reason.
-    pub(super) refused: Vec<(Option<usize>, String, String)>,
+    pub(crate) refused: Vec<(Option<usize>, String, String)>,
     /// Of these, the packages that conda alone has.
     unknown: Vec<String>,
     /// Of those, requirements by the address of their sources.
     offers: Vec<(Option<usize>, String)>,
     /// Files that it includes.
-    pub(super) includes: Vec<String>,
+    pub(crate) includes: Vec<String>,
     /// `--index-url`.
-    pub(super) index: Option<(Option<usize>, String)>,
+    pub(crate) index: Option<(Option<usize>, String)>,
     /// `--extra-index-url`.
-    pub(super) extra_index: Vec<(Option<usize>, String)>,
+    pub(crate) extra_index: Vec<(Option<usize>, String)>,
     /// Options that the spec cannot say, and that the file keeps where it is referred to.
     options: Vec<(Option<usize>, String, &'static str)>,
     /// Lines that neither pip nor uv can read elsewhere, with what became of them.
@@ -52,9 +53,9 @@ pub(super) struct RequirementsScan {
     /// The first requirement with `--hash`.
     hashed: Option<(Option<usize>, String)>,
     /// The projects that have digests.
-    pub(super) digests: Vec<PinnedPackage>,
+    pub(crate) digests: Vec<PinnedPackage>,
     /// Those that do not count.
-    pub(super) unusable_hashes: Vec<UnusableHash>,
+    pub(crate) unusable_hashes: Vec<UnusableHash>,
     files: usize,
     lines: usize,
 }
@@ -71,7 +72,7 @@ const DIGESTS: &str =
 
 impl RequirementsScan {
     /// Reads `text`, the file at `path`.
-    pub(super) fn scan_file(path: &str, text: &str, beside: SiblingFiles<'_>) -> Self {
+    pub(crate) fn scan_file(path: &str, text: &str, beside: SiblingFiles<'_>) -> Self {
         let mut scan = Self::default();
         scan.file(path, text, beside, 0);
         scan
@@ -285,7 +286,7 @@ impl RequirementsScan {
     }
 
     /// The first file's lines stand on these of another.
-    pub(super) fn lines_are(&mut self, lines: &[usize]) {
+    pub(crate) fn lines_are(&mut self, lines: &[usize]) {
         let there = |place: &mut Option<usize>| {
             *place = place.and_then(|number| lines.get(number - 1).copied());
         };
@@ -300,7 +301,7 @@ impl RequirementsScan {
     }
 
     /// Puts it into the draft as requirements of the spec's own.
-    pub(super) fn copy_into(self, draft: &mut Draft, line: Option<usize>) {
+    pub(crate) fn copy_into(self, draft: &mut Draft, line: Option<usize>) {
         let place = |own: Option<usize>| line.or(own);
         for name in &self.unknown {
             draft.note_unknown(name);
@@ -345,7 +346,7 @@ impl RequirementsScan {
 }
 
 /// A requirements file is referred to where all of it can be locked, and copied where not.
-pub(super) fn convert(path: &str, text: &str, beside: SiblingFiles<'_>) -> ImportedSpec {
+pub(crate) fn convert(path: &str, text: &str, beside: SiblingFiles<'_>) -> ImportedSpec {
     let scan = RequirementsScan::scan_file(path, text, beside);
     let mut draft = Draft::default();
     let indexes: Vec<String> = scan
@@ -381,7 +382,7 @@ pub(super) fn convert(path: &str, text: &str, beside: SiblingFiles<'_>) -> Impor
 }
 
 /// Lines without comments, joined where a backslash ends one; each with its number.
-pub(super) fn logical_lines(text: &str) -> Vec<(usize, String)> {
+pub(crate) fn logical_lines(text: &str) -> Vec<(usize, String)> {
     let mut lines = Vec::new();
     let mut open: Option<(usize, String)> = None;
     for (at, line) in text.lines().enumerate() {
@@ -418,7 +419,7 @@ fn without_comment(line: &str) -> &str {
 }
 
 /// A requirement and the options behind it (`--hash=…`).
-pub(super) fn split_options(line: &str) -> (&str, &str) {
+pub(crate) fn split_options(line: &str) -> (&str, &str) {
     match line.find(" --") {
         Some(at) => (line[..at].trim(), &line[at..]),
         None => (line, ""),
@@ -426,7 +427,7 @@ pub(super) fn split_options(line: &str) -> (&str, &str) {
 }
 
 /// `-r a.txt`, `--requirement=a.txt`, `-ra.txt`.
-pub(super) fn split_option(line: &str) -> (&str, &str) {
+pub(crate) fn split_option(line: &str) -> (&str, &str) {
     if let Some(at) = line
         .find(['=', ' ', '\t'])
         .filter(|_| line.starts_with("--"))
@@ -441,8 +442,8 @@ pub(super) fn split_option(line: &str) -> (&str, &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::format_notes;
     use super::*;
+    use crate::tests::format_notes;
 
     #[test]
     fn builds_in_sight_of_the_environment_are_copied_by_name() {

@@ -2,29 +2,30 @@
 
 use toml::{Table, Value};
 
-use super::draft::Draft;
-use super::project_table::{
+use super::{local_paths, setup};
+use crate::draft::Draft;
+use crate::project_files::requirements::RequirementsScan;
+use crate::project_table::{
     array_strings, is_package, line_of, note_choices, toml_table, tool_table,
 };
-use super::requirement::{self, Requirement};
-use super::requirements::RequirementsScan;
-use super::uv_settings::note_uv_settings;
-use super::{ImportError, ImportedSpec, SiblingFiles, local_paths, poetry, setup};
+use crate::requirement::{self, Requirement};
+use crate::uv_settings::note_uv_settings;
+use crate::{ImportError, ImportedSpec, SiblingFiles, poetry};
 
 /// What a `[project]` says.
-pub(super) struct ProjectTable<'a> {
+pub(crate) struct ProjectTable<'a> {
     root: &'a Table,
     table: &'a Table,
 }
 
 impl<'a> ProjectTable<'a> {
-    pub(super) fn from_root(root: &'a Table) -> Option<Self> {
+    pub(crate) fn from_root(root: &'a Table) -> Option<Self> {
         let table = root.get("project")?.as_table()?;
         Some(Self { root, table })
     }
 
     /// Its dependencies, and those of the extras: those that are understood, and the others.
-    pub(super) fn classify_dependencies(
+    pub(crate) fn classify_dependencies(
         &self,
         extras: &[&str],
     ) -> (Vec<Requirement>, Vec<(String, &'static str)>) {
@@ -68,7 +69,7 @@ impl<'a> ProjectTable<'a> {
 }
 
 /// The requirements in the files that `[tool.setuptools.dynamic]` names below `keys`.
-pub(super) fn requirements_of_files(
+pub(crate) fn requirements_of_files(
     root: &Table,
     keys: &[&str],
     beside: SiblingFiles<'_>,
@@ -86,7 +87,7 @@ pub(super) fn requirements_of_files(
     };
     let mut found = Vec::new();
     for file in files.into_iter().take(20) {
-        if let Some(path) = super::inside(file)
+        if let Some(path) = crate::inside(file)
             && let Some(text) = beside(&path)
         {
             let scan = RequirementsScan::scan_file(&path, &text, beside);
@@ -96,7 +97,7 @@ pub(super) fn requirements_of_files(
     found
 }
 
-pub(super) fn convert(
+pub(crate) fn convert(
     path: &str,
     text: &str,
     beside: SiblingFiles<'_>,
@@ -171,8 +172,8 @@ fn note_extras(root: &Table, text: &str, draft: &mut Draft) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::format_notes;
     use super::*;
+    use crate::tests::format_notes;
 
     fn read(text: &str) -> ImportedSpec {
         let beside = |path: &str| match path {

@@ -10,10 +10,11 @@ use sconce_formats::pyproject::PyprojectMetadata;
 use sconce_formats::scm_version::{ScmSettings, VersionFile, VersionTool};
 use toml::{Table, Value};
 
-use super::project_table::{array_strings, tool_table};
-use super::requirement::Requirement;
-use super::setup::SetupFacts;
-use super::{SiblingFiles, poetry, pyproject, scm, setup};
+use super::{pyproject, setup};
+use crate::project_files::setup::SetupFacts;
+use crate::project_table::{array_strings, tool_table};
+use crate::requirement::Requirement;
+use crate::{SiblingFiles, poetry, scm};
 
 /// A project that can be installed from where it lies.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,0 +1,8 @@
+//! The files in which a project says what it requires. They name each other: a requirements file names folders with
+//! projects of their own, a pyproject.toml and a setup.py leave their requirements to such files.
+
+pub(crate) mod local_paths;
+pub(crate) mod pyproject;
+pub(crate) mod requirements;
+pub(crate) mod setup;
+pub(crate) mod static_project;
