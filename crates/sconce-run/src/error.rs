@@ -376,18 +376,6 @@ impl Hint for RunError {
                     "as root: `rm -f {path} && mknod -m 666 {path} c {major} {minor}`"
                 ));
             }
-            Self::NotFound { command, .. } => {
-                return Some(match sconce_formats::debian_package_of_program(command) {
-                    Some(package) => format!(
-                        "Debian's package {package} has it: name it in `[system] packages`, and lock again"
-                    ),
-                    None => {
-                        "inside are the programs of the environment's packages alone, Debian's of \
-                             `[system] packages` among them"
-                            .to_owned()
-                    }
-                });
-            }
             Self::Unenforced(list) => return list.iter().find_map(|u| u.hint.clone()),
             Self::UserNamespaces(barrier) => return barrier.hint(),
             Self::Namespaces(_) => {

@@ -8,7 +8,9 @@ use sconce_base::output::OutputDestination;
 use sconce_compat::explain::LogEnvironment;
 use sconce_host::{GpuMonitor, HostProfile, facts};
 use sconce_report::{RunReport, json};
-use sconce_run::{ControlOptions, Executor, RestartBackoff, RunOptions, RunOutcome};
+use sconce_run::{ControlOptions, Executor, RestartBackoff, RunError, RunOptions, RunOutcome};
+use sconce_schema::Hint;
+use sconce_schema::request::RunRoot;
 
 use super::node_part::NodePartEnd;
 use super::plan::RunPlan;
@@ -18,7 +20,7 @@ use crate::accounting::ProbeDirectory;
 use crate::context::AppContext;
 use crate::detach;
 use crate::dirs::SconceDirs;
-use crate::failure::{AppError, Result};
+use crate::failure::{AppError, Failure, Result};
 use crate::node_network::{NetworkWatch, SocketsChosen};
 use crate::reporter::AppEvent;
 use crate::run_recorder::Recorder;
@@ -129,8 +131,12 @@ impl RunSession<'_> {
         }
         let outcome = sconce_run::run(request, self.executor, &options, &mut recorder);
         self.context.report(&AppEvent::ProcessesEnded);
-        let outcome = outcome.inspect_err(|error| {
-            recorder.record_start_failure(sconce_schema::Hint::exit_code(error))
+        let outcome = outcome.map_err(|error| {
+            recorder.record_start_failure(error.exit_code());
+            match request.root {
+                RunRoot::Image(_) => Failure::from(StartError(error)),
+                RunRoot::Host => error.into(),
+            }
         })?;
         if let Some(limit) = outcome.out_of_memory.and_then(|killed| killed.limit)
             && !recorder.has_begun()
@@ -188,5 +194,25 @@ impl RunSession<'_> {
             output.write(json::render_report(&report).as_bytes())?;
         }
         Ok(())
+    }
+}
+/// Why a command did not start in an environment.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+struct StartError(RunError);
+
+impl Hint for StartError {
+    fn hint(&self) -> Option<String> {
+        let RunError::NotFound { command, .. } = &self.0 else {
+            return self.0.hint();
+        };
+        let package = sconce_formats::debian_package_of_program(command)?;
+        Some(format!(
+            "Debian's package {package} has it: name it in `[system] packages`, and lock again"
+        ))
+    }
+
+    fn exit_code(&self) -> u8 {
+        self.0.exit_code()
     }
 }
