@@ -2,6 +2,7 @@
 
 use super::conditions::{Pythons, both, evaluate_condition};
 use super::lines::{LogicalLine, PythonToken};
+use super::values::top_level_position;
 
 /// Statements in each other that are followed.
 const MAX_BRANCHES: usize = 100;
@@ -73,13 +74,5 @@ impl Branches {
 
 /// The end of a condition.
 fn colon(tokens: &[PythonToken<'_>]) -> Option<usize> {
-    let mut depth = 0_usize;
-    tokens.iter().position(|token| {
-        match token {
-            PythonToken::Sign('(' | '[' | '{') => depth += 1,
-            PythonToken::Sign(')' | ']' | '}') => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        depth == 0 && token.is_sign(':')
-    })
+    top_level_position(tokens, |token| token.is_sign(':'))
 }

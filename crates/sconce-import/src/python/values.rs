@@ -616,6 +616,14 @@ fn split_commas<'t, 'a>(tokens: &'t [PythonToken<'a>]) -> Vec<&'t [PythonToken<'
 
 /// Where a name stands outside brackets.
 pub(super) fn top_level_name(tokens: &[PythonToken<'_>], name: &str) -> Option<usize> {
+    top_level_position(tokens, |token| token.as_name() == Some(name))
+}
+
+/// The first token outside brackets that is looked for.
+pub(super) fn top_level_position(
+    tokens: &[PythonToken<'_>],
+    is_it: impl Fn(&PythonToken<'_>) -> bool,
+) -> Option<usize> {
     let mut depth = 0_usize;
     tokens.iter().position(|token| {
         match token {
@@ -623,7 +631,7 @@ pub(super) fn top_level_name(tokens: &[PythonToken<'_>], name: &str) -> Option<u
             PythonToken::Sign(')' | ']' | '}') => depth = depth.saturating_sub(1),
             _ => {}
         }
-        depth == 0 && token.as_name() == Some(name)
+        depth == 0 && is_it(token)
     })
 }
 
