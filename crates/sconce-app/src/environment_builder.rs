@@ -268,9 +268,9 @@ impl EnvironmentBuilder<'_> {
             source_builder: builds.then_some(&builder as &dyn SourceBuilder),
             now: SystemTime::now(),
         };
-        let resolved = sconce_resolve::resolve(&input, &lock_env, self.progress);
-        self.check_modules(resolved.as_ref().ok().map(|resolved| &resolved.lock))?;
-        let resolved = resolved?;
+        let resolved = sconce_resolve::resolve(&input, &lock_env, self.progress)
+            .inspect_err(|_| self.note_missing_modules())?;
+        self.check_modules(&resolved.lock)?;
         self.note_unpinned(&names, &resolved.lock);
         Ok(resolved)
     }

@@ -198,9 +198,21 @@ fn is_script(path: &std::path::Path) -> bool {
     matches!(extension, Some("py" | "sh"))
 }
 
+/// Whether a path may be a program's name.
+fn is_bare_name(path: &std::path::Path) -> bool {
+    let mut parts = path.components();
+    matches!(parts.next(), Some(std::path::Component::Normal(_)))
+        && parts.next().is_none()
+        && path.extension().is_none()
+}
+
 impl Hint for AppError {
     fn hint(&self) -> Option<String> {
         Some(match self {
+            Self::NoSpec { path } if is_bare_name(path) => format!(
+                "SPEC is a sconce.toml or the folder that has one, which `sconce init` writes; a command stands after `--`: sconce run -- {}",
+                path.display()
+            ),
             Self::NoSpec { .. } => "SPEC is a sconce.toml or the folder that has one; the current \
                  folder where nothing is given. `sconce init` writes one"
                 .to_owned(),

@@ -4,7 +4,7 @@
 //! [`input`] reads the files that users name, [`output`] writes them, [`direct_io`] large files past the page cache,
 //! [`locks`] tells file systems without locks from locks that others have, [`secrets`] masks what must not be written
 //! down, [`text`] takes the teeth out of foreign text, [`tree`] removes and reads what somebody else may change
-//! meanwhile, [`words`] splits a line as a shell does.
+//! meanwhile, [`words`] splits a line as a shell does, and quotes for one.
 #![forbid(unsafe_code)]
 
 pub mod direct_io;

@@ -1,4 +1,4 @@
-//! Words of a line, as a shell splits them.
+//! Words of a line, as a shell splits them, and words as a shell takes them.
 
 /// A quote that is not closed, a `\` with nothing behind it, or a control character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -47,9 +47,33 @@ pub fn split_words(line: &str) -> Result<Vec<String>, WordError> {
     Ok(words)
 }
 
+/// A text as one word of a shell (POSIX, Shell Command Language, 2.2.2): facts may come from anywhere, and what is
+/// printed is typed by people.
+#[must_use]
+pub fn quote_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%=,".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quoted_word_is_one_word() {
+        for (word, quoted) in [
+            ("--lr=1e-3", "--lr=1e-3"),
+            ("", "''"),
+            ("a b", "'a b'"),
+            ("it's $HOME", r"'it'\''s $HOME'"),
+        ] {
+            assert_eq!(quote_word(word), quoted);
+            assert_eq!(split_words(quoted).unwrap(), [word]);
+        }
+    }
 
     #[test]
     fn words_are_a_shells() {

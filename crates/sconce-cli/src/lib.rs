@@ -13,6 +13,7 @@ mod golden;
 #[cfg(test)]
 mod help_text;
 mod log;
+mod misplaced_command;
 mod number;
 mod output;
 #[cfg(test)]
@@ -30,7 +31,6 @@ use std::sync::Arc;
 
 use crate::terminal_reporter::TerminalReporter;
 use args::CliCommand;
-use clap::error::{ContextKind, ErrorKind};
 use sconce_app::context::AppContext;
 use sconce_app::file_action::FileAction;
 use sconce_app::worker::WorkerTask;
@@ -172,18 +172,9 @@ fn refused(wrong: &clap::Error) -> ExitCode {
         false => masked,
     };
     output::print_error(text.trim_end());
-    if is_command_without_dashes(wrong) {
-        let hint = style::OutputStyle::for_stderr().hint("hint:");
-        output::print_error(&format!("{hint} {}", sconce_app::failure::AFTER_DASHES));
+    if let Some(hint) = misplaced_command::find_hint(wrong, std::env::args_os()) {
+        let label = style::OutputStyle::for_stderr().hint("hint:");
+        output::print_error(&format!("{label} {}", sconce_app::failure::tame(hint)));
     }
     ExitCode::from(wrong.exit_code() as u8)
-}
-
-/// Whether a verb that takes a command after `--` was given words of one before it.
-fn is_command_without_dashes(wrong: &clap::Error) -> bool {
-    let said = |kind| wrong.get(kind).map(ToString::to_string);
-    let takes_command =
-        said(ContextKind::Usage).is_some_and(|usage| usage.contains("-- <COMMAND>"));
-    let word = said(ContextKind::InvalidArg).filter(|word| !word.starts_with('-'));
-    wrong.kind() == ErrorKind::UnknownArgument && takes_command && word.is_some()
 }

@@ -8,9 +8,8 @@ use super::EnvironmentBuilder;
 use crate::failure::{AppError, Result};
 
 impl EnvironmentBuilder<'_> {
-    /// Ends where a module stays missing: that is said now, and not by the run. Without a lock, as nothing could be
-    /// resolved, all of them are.
-    pub(super) fn check_modules(&self, lock: Option<&Lock>) -> Result<()> {
+    /// Ends where a module stays missing: that is said now, and not by the run.
+    pub(super) fn check_modules(&self, lock: &Lock) -> Result<()> {
         let missing = &self.project.spec.python.missing;
         let projects = self.project.editable.iter();
         let projects: Vec<String> = projects
@@ -18,12 +17,11 @@ impl EnvironmentBuilder<'_> {
             .collect();
         let (mut modules, mut brought) = (Vec::new(), Vec::new());
         for module in missing {
-            let found = lock.and_then(|lock| {
-                let own = projects.iter().find(|name| is_called(name, module));
-                own.cloned()
-                    .or_else(|| find_project(lock, self.store, module))
-            });
-            match found {
+            let own = projects.iter().find(|name| is_called(name, module));
+            match own
+                .cloned()
+                .or_else(|| find_project(lock, self.store, module))
+            {
                 Some(project) => brought.push((module, project)),
                 None => modules.push(module.clone()),
             }
@@ -38,6 +36,18 @@ impl EnvironmentBuilder<'_> {
             ));
         }
         Ok(())
+    }
+
+    /// Names the modules that are called missing where nothing could be resolved. Why it could not is the error: what
+    /// would have been resolved may bring some of them.
+    pub(super) fn note_missing_modules(&self) {
+        let missing = &self.project.spec.python.missing;
+        if !missing.is_empty() {
+            self.progress.note(&format!(
+                "nothing brings {} yet, which the code imports and `missing` in `[python]` names",
+                missing.join(", ")
+            ));
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 use sconce_schema::facts::CdiFileFacts;
 use sconce_schema::finding::{Certainty, Finding, Severity};
 
-use super::{CheckInput, as_root, as_root_safely, kernel_driver, quote_for_shell};
+use super::{CheckInput, as_root, as_root_safely, kernel_driver};
+use sconce_base::words::quote_word;
 
 /// Docker runs, and nothing hands it the cards.
 pub(super) fn check_docker_runtime(case: &CheckInput<'_>) -> Vec<Finding> {
@@ -93,11 +94,7 @@ pub(super) fn stale_cdi(case: &CheckInput<'_>) -> Vec<Finding> {
             .would_say("failed to stat CDI host device: no such file or directory")
             .with_fix(
                 "Write it anew",
-                as_root_safely(&format!(
-                    "{}{}",
-                    again(&file.path),
-                    quote_for_shell(&file.path)
-                )),
+                as_root_safely(&format!("{}{}", again(&file.path), quote_word(&file.path))),
             );
         Some(finding)
     };

@@ -4,7 +4,8 @@ use sconce_schema::HostFacts;
 use sconce_schema::facts::DeviceNodeFacts;
 use sconce_schema::finding::{Certainty, Finding, Severity};
 
-use super::{CheckInput, as_root, as_root_safely, card_number, is_wsl, quote_for_shell};
+use super::{CheckInput, as_root, as_root_safely, card_number, is_wsl};
+use sconce_base::words::quote_word;
 
 /// The nodes, where they matter: with a driver, and not under Windows' Linux, which has /dev/dxg.
 fn nodes(host: &HostFacts) -> Option<&[DeviceNodeFacts]> {
@@ -190,7 +191,7 @@ pub(super) fn check_char_links(case: &CheckInput<'_>) -> Vec<Finding> {
 pub fn char_links<'n>(nodes: impl IntoIterator<Item = &'n DeviceNodeFacts>) -> String {
     let links = nodes.into_iter().map(|node| {
         let target = node.path.strip_prefix("/dev/").unwrap_or(&node.path);
-        let target = quote_for_shell(&format!("../{target}"));
+        let target = quote_word(&format!("../{target}"));
         format!("ln -sf {target} /dev/char/{}:{}", node.major, node.minor)
     });
     links.collect::<Vec<_>>().join(" && ")

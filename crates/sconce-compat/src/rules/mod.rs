@@ -316,15 +316,6 @@ pub(crate) fn as_root_safely(line: &str) -> Option<FixAction> {
     })
 }
 
-/// A text as one word of a shell: facts may come from anywhere, and commands are typed by people.
-pub(crate) fn quote_for_shell(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%=".contains(c);
-    match !text.is_empty() && text.chars().all(plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
-    }
-}
-
 /// Type this on the machine.
 pub(crate) fn as_user(line: &str) -> Option<FixAction> {
     Some(FixAction::Command {
