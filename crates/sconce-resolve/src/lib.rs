@@ -5,6 +5,7 @@ pub mod audit;
 mod build_failure;
 mod compiler;
 pub mod debian;
+mod debian_packages;
 mod direct_limits;
 mod documents;
 pub mod ecosystem;

@@ -11,7 +11,7 @@ use crate::debian::ArchiveReader;
 use crate::debian::contents::LibraryPackages;
 use crate::debian::openpgp::find_verifier;
 use crate::debian::sources::{self, AptFile, MirrorOverride};
-use crate::lock::{codename, keyring};
+use crate::debian_packages::{codename, keyring};
 use crate::{DocumentSource, ResolveError};
 
 /// What asking an archive needs: as [`crate::LockContext`] has it.
