@@ -1,5 +1,6 @@
 //! Progress for people: one live line on a terminal, plain lines elsewhere.
 
+mod heartbeat;
 mod line;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +12,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, W
 use sconce_schema::{Bytes, Progress, WaitCause};
 
 use crate::style::OutputStyle;
+use heartbeat::Heartbeat;
 use line::Download;
 
 /// Time between two drawings of the live line.
@@ -55,6 +57,8 @@ enum ProgressMode {
 struct ProgressTask {
     name: String,
     bar: Option<ProgressBar>,
+    /// In place of a bar.
+    heartbeat: Option<Heartbeat>,
     bytes: u64,
     /// What brought bytes.
     items: BTreeSet<String>,
@@ -111,7 +115,14 @@ impl TerminalProgress {
     }
 
     fn line(&self, text: &str) {
-        let _ = writeln!(std::io::stderr(), "{}", self.style.dim(text));
+        write_line(self.style, text);
+    }
+
+    fn heartbeat(&self, name: &str, total: Option<u64>) -> Option<Heartbeat> {
+        let (name, style) = (name.to_owned(), self.style);
+        Heartbeat::start(total, heartbeat::INTERVAL, move |sign| {
+            write_line(style, &format!("{name:<width$}{sign}", width = line::NAME));
+        })
     }
 
     /// The live line of a stage.
@@ -162,6 +173,10 @@ impl TerminalProgress {
     }
 }
 
+fn write_line(style: OutputStyle, text: &str) {
+    let _ = writeln!(std::io::stderr(), "{}", style.dim(text));
+}
+
 /// Whom something waits for, and since when that process does what it does.
 fn said(wait: &WaitCause) -> String {
     let since = match wait {
@@ -200,6 +215,10 @@ impl Progress for TerminalProgress {
         *stage = Some(ProgressTask {
             name: name.to_owned(),
             bar: (self.mode == ProgressMode::Live).then(|| self.bar(name, total_bytes)),
+            heartbeat: match self.mode {
+                ProgressMode::Live => None,
+                ProgressMode::Plain => self.heartbeat(name, total_bytes),
+            },
             bytes: 0,
             items: BTreeSet::new(),
             began: Instant::now(),
@@ -220,6 +239,9 @@ impl Progress for TerminalProgress {
             stage.items.insert(name);
             if let Some(bar) = &stage.bar {
                 bar.inc(bytes);
+            }
+            if let Some(heartbeat) = &stage.heartbeat {
+                heartbeat.advance(bytes);
             }
         }
     }
