@@ -210,7 +210,7 @@ impl Hint for AppError {
     fn hint(&self) -> Option<String> {
         Some(match self {
             Self::NoSpec { path } if is_bare_name(path) => format!(
-                "SPEC is a sconce.toml or the folder that has one, which `sconce init` writes; a command stands after `--`: sconce run -- {}",
+                "SPEC is a sconce.toml or the folder that has one, which `sconce init` writes; a command of `sconce run` stands after `--`: sconce run -- {}",
                 path.display()
             ),
             Self::NoSpec { .. } => "SPEC is a sconce.toml or the folder that has one; the current \

@@ -96,7 +96,11 @@ pub(crate) fn format_fix(mend: &Fix, begin: usize, page: &TextLayout) -> String 
             ("", if needs_sudo { with_sudo(&line) } else { line })
         }
         Some(FixAction::Spec { key, value }) => (
-            "in sconce.toml, ",
+            // The spec may have more in a list.
+            match value.starts_with('[') {
+                true => "in sconce.toml, beside what else is there, ",
+                false => "in sconce.toml, ",
+            },
             format!("{} = {}", shown(key), shown(value)),
         ),
         Some(FixAction::Variable { name, value }) => match value {
@@ -251,7 +255,8 @@ warns  a faulty row in the memory of card 0 waits for a
          mend   Stop what runs on it and reset it:
                 nvidia-smi --gpu-reset -i 0
          mend   Take the newest that runs on this machine:
-                in sconce.toml
+                in sconce.toml, beside what else is
+                there
                 python.packages = [\"torch==2.8.0\"]
 "
         );

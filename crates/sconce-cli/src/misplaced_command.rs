@@ -1,4 +1,4 @@
-//! A command whose `--` was left out, as other tools take it: `sconce run python train.py`.
+//! A command whose `--` was left out, as other tools take it.
 
 use std::ffi::OsString;
 

@@ -93,6 +93,12 @@ impl Draft {
         self.unknown.extend(normalize_project_name(name));
     }
 
+    /// Those of [`Self::note_unknown`], but for what an offer stands for.
+    pub(super) fn unknown_names(&self) -> impl Iterator<Item = &str> {
+        let names = self.unknown.iter().map(String::as_str);
+        names.filter(|name| self.offers().all(|offer| offer.name != *name))
+    }
+
     /// A project that a folder or a file of this machine brings.
     pub(super) fn bring(&mut self, name: &str) {
         if self.brought.len() < MAX_REQUIREMENTS_OR_VARIABLES {

@@ -95,6 +95,19 @@ pub struct PackageOrigin {
     pub package: String,
     /// `scripts/amg.py:3`.
     pub place: String,
+    /// What the code uses there and later versions do not have, `numpy.float`: why it has the bound.
+    pub removed: Option<&'static str>,
+}
+
+impl PackageOrigin {
+    /// Where it comes from and why, for a comment or a line.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self.removed {
+            Some(removed) => format!("{} uses {removed}, which is gone later", self.place),
+            None => self.place.clone(),
+        }
+    }
 }
 
 /// The formats that are read.

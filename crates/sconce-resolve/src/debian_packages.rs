@@ -15,7 +15,7 @@ use crate::debian::index::DebianIndex;
 use crate::debian::openpgp::{Verifier, find_verifier};
 use crate::debian::sources::{self, MirrorPair, SignedBy};
 use crate::debian::{ArchiveReader, Suite, base_packages, pythons, solve, version};
-use crate::lock::{LockContext, LockInput, previous_lock};
+use crate::lock_input::{LockContext, LockInput, previous_lock};
 use crate::python::download_table::DownloadTable;
 use crate::python_search::CandidatePython;
 use crate::system_needs::SystemNeed;

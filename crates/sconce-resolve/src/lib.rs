@@ -17,6 +17,7 @@ mod http_cache;
 mod late_rounds;
 pub mod library_packages;
 mod lock;
+mod lock_input;
 #[cfg(test)]
 mod lock_testing;
 pub mod outdated;
@@ -32,6 +33,7 @@ mod system_needs;
 pub use build_failure::BuildFailure;
 pub use documents::{DocumentSource, LatestDocument, StoreDocuments};
 pub use error::ResolveError;
-pub use lock::{LockContext, LockInput, ResolvedLock, resolve, resolve_lock};
+pub use lock::{ResolvedLock, resolve, resolve_lock};
+pub use lock_input::{LockContext, LockInput};
 pub use project_builds::ProjectBuild;
 pub use source_builds::{BuildSetting, BuiltWheel, ResolveRequirements, SourceBuilder};

@@ -1,36 +1,31 @@
 //! From values of a spec to a lock.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
-use std::time::SystemTime;
 
 use sconce_fetch::redact_url;
+use sconce_schema::Progress;
 use sconce_schema::lock::{BUILD, Lock, LockTarget, LockedStage, LockedVersions, Wheel};
-use sconce_schema::spec::{BuiltinService, StageRequirements};
-use sconce_schema::{Progress, Sha256};
-use sconce_store::Store;
+use sconce_schema::spec::StageRequirements;
 use tracing::info;
 
-use crate::debian::sources::{AptFile, MirrorOverride};
 use crate::debian_packages::{DebianPackages, resolve_debian};
 use crate::direct_limits::{find_direct_limits, find_limits_of_sources};
 use crate::hidden_sources::take_hidden_sources;
 use crate::late_rounds::{describe_limits, list_reasons, meet_limits};
+use crate::lock_input::{LockContext, LockInput, previous_lock};
 use crate::project_builds::{ProjectBuild, ProjectBuilds};
-use crate::python::IndexSettings;
-use crate::python::build_settings::BuildSettings;
 use crate::python::compile::{Requirements, UvCompile};
 use crate::python::download_table::{DownloadTable, MIRROR_VARIABLE};
 use crate::python::downloads::{HIGHEST_MINOR, LOWEST_MINOR};
 use crate::python::late_limits::{LateLimit, LimitKind, find_limits, find_older_release};
 use crate::python::pylock::LockedPackages;
 use crate::python::python_bounds::{PythonBound, read_bounds};
-use crate::python::uv::{self, UvSource};
+use crate::python::uv;
 use crate::python::versions::name_versions;
 use crate::python_search::{self, CandidatePython, PythonSearch};
-use crate::source_builds::{SourceBuilder, SourceBuilds};
+use crate::source_builds::SourceBuilds;
 use crate::source_names::SourceNames;
 use crate::system_needs::{find_system_needs, note_system_needs};
 use crate::{DocumentSource, ResolveError, compiler, services, stages};
@@ -41,83 +36,6 @@ const LISTS: &str = "Debian's package lists";
 const PACKAGES: &str = "Python packages";
 /// How often what was resolved may want something more ([`find_limits`]).
 const MAX_LATE_ROUNDS: usize = 3;
-
-/// What is to be locked: the spec's values, flags already merged into them.
-#[derive(Debug, Clone)]
-pub struct LockInput {
-    /// `debian/trixie`.
-    pub release: String,
-    /// Whether that was only the default: a Python of another release may change it.
-    pub is_release_open: bool,
-    /// Debian's name of the architecture: `amd64`, `arm64`.
-    pub architecture: String,
-    /// Python's major and minor version; absent: the release's own, or the next lower one that all
-    /// packages have wheels for.
-    pub python: Option<String>,
-    /// The Pythons that the spec allows where it names no single one: `<3.11`.
-    pub python_bound: Option<String>,
-    /// Python packages.
-    pub requirements: Requirements,
-    /// Folders of projects whose bounds on Python count, besides those of `requirements`.
-    pub project_folders: Vec<PathBuf>,
-    /// Their normalised names.
-    pub project_names: Vec<String>,
-    /// How those are built for an image.
-    pub project_builds: Vec<ProjectBuild>,
-    /// The spec's folder: relative paths in requirements are below it.
-    pub folder: PathBuf,
-    /// Debian packages besides the base set, as `apt-get install` takes them.
-    pub system_packages: Vec<String>,
-    /// Services whose packages are wanted, too.
-    pub services: Vec<BuiltinService>,
-    /// Whether a compiler is wanted; absent: where something compiles when a script runs.
-    pub compiler: Option<bool>,
-    /// What stages have beside these.
-    pub more: Vec<StageRequirements>,
-    /// The last day whose uploads to Python indexes count, `2021-03-25`; absent: all count.
-    pub as_of: Option<String>,
-    /// What the project says of the builds of single packages.
-    pub build_settings: BuildSettings,
-    /// Python indexes that the spec or a flag names.
-    pub index: IndexSettings,
-    /// Debian archives that the spec, the configuration or a flag names.
-    pub mirror: MirrorOverride,
-    /// The lock that is there, whose versions are kept where they still satisfy.
-    pub previous: Option<Lock>,
-    /// Take the newest of everything.
-    pub upgrade: bool,
-    /// Digest of the inputs, for [`Lock::inputs`].
-    pub inputs: Sha256,
-}
-
-/// What the machine offers for it.
-pub struct LockContext<'a> {
-    /// What archives are read through.
-    pub documents: &'a dyn DocumentSource,
-    /// Where uv is kept.
-    pub store: &'a Store,
-    /// apt's sources: `/etc/apt/sources.list`, `/etc/apt/sources.list.d/*` and, for cloud images,
-    /// `/etc/apt/mirrors/*`.
-    pub apt_files: Vec<AptFile>,
-    /// OpenPGP keys that may sign the archive; absent: those that the apt source names, else
-    /// those of the package debian-archive-keyring.
-    pub keyring: Option<Vec<u8>>,
-    /// The folders of PATH, where `gpgv` or `sqv` is looked for.
-    pub path_folders: Vec<PathBuf>,
-    /// The whole environment, for uv and pip.
-    pub environment: BTreeMap<OsString, OsString>,
-    /// Where uv comes from.
-    pub uv: UvSource,
-    /// A table of standalone Pythons that the configuration names: a file, or an address.
-    pub python_downloads: Option<String>,
-    /// The indexes that the machine's pip uses; they count when neither the spec nor uv's own
-    /// variables name any. Leave them empty when uv has a configuration file of its own.
-    pub pip_index: IndexSettings,
-    /// What builds packages that have sources alone; absent: none is built.
-    pub source_builder: Option<&'a dyn SourceBuilder>,
-    /// The time.
-    pub now: SystemTime,
-}
 
 /// A lock, and what is known of its packages only while the indexes are at hand.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -575,15 +493,6 @@ fn add_sizes(wheels: &mut [Wheel], documents: &dyn DocumentSource) {
             });
         }
     });
-}
-
-/// The lock that is there, where its versions are to be kept: of Debian packages in the same release.
-pub(crate) fn previous_lock<'l>(input: &'l LockInput, release: &str) -> Option<&'l Lock> {
-    input.previous.as_ref().filter(|previous| {
-        let target = &previous.target;
-        let same = target.release == release && target.architecture == input.architecture;
-        same && !input.upgrade
-    })
 }
 
 /// What is to be locked, with the release that has the Python that is asked for, where no release is.

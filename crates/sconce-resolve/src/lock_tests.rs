@@ -1,9 +1,15 @@
 use super::*;
+use crate::debian::sources::MirrorOverride;
 use crate::documents::memory::{MAIN, MemoryDocuments};
+use crate::python::IndexSettings;
+use crate::python::build_settings::BuildSettings;
+use crate::python::uv::UvSource;
 use sconce_schema::lock::{FORMAT_WITH_STAGES, FORMAT_WITHOUT_STAGES};
-use sconce_schema::{Hint, NoProgress, exit};
+use sconce_schema::spec::BuiltinService;
+use sconce_schema::{Hint, NoProgress, Sha256, exit};
+use sconce_store::Store;
 use std::error::Error as _;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 const KEYRING: &[u8] = include_bytes!("../tests/data/archive/keyring.gpg");
 

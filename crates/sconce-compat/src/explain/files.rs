@@ -7,7 +7,7 @@ macro_rules! files {
 }
 
 /// Every file of `crates/sconce-compat/rules/`, with its text.
-pub(crate) const FILES: [(&str, &str); 87] = files![
+pub(crate) const FILES: [(&str, &str); 88] = files![
     "abort-at-end.toml",
     "accelerate-nodes.toml",
     "bf16-unsupported.toml",
@@ -41,6 +41,7 @@ pub(crate) const FILES: [(&str, &str); 87] = files![
     "flash-attn-unsupported.toml",
     "forward-compat.toml",
     "glibc-too-old.toml",
+    "gym-registry.toml",
     "half-on-cpu.toml",
     "illegal-memory-access.toml",
     "invalid-device.toml",

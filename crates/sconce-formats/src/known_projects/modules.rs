@@ -267,6 +267,7 @@ pub(super) const MODULES: &[(&str, &str)] = &[
     ("munch", "munch"),
     ("mup", "mup"),
     ("mypy_extensions", "mypy-extensions"),
+    ("natsort", "natsort"),
     ("nbformat", "nbformat"),
     ("neptune", "neptune"),
     ("netCDF4", "netcdf4"),

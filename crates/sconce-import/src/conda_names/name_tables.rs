@@ -168,7 +168,7 @@ pub(super) const RENAMED: &str = "\
 pub(super) const DEBIAN: &str = "\
     aria2=aria2 bat=bat bc=bc bcftools=bcftools bedtools=bedtools blast=ncbi-blast+ bowtie2=bowtie2 \
     bwa=bwa cargo=cargo cd-hit=cd-hit cdo=cdo clustalo=clustalo coin-or-cbc=coinor-cbc \
-    coincbc=coinor-cbc curl=curl dos2unix=dos2unix doxygen=doxygen dssp=dssp emacs=emacs-nox \
+    coincbc=coinor-cbc colmap=colmap curl=curl dos2unix=dos2unix doxygen=doxygen dssp=dssp emacs=emacs-nox \
     espeak-ng=espeak-ng espeak=espeak fastqc=fastqc fasttree=fasttree fd-find=fd-find ffmpeg=ffmpeg \
     file=file gawk=gawk gdb=gdb gh=gh ghostscript=ghostscript git-lfs=git-lfs git=git glpk=glpk-utils \
     gnuplot=gnuplot go=golang graphviz=graphviz gromacs=gromacs hhsuite=hhsuite hmmer=hmmer htop=htop \

@@ -12,10 +12,14 @@ use super::ReadmeBlock;
 use super::alternatives::{InstallCounts, drop_other_way};
 use super::purpose::{Audience, OTHER_PURPOSES, is_about_installing, is_host_package, is_tool};
 
+/// Names of conda's that one line is told of.
+const MAX_UNKNOWN: usize = 20;
 /// Sconce asks the machine's index, where the project of that name can be anybody's.
 const OPTIONAL: &str = "optional, as it says there: name it in `[python] packages` if it is needed";
 const OTHER_INDEX: &str = "it is of an index that the line names, and that is not asked: name that as `[python] extra-index`, and it in `packages`";
 const INDEX_NOT_ASKED: &str = "the index is not asked, as the packages of the line are on the usual one: `[python] extra-index` names it where its builds are needed";
+const INDEX_OF_PROJECT: &str =
+    "the index is not asked: `[python] extra-index` names it where the project's builds are of it";
 const INDEX_OF_FILE: &str = "the index is not asked: `[python] index` or `extra-index` names it where the file's packages are of it";
 const NO_DEPS: &str = "it is installed without what it requires, which a spec cannot say: name it in `[python] packages` if it is needed";
 const ONE_WHEEL: &str =
@@ -297,10 +301,16 @@ impl InstallReader<'_> {
         let has_file = files.any(|(of, ..)| *of == line);
         let mut packages = self.found.packages.iter();
         let has_package = packages.any(|(of, _)| *of == line);
-        if has_file || has_package {
-            let why = match has_file {
-                true => INDEX_OF_FILE,
-                false => INDEX_NOT_ASKED,
+        let has_project = self
+            .found
+            .project
+            .as_ref()
+            .is_some_and(|(of, _)| *of == line);
+        if has_file || has_package || has_project {
+            let why = match (has_file, has_package) {
+                (true, _) => INDEX_OF_FILE,
+                (false, true) => INDEX_NOT_ASKED,
+                (false, false) => INDEX_OF_PROJECT,
             };
             let shown = indexes.iter().take(5);
             let shown = shown.map(|(option, url)| (line, format!("{option} {url}"), why));
@@ -398,6 +408,11 @@ impl InstallReader<'_> {
             if !is_tool(&one.name) {
                 self.found.conda_packages.push((line, one.clone()));
             }
+        }
+        if !self.elsewhere && !self.optional {
+            let unknown = draft.unknown_names().take(MAX_UNKNOWN);
+            let unknown = unknown.map(|name| (line, name.to_owned(), conda_names::UNKNOWN));
+            self.found.skipped.extend(unknown);
         }
         let offers = draft.offers().map(|one| (line, one.clone()));
         self.found.offers.extend(offers);
@@ -699,6 +714,14 @@ mod tests {
         assert_eq!(
             skipped(&format!("pip install --pre torch {index}")),
             [(index.to_owned(), INDEX_NOT_ASKED)]
+        );
+        assert_eq!(
+            skipped(&format!("pip install -e .[gpu] {index}")),
+            [(index.to_owned(), INDEX_OF_PROJECT)]
+        );
+        assert_eq!(
+            skipped("conda install -c conda-forge gym-atari numpy"),
+            [("gym-atari".to_owned(), conda_names::UNKNOWN)]
         );
         assert_eq!(
             skipped(&format!("pip install -r r.txt {index}")),

@@ -14,6 +14,8 @@ const COG_FILE: &str = "cog.yaml";
 /// Where pyenv and uv, and Heroku, name a project's Python.
 const PYTHON_FILE: &str = ".python-version";
 const PYTHON_FILES: [&str; 2] = [PYTHON_FILE, "runtime.txt"];
+/// 3.8, the oldest that environments have.
+const OLDEST_PYTHON: u32 = 8;
 /// More values than any cog.yaml has.
 const MAX_VALUES: usize = 10_000;
 
@@ -78,6 +80,28 @@ impl FolderSurvey<'_> {
         let mut excluding =
             bounds.filter(|bound| evaluate_specifiers(&numbers, bound) == Some(false));
         excluding.next()
+    }
+
+    /// What says that the project is for Pythons newer than this, 11 for 3.11; `None` where it may be run by it.
+    pub(super) fn newer_python(&self, newest: u32) -> Option<String> {
+        let own = self.spec().python.version.clone();
+        let exact = own
+            .as_deref()
+            .filter(|version| version.starts_with(|c: char| c.is_ascii_digit()));
+        if let Some(version) = exact {
+            let minor = parse_numbers(version).and_then(|numbers| numbers.get(1).copied());
+            return minor
+                .filter(|minor| *minor > newest)
+                .map(|_| format!("Python {version}"));
+        }
+        let mut series = (OLDEST_PYTHON..=newest).map(|minor| format!("3.{minor}"));
+        let mut said = None;
+        series
+            .all(|version| {
+                said = self.excluding_bound(&version);
+                said.is_some()
+            })
+            .then(|| said.map(|bound| format!("Python {bound}")))?
     }
 
     fn add_python(&mut self) {

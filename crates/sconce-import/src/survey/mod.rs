@@ -12,10 +12,12 @@ mod programs;
 mod programs_below;
 mod removed_from_python;
 mod removed_modules;
+mod version_wishes;
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use self::own_imports::OwnImport;
 use self::programs::ModuleNeed;
 use self::removed_from_python::PythonBound;
 use super::dockerfile::add_debian_package;
@@ -100,8 +102,9 @@ pub fn survey_folder(
     survey.add_cog();
     survey.add_notebooks();
     survey.add_imports();
-    survey.add_version_wishes();
+    let code = survey.read_own_code();
     survey.add_machine();
+    survey.add_version_wishes(&code);
     survey.note_missing_files();
     let python = &survey.spec().python;
     let empty = python.packages.is_empty()
@@ -164,8 +167,10 @@ fn find_installs(
 struct ProjectFacts {
     /// What it goes by, normalised: on the index, as a repository, as a folder.
     names: BTreeSet<String>,
-    /// It can be installed.
+    /// It says that it is one.
     is_package: bool,
+    /// It says no such thing, and tools make it one where somebody installs it (PEP 517, "Source trees").
+    is_installable: bool,
     extras: BTreeSet<String>,
     /// Modules that console scripts begin in.
     scripts: Vec<String>,
@@ -179,6 +184,7 @@ impl ProjectFacts {
         let pyproject = folder.read_text("pyproject.toml");
         if let Some(text) = &pyproject {
             facts.is_package = is_package_text(text);
+            facts.is_installable = project_name(text).is_some() && !refuses_package_text(text);
             names.extend(project_name(text));
             facts.extras.extend(extra_names(text));
             facts.scripts.extend(script_modules(text));
@@ -354,6 +360,7 @@ impl<'a> FolderSurvey<'a> {
         self.imported.origins.push(PackageOrigin {
             package: one.text.clone(),
             place,
+            removed: None,
         });
         if self.source.is_empty() {
             let file = self.imported.origins[0].place.split([':', ' ']).next();
@@ -378,7 +385,8 @@ impl<'a> FolderSurvey<'a> {
 
     /// The project itself, with the extras that the README installs it with.
     fn add_project(&mut self, readme: &str, installs: &InstallLines) {
-        if !self.project.is_package {
+        let is_installed = installs.project.is_some() && self.project.is_installable;
+        if !self.project.is_package && !is_installed {
             return;
         }
         let editable = &mut self.imported.spec.python.editable;
@@ -581,88 +589,16 @@ impl<'a> FolderSurvey<'a> {
         }
     }
 
-    /// The versions that have the modules which the code imports, of projects that are required.
-    fn add_version_wishes(&mut self) {
-        if self.format.is_some_and(is_lock_format) {
-            return;
-        }
-        let is_removed =
-            |path: &str| removed_modules::is_removed(path) || removed_from_python::is_removed(path);
-        let code = own_imports::read_own_code(self.folder, &is_removed);
-        self.python_bound = removed_from_python::find_python_bound(&code, &|module| {
-            code.files.iter().any(|file| {
-                let name = file.rsplit('/').next().unwrap_or_default();
-                name.strip_suffix(".py") == Some(module)
-                    || file.starts_with(&format!("{module}/"))
-                    || file.contains(&format!("/{module}/"))
-            })
-        });
-        self.add_torch_family(&code.imports);
-        let declared = self.declared_requirements();
-        for wish in removed_modules::find_version_wishes(&code) {
-            let Ok(one) = requirement::parse(wish.requirement) else {
-                continue;
-            };
-            // setuptools was in every environment once, and nobody wrote it down.
-            if !self.has_project(&one.name) && one.name != "setuptools" {
-                continue;
-            }
-            // The author says otherwise: what is used there is not what counts.
-            let is_decided = |said: &Requirement| {
-                let pinned = said.name == one.name && said.pinned_version().is_some();
-                pinned || said.conflicts_with(&one)
-            };
-            if declared.iter().any(is_decided) {
-                continue;
-            }
-            let packages = &mut self.imported.spec.python.packages;
-            if packages.contains(&one.text) {
-                continue;
-            }
-            packages.push(one.text.clone());
-            self.imported.provided.insert(one.name);
-            self.imported.origins.push(PackageOrigin {
-                package: one.text,
-                place: format!("{}:{}", wish.file, wish.line),
-            });
-        }
-    }
-
-    /// What the spec, the files that it refers to and the project itself require.
-    fn declared_requirements(&self) -> Vec<Requirement> {
-        let beside = |path: &str| self.folder.read_text(path);
-        let python = &self.spec().python;
-        let mut texts = python.packages.clone();
-        if let Some(project) = StaticProject::read(self.folder.name(), &beside) {
-            texts.extend(project.requirements_of_extras(&python.extras));
-            texts.extend(project.metadata.dependencies);
-        }
-        let parsed = texts
-            .iter()
-            .filter_map(|text| requirement::parse(text).ok());
-        let mut all: Vec<Requirement> = parsed.collect();
-        if let Some(path) = &python.requirements
-            && let Some(text) = beside(path)
-        {
-            let scan = crate::project_files::requirements::RequirementsScan::scan_file(
-                path, &text, &beside,
-            );
-            all.extend(scan.requirements.into_iter().map(|(_, one)| one));
-        }
-        all
-    }
-
     /// A package that leaves torch to its reader leaves torchvision and torchaudio to him, too: where it
     /// needs them is not where it is first imported.
-    fn add_torch_family(&mut self, imports: &[own_imports::OwnImport]) {
+    fn add_torch_family(&mut self, imports: &[OwnImport]) {
         let is_left = |origin: &PackageOrigin| origin.package.starts_with("torch");
         if !self.is_declared_package() || !self.imported.origins.iter().any(is_left) {
             return;
         }
         for family in ["torchvision", "torchaudio"] {
-            let of_family = |one: &&own_imports::OwnImport| {
-                one.statement.module.split('.').next() == Some(family)
-            };
+            let of_family =
+                |one: &&OwnImport| one.statement.module.split('.').next() == Some(family);
             if let Some(one) = imports.iter().find(of_family)
                 && let Ok(package) = requirement::parse(family)
             {

@@ -1,9 +1,10 @@
 //! What the project itself names beside what it requires: its extras, and the `# /// script` blocks of its programs.
 
 use super::super::requirement::{self, Requirement};
-use super::super::{inline_metadata, is_for_developers};
+use super::super::{ImportFormat, conda, inline_metadata, is_for_developers};
 use super::FolderSurvey;
 use super::programs::ModuleNeed;
+use crate::project_files::requirements::RequirementsScan;
 use crate::project_files::static_project::StaticProject;
 
 /// Programs whose blocks are read.
@@ -24,6 +25,7 @@ impl FolderSurvey<'_> {
             let wishes: Vec<_> = wishes.map(|one| (file.to_owned(), one)).collect();
             self.wishes.extend(wishes);
         }
+        self.read_other_files();
         let beside = |path: &str| self.folder.read_text(path);
         let project = StaticProject::read(self.folder.name(), &beside);
         let optional = project.map(|project| project.optional).unwrap_or_default();
@@ -39,6 +41,42 @@ impl FolderSurvey<'_> {
             let wishes = parsed.into_iter().map(|one| (place.clone(), one));
             self.wishes.extend(wishes);
         }
+    }
+
+    /// What files of packages ask for that were not taken.
+    fn read_other_files(&mut self) {
+        let beside = |path: &str| self.folder.read_text(path);
+        let entries = self.folder.list("");
+        let names = entries.iter().filter(|entry| !entry.is_dir);
+        let others =
+            names.filter(|entry| entry.name != self.source && !is_for_developers(&entry.name));
+        let mut wishes = Vec::new();
+        for (name, format) in others.filter_map(|entry| {
+            let format = ImportFormat::from_file_name(&entry.name)?;
+            Some((entry.name.as_str(), format))
+        }) {
+            let text = || self.folder.read_text(name);
+            match format {
+                ImportFormat::Requirements => {
+                    let scan = text().map(|text| RequirementsScan::scan_file(name, &text, &beside));
+                    let found = scan.into_iter().flat_map(|scan| scan.requirements);
+                    let found = found.take(MAX_REQUIREMENTS);
+                    wishes.extend(found.map(|(line, one)| {
+                        let place = line.map_or(name.to_owned(), |line| format!("{name}:{line}"));
+                        (place, one)
+                    }));
+                }
+                ImportFormat::Conda => {
+                    let imported = text().and_then(|text| conda::convert(&text, &beside).ok());
+                    let texts = imported.map(|imported| imported.spec.python.packages);
+                    let texts = texts.iter().flatten().map(String::as_str);
+                    let found = parse_all(texts).into_iter();
+                    wishes.extend(found.map(|one| (name.to_owned(), one)));
+                }
+                _ => {}
+            }
+        }
+        self.wishes.extend(wishes);
     }
 
     /// What the block of the program that is started asks for.

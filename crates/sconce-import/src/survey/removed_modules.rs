@@ -9,6 +9,8 @@ use super::own_imports::{OwnCode, OwnImport};
 pub(super) struct VersionWish {
     /// `openai<1`
     pub(super) requirement: &'static str,
+    /// What later versions do not have: `openai.openai_object`.
+    pub(super) removed: &'static str,
     pub(super) file: String,
     pub(super) line: usize,
 }
@@ -116,12 +118,13 @@ const REMOVED: [(&str, &str); 85] = [
 pub(super) fn find_version_wishes(code: &OwnCode) -> Vec<VersionWish> {
     let mut wishes: Vec<VersionWish> = Vec::new();
     let mut wish = |path: &str, file: &str, line: usize| {
-        let Some(requirement) = wanted_version(path) else {
+        let Some((removed, requirement)) = find_removed(path) else {
             return;
         };
         if wishes.iter().all(|wish| wish.requirement != requirement) {
             wishes.push(VersionWish {
                 requirement,
+                removed,
                 file: file.to_owned(),
                 line,
             });
@@ -154,19 +157,46 @@ fn bound(wish: &VersionWish) -> Option<(&'static str, VersionNumbers)> {
 
 /// Whether a later version of its project does not have it.
 pub(super) fn is_removed(path: &str) -> bool {
-    wanted_version(path).is_some()
+    find_removed(path).is_some()
 }
 
-/// The versions that have a module: `torch._six` and what is in it.
-fn wanted_version(module: &str) -> Option<&'static str> {
+/// What is gone of a module or name, and the versions that have it: `torch._six` and what is in it.
+fn find_removed(path: &str) -> Option<(&'static str, &'static str)> {
     let is_such = |known: &str| {
-        module == known
-            || module
+        path == known
+            || path
                 .strip_prefix(known)
                 .is_some_and(|rest| rest.starts_with('.'))
     };
-    let found = REMOVED.iter().find(|(known, _)| is_such(known));
-    found.map(|(_, requirement)| *requirement)
+    REMOVED.iter().find(|(known, _)| is_such(known)).copied()
+}
+
+/// The newest Python, 11 for 3.11, that the versions of such a requirement have wheels for: by the index, of the newest of
+/// them. What is not here is of any Python.
+const NEWEST_PYTHONS: [(&str, u32); 14] = [
+    ("matplotlib<3.9", 12),
+    ("numba<0.50", 8),
+    ("numpy<1.24", 11),
+    ("numpy<2", 12),
+    ("pandas<2", 11),
+    ("pillow<10", 11),
+    ("scikit-image<0.18", 8),
+    ("scikit-learn<0.23", 8),
+    ("scikit-learn<1.2", 11),
+    ("scipy<1.12", 12),
+    ("scipy<1.13", 12),
+    ("scipy<1.14", 12),
+    ("torch<2", 11),
+    ("torch<2.3", 12),
+];
+
+impl VersionWish {
+    /// The newest Python that has wheels of it, 11 for 3.11.
+    pub(super) fn newest_python(&self) -> Option<u32> {
+        let mut rows = NEWEST_PYTHONS.iter();
+        let row = rows.find(|(requirement, _)| *requirement == self.requirement)?;
+        Some(row.1)
+    }
 }
 
 #[cfg(test)]
@@ -187,9 +217,16 @@ mod tests {
             ("numpy.Inf", Some("numpy<2")),
             ("PIL.Image.ANTIALIAS", Some("pillow<10")),
         ] {
-            assert_eq!(wanted_version(module), expected, "{module}");
+            let found = find_removed(module).map(|(_, requirement)| requirement);
+            assert_eq!(found, expected, "{module}");
         }
         assert!(REMOVED.is_sorted());
+        for (requirement, _) in NEWEST_PYTHONS {
+            assert!(
+                REMOVED.iter().any(|row| row.1 == requirement),
+                "{requirement}"
+            );
+        }
         for (_, requirement) in REMOVED {
             let parsed = super::super::super::requirement::parse(requirement);
             assert!(parsed.is_ok_and(|one| one.versioned), "{requirement}");

@@ -117,6 +117,84 @@ const SETUP: &str =
 const BUILD: &str = "[build-system]\n[project]\nname = \"my-net\"\ndependencies = [\"torch\"]\n";
 
 #[test]
+fn a_project_that_its_readme_installs_is_a_package() {
+    let project = "[project]\nname = \"own\"\nversion = \"1\"\ndependencies = [\"numpy\"]\n";
+    let readme = "# Install\n```\npip install git+https://github.com/me/own.git\n```\n";
+    let config = "[remote \"origin\"]\n\turl = https://github.com/me/own\n";
+    let files = [
+        ("pyproject.toml", project),
+        ("src/own/__init__.py", ""),
+        ("README.md", readme),
+        (".git/config", config),
+    ];
+    assert_eq!(python(&files), "-e .");
+    let refused = format!("{project}[tool.uv]\npackage = false\n");
+    assert_eq!(
+        python(&[("pyproject.toml", &refused), files[1], files[2]]),
+        ""
+    );
+    assert_eq!(python(&files[..2]), "");
+}
+
+#[test]
+fn what_other_files_name_is_no_guess() {
+    let setup = "setup(name='mu', install_requires=['torch'])";
+    let files = [
+        ("setup.py", setup),
+        ("requirements.txt", "torch\nmuseval\nhydra-core>=1.1,<1.2\n"),
+        (
+            "environment-cpu.yml",
+            "dependencies:\n- pip:\n  - musdb>=0.4.0\n",
+        ),
+        ("requirements-dev.txt", "some-tool==3\n"),
+        ("mu/__init__.py", ""),
+        (
+            "train.py",
+            "import torch, hydra\nimport museval\nimport musdb\nimport some_tool\n",
+        ),
+    ];
+    assert_eq!(
+        python(&files),
+        "-e .; hydra-core>=1.1,<1.2 < requirements.txt:3; museval < requirements.txt:2; \
+         musdb>=0.4.0 < environment-cpu.yml"
+    );
+}
+
+#[test]
+fn a_bound_stands_once_and_not_against_the_projects_python() {
+    let code = "import numpy as np\nx = np.float\n";
+    let project = |python: &str| {
+        format!(
+            "[project]\nname = \"tr\"\nrequires-python = \"{python}\"\ndependencies = [\"numpy\"]\n"
+        )
+    };
+    let of = |python_file: &str, requires: &str| {
+        let project = project(requires);
+        let mut files = vec![("pyproject.toml", project.as_str()), ("main.py", code)];
+        if !python_file.is_empty() {
+            files.push((".python-version", python_file));
+        }
+        let imported = survey(&ToyFolder::new(&files)).unwrap().imported;
+        let mut notes = imported.notes.iter();
+        let is_told = notes.any(|note| note.what.contains("numpy<1.24"));
+        (imported.spec.python.packages, is_told)
+    };
+    let none: Vec<String> = Vec::new();
+    assert_eq!(of("3.12", ">=3.8"), (none.clone(), true));
+    assert_eq!(of("", ">=3.12"), (none, true));
+    assert_eq!(of("3.11", ">=3.8"), (vec!["numpy<1.24".to_owned()], false));
+    assert_eq!(of("", ">=3.10"), (vec!["numpy<1.24".to_owned()], false));
+
+    let uses =
+        "from skimage.measure import compare_ssim\nfrom torch.utils.cpp_extension import load\n";
+    assert_eq!(
+        python(&[("train.py", uses)]),
+        "torch < train.py:2; setuptools<81 < train.py:2, as torch.utils.cpp_extension imports it; \
+         scikit-image<0.18 < train.py:1"
+    );
+}
+
+#[test]
 fn what_the_project_names_itself_is_no_guess() {
     let extras = "[build-system]\n[project]\nname = \"my-net\"\ndependencies = [\"torch\"]\n\
         [project.optional-dependencies]\nall = [\"my-net[ui]\"]\nui = [\"streamlit-keyup\", \"gradio>=4\"]\n";

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use sconce_import::{NoteKind, PackageOrigin, group_by_reason};
+use sconce_import::{ImportFormat, NoteKind, PackageOrigin, group_by_reason};
 use sconce_schema::Spec;
 use sconce_schema::spec::WORKSPACE;
 
@@ -100,7 +100,7 @@ fn annotated_packages(found: &ImportCandidate) -> String {
         let origins = &found.adopted.origins;
         let origin = origins.iter().find(|origin| origin.package == *package);
         let quoted = toml::Value::String(package.clone()).to_string();
-        let comment = origin.map(|origin| format!("  # {}", plain(&origin.place)));
+        let comment = origin.map(|origin| format!("  # {}", plain(&origin.describe())));
         let _ = writeln!(out, "    {quoted},{}", comment.unwrap_or_default());
     }
     out + "]\n"
@@ -161,15 +161,31 @@ pub(super) fn render_summary(
         .adopted
         .origins
         .iter()
+        .filter(|origin| origin.removed.is_none())
         .map(|origin| format!("{} ({})", plain(&origin.package), plain(&origin.place)))
         .collect();
     if !added.is_empty() {
         let _ = write!(
             text,
-            "\n{} {}\n  no file of packages names them",
+            "\n{} {}\n  {} them",
             style.dim("added:"),
-            added.join(", ")
+            added.join(", "),
+            match ImportFormat::from_file_name(&found.path) {
+                Some(_) => format!("{} does not name", plain(&found.path)),
+                None => "no file of packages names".to_owned(),
+            }
         );
+    }
+    for origin in &found.adopted.origins {
+        if let Some(removed) = origin.removed {
+            let _ = write!(
+                text,
+                "\n{} {} ({})\n  later versions do not have {removed}, which is used there",
+                style.dim("added:"),
+                plain(&origin.package),
+                plain(&origin.place)
+            );
+        }
     }
     if let Some(commit) = found.commit.as_ref().filter(|commit| commit.is_old) {
         let _ = write!(
@@ -198,7 +214,7 @@ pub(super) fn render_summary(
 /// Where packages come from that the source does not name.
 fn origins(found: &ImportCandidate) -> Vec<serde_json::Value> {
     let origins = found.adopted.origins.iter();
-    let pair = |origin: &PackageOrigin| serde_json::json!({"package": origin.package, "place": origin.place});
+    let pair = |origin: &PackageOrigin| serde_json::json!({"package": origin.package, "place": origin.place, "removed": origin.removed});
     origins.map(pair).collect()
 }
 
