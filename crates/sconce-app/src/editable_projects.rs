@@ -269,7 +269,7 @@ impl EditableProject {
             &metadata.name,
             metadata.requires_python.as_deref(),
             &metadata.dependencies,
-            &project.optional,
+            &metadata.optional,
         );
         let root = metadata.find_module_root(
             |name| has_modules(&own_folder.join(name)),

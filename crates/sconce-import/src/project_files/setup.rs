@@ -162,22 +162,30 @@ fn python_facts(text: &str, beside: SiblingFiles<'_>) -> Option<SetupFacts> {
         facts.is_partial = call.get(UNKNOWN_ARGUMENTS).is_some();
     }
     if let Some(PythonValue::Map(extras)) = call.get("extras_require") {
-        let names = extras.iter().map(|(name, _)| name.clone());
-        facts.extras = names.filter(|name| !name.starts_with(':')).collect();
+        let names = extras.iter().filter_map(|(name, _)| name.split(':').next());
+        facts.extras = names
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect();
         facts.extras.dedup();
         for (name, value) in extras.iter().take(MAX_EXTRAS) {
             let mut requires = Vec::new();
             add_value(value, beside, &mut requires);
-            // `:python_version < "3.9"`, as setuptools had markers first.
-            match name.strip_prefix(':') {
-                Some(marker) => {
-                    let texts = requires
-                        .iter()
-                        .map(|one| format!("{} ; {marker}", one.text));
-                    let marked = texts.filter_map(|text| requirement::parse(&text).ok());
-                    facts.requires.extend(marked);
-                }
-                None => facts.optional.push((name.clone(), requires)),
+            // `:python_version < "3.9"` and `gpu:sys_platform == "linux"`, as setuptools had markers first.
+            let (extra, marker) = name.split_once(':').unwrap_or((name, ""));
+            if !marker.is_empty() {
+                let texts = requires
+                    .iter()
+                    .map(|one| format!("{} ; {marker}", one.text));
+                requires = texts
+                    .filter_map(|text| requirement::parse(&text).ok())
+                    .collect();
+            }
+            let mut known = facts.optional.iter_mut();
+            match known.find(|(known, _)| known == extra) {
+                _ if extra.is_empty() => facts.requires.extend(requires),
+                Some((_, list)) => list.extend(requires),
+                None => facts.optional.push((extra.to_owned(), requires)),
             }
         }
     }

@@ -12,7 +12,7 @@ use toml::{Table, Value};
 
 use super::{pyproject, setup};
 use crate::project_files::setup::SetupFacts;
-use crate::project_table::{array_strings, tool_table};
+use crate::project_table::tool_table;
 use crate::requirement::Requirement;
 use crate::{SiblingFiles, poetry, scm};
 
@@ -21,8 +21,6 @@ use crate::{SiblingFiles, poetry, scm};
 pub struct StaticProject {
     /// Its name, dependencies and entry points; its `dynamic` has what is not known.
     pub metadata: PyprojectMetadata,
-    /// What each extra asks for.
-    pub optional: BTreeMap<String, Vec<String>>,
     /// Whether it computes some of what it requires.
     pub is_partial: bool,
     /// Where its version comes from, where that is its repository; it has none of its own then.
@@ -78,7 +76,11 @@ impl StaticProject {
                 continue;
             }
             let is_it = |name: &String| normalize_project_name(name).as_ref() == Some(&extra);
-            let lists = self.optional.iter().filter(|(name, _)| is_it(name));
+            let lists = self
+                .metadata
+                .optional
+                .iter()
+                .filter(|(name, _)| is_it(name));
             for text in lists.flat_map(|(_, texts)| texts) {
                 let (name, rest) = text.split_once('[').unwrap_or((text, ""));
                 let asked = rest.split_once(']').map_or("", |(asked, _)| asked);
@@ -97,15 +99,7 @@ impl StaticProject {
 
     /// `[project]`, completed by what setuptools reads.
     fn of_project(metadata: PyprojectMetadata, root: &Table, beside: SiblingFiles<'_>) -> Self {
-        let table = root
-            .get("project")
-            .and_then(|project| project.get("optional-dependencies"));
-        let optional = table.and_then(Value::as_table).into_iter().flatten();
-        let owned = |list: &Value| array_strings(list).into_iter().map(str::to_owned).collect();
         let mut project = Self {
-            optional: optional
-                .map(|(extra, list)| (extra.clone(), owned(list)))
-                .collect(),
             metadata,
             is_partial: false,
             scm: None,
@@ -130,7 +124,10 @@ impl StaticProject {
                 }
                 "optional-dependencies" => {
                     for (extra, requires) in &facts.optional {
-                        project.optional.insert(extra.clone(), texts(requires));
+                        project
+                            .metadata
+                            .optional
+                            .insert(extra.clone(), texts(requires));
                     }
                     let files = tool_table(root, "setuptools").and_then(|tool| {
                         tool.get("dynamic")?
@@ -140,7 +137,10 @@ impl StaticProject {
                     for extra in files.into_iter().flat_map(Table::keys) {
                         let keys = ["optional-dependencies", extra.as_str()];
                         let requires = pyproject::requirements_of_files(root, &keys, beside);
-                        project.optional.insert(extra.clone(), texts(&requires));
+                        project
+                            .metadata
+                            .optional
+                            .insert(extra.clone(), texts(&requires));
                     }
                 }
                 "version" if facts.version.is_some() => {
@@ -184,11 +184,11 @@ impl StaticProject {
                 version: text("version"),
                 requires_python: python.and_then(poetry::specifiers),
                 dependencies,
+                optional,
                 dynamic: Vec::new(),
                 entry_points,
                 module_root: PyprojectMetadata::module_root_of(root),
             },
-            optional,
             is_partial,
             scm: None,
             version_file: None,
@@ -203,15 +203,15 @@ impl StaticProject {
                 version: facts.version,
                 requires_python: facts.requires_python,
                 dependencies: texts(&facts.requires),
+                optional: optional
+                    .map(|(extra, requires)| (extra.clone(), texts(requires)))
+                    .collect(),
                 dynamic: Vec::new(),
                 entry_points: facts.entry_points,
                 module_root: facts
                     .module_root
                     .or_else(|| PyprojectMetadata::module_root_of(root)),
             },
-            optional: optional
-                .map(|(extra, requires)| (extra.clone(), texts(requires)))
-                .collect(),
             is_partial: facts.is_partial,
             scm: facts.scm,
             version_file: facts.version_file,
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(metadata.module_root.as_deref(), Some("src"));
         assert_eq!(metadata.entry_points["console_scripts"]["odd"], "net:f");
         assert_eq!(metadata.entry_points["plug"]["a"], "b");
-        assert_eq!(project.optional["gpu"], ["triton"]);
+        assert_eq!(project.metadata.optional["gpu"], ["triton"]);
         assert!(!project.is_partial);
     }
 
@@ -332,13 +332,15 @@ mod tests {
         let project = read(&[("setup.py", unknown)]).unwrap();
         assert!(project.is_partial);
         assert_eq!(project.metadata.dependencies, ["six", "idna"]);
-        let old = "setup(install_requires=['six'], extras_require={':python_version<\"3.9\"': ['idna'], 'x': []})";
+        let old = "setup(install_requires=['six'], extras_require={':python_version<\"3.9\"': ['idna'], 'x': ['tqdm'], 'x:os_name==\"nt\"': ['wheel']})";
         let project = read(&[("setup.py", old)]).unwrap();
         assert_eq!(
             project.metadata.dependencies,
             ["six", "idna ; python_version<\"3.9\""]
         );
-        assert_eq!(project.optional.len(), 1);
+        let wheel = "wheel ; os_name==\"nt\"";
+        assert_eq!(project.metadata.optional["x"], ["tqdm", wheel]);
+        assert_eq!(project.metadata.optional.len(), 1);
         assert_eq!(read(&[("setup.py", "print(1)")]), None);
         assert_eq!(read(&[("pyproject.toml", "[tool.ruff]")]), None);
     }
@@ -365,7 +367,7 @@ mod tests {
             metadata.entry_points["console_scripts"]["net"],
             "net.cli:main"
         );
-        assert_eq!(project.optional["train"].len(), 1);
+        assert_eq!(project.metadata.optional["train"].len(), 1);
     }
 
     #[test]
@@ -388,7 +390,7 @@ mod tests {
         assert_eq!(metadata.version.as_deref(), Some("3"));
         assert_eq!(metadata.dynamic, ["readme"]);
         assert_eq!(metadata.entry_points["console_scripts"]["a"], "a:main");
-        assert_eq!(project.optional["x"], ["idna"]);
+        assert_eq!(project.metadata.optional["x"], ["idna"]);
         assert!(!project.is_partial);
         // Another build backend than setuptools may do anything.
         let open = read(&[(
@@ -411,6 +413,6 @@ mod tests {
         assert_eq!(metadata.requires_python.as_deref(), Some(">=3.9,<4"));
         assert_eq!(metadata.module_root.as_deref(), Some("lib"));
         assert_eq!(metadata.entry_points["console_scripts"]["a"], "a.cli:main");
-        assert_eq!(project.optional["train"], ["wandb", "more"]);
+        assert_eq!(project.metadata.optional["train"], ["wandb", "more"]);
     }
 }
