@@ -27,6 +27,7 @@ mod requirement;
 mod requirement_options;
 mod scm;
 mod setup_cfg;
+mod setup_version;
 mod setuptools_layout;
 mod specifier;
 mod static_build;

@@ -146,6 +146,26 @@ impl ConstantTable {
         (table, calls)
     }
 
+    /// The text that a name stands for at the end of the file.
+    pub(crate) fn text_of(&self, name: &str) -> Option<&str> {
+        self.values.get(name)?.as_text()
+    }
+
+    /// A text with what names in braces stand for, as an f-string has them; what is not known goes.
+    pub(crate) fn fill_in(&self, text: &str) -> String {
+        let mut filled = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('{') {
+            let Some((name, after)) = after.split_once('}') else {
+                break;
+            };
+            filled += before;
+            filled += self.text_of(name).unwrap_or_default();
+            rest = after;
+        }
+        filled + rest
+    }
+
     fn read_line(&mut self, tokens: &[PythonToken<'_>]) {
         // `with open(…) as f:`
         if let [PythonToken::Name("with"), rest @ ..] = tokens
@@ -582,7 +602,7 @@ fn add(left: PythonValue, right: PythonValue) -> PythonValue {
 }
 
 /// What stands in the brackets that `tokens` begin with, and what stands behind them.
-fn bracketed<'t, 'a>(
+pub(crate) fn bracketed<'t, 'a>(
     tokens: &'t [PythonToken<'a>],
 ) -> (&'t [PythonToken<'a>], &'t [PythonToken<'a>]) {
     let mut depth = 0_usize;
@@ -599,7 +619,7 @@ fn bracketed<'t, 'a>(
     (&tokens[tokens.len().min(1)..], &[])
 }
 
-fn split_commas<'t, 'a>(tokens: &'t [PythonToken<'a>]) -> Vec<&'t [PythonToken<'a>]> {
+pub(crate) fn split_commas<'t, 'a>(tokens: &'t [PythonToken<'a>]) -> Vec<&'t [PythonToken<'a>]> {
     let mut depth = 0_usize;
     tokens
         .split(|token| {
