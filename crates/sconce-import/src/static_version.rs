@@ -416,6 +416,7 @@ mod tests {
             "about = {}\nwith open(os.path.join(here, 'net', '__init__.py'), encoding='utf-8') as f:\n    exec(f.read(), about)\nsetup(version=about['__version__'])".to_owned(),
             "import net\nsetup(version=net.__version__)".to_owned(),
             "from net import __version__ as v\nsetup(version=v)".to_owned(),
+            "sys.path.insert(0, path.join(here, 'net'))\nfrom version import __version__\nsetup(version=__version__)".to_owned(),
             "ns = runpy.run_path(os.path.dirname(__file__) + '/net/__init__.py')\nsetup(version=ns['__version__'])".to_owned(),
             format!("{read_file}setup(long_description=read('README.md'), version=read('VERSION').strip())"),
             "setup(version=open('VERSION').readline())".to_owned(),
