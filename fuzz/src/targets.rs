@@ -76,6 +76,11 @@ pub const TARGETS: [Target; 72] = [
     ),
     target("adopt-pdm-lock", adopt::pdm_lock, adopt::pdm_lock_seeds),
     target("adopt-pipfile", adopt::pipfile, adopt::pipfile_seeds),
+    target(
+        "adopt-pipfile-without-lock",
+        adopt::pipfile_without_lock,
+        adopt::pipfile_without_lock_seeds,
+    ),
     target("adopt-pixi", adopt::pixi, adopt::pixi_seeds),
     target(
         "adopt-conda-lock",

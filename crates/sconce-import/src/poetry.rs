@@ -150,7 +150,7 @@ fn is_optional(value: &Value) -> bool {
 }
 
 /// `[gpu,fast]`; nothing where none is asked for.
-fn extras_of(value: &Value) -> String {
+pub(super) fn extras_of(value: &Value) -> String {
     let extras = value.get("extras").map(super::project_table::array_strings);
     match extras.unwrap_or_default().as_slice() {
         [] => String::new(),
@@ -167,7 +167,7 @@ fn marker_of(value: &Value) -> String {
 }
 
 /// One dependency as a requirement.
-fn dependency(name: &str, value: &Value) -> Result<String, &'static str> {
+pub(super) fn dependency(name: &str, value: &Value) -> Result<String, &'static str> {
     let table = match value {
         Value::String(version) => {
             let version = specifiers(version).ok_or(CONSTRAINT)?;

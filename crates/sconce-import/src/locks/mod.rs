@@ -266,7 +266,12 @@ impl ImportFormat {
             Self::CondaLock => {
                 |source, selection| conda_lock::read(source.text, selection).map(LockText)
             }
-            Self::Pyproject | Self::Setup | Self::Requirements | Self::Conda | Self::Dockerfile => {
+            Self::Pyproject
+            | Self::Setup
+            | Self::Requirements
+            | Self::Pipfile
+            | Self::Conda
+            | Self::Dockerfile => {
                 return None;
             }
         })
