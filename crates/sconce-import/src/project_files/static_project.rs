@@ -13,6 +13,7 @@ use toml::{Table, Value};
 use super::{pyproject, setup};
 use crate::project_files::setup::SetupFacts;
 use crate::project_table::tool_table;
+use crate::python::UndecidedList;
 use crate::requirement::Requirement;
 use crate::{SiblingFiles, poetry, scm};
 
@@ -23,6 +24,8 @@ pub struct StaticProject {
     pub metadata: PyprojectMetadata,
     /// Whether it computes some of what it requires.
     pub is_partial: bool,
+    /// Of what it requires, what its setup.py takes under conditions that are not known: lines and requirements.
+    pub undecided: Vec<(usize, Vec<String>)>,
     /// Where its version comes from, where that is its repository; it has none of its own then.
     pub scm: Option<ScmSettings>,
     /// The module that its setup.py writes its version to, where it is not there.
@@ -102,6 +105,7 @@ impl StaticProject {
         let mut project = Self {
             metadata,
             is_partial: false,
+            undecided: Vec::new(),
             scm: None,
             version_file: None,
         };
@@ -113,6 +117,7 @@ impl StaticProject {
         let is_setup = setup.is_some();
         let facts = setup.unwrap_or_default();
         project.scm = facts.scm;
+        project.undecided = list_undecided(&facts.undecided);
         for field in dynamic {
             match field.as_str() {
                 "dependencies" => {
@@ -190,6 +195,7 @@ impl StaticProject {
                 module_root: PyprojectMetadata::module_root_of(root),
             },
             is_partial,
+            undecided: Vec::new(),
             scm: None,
             version_file: None,
         }
@@ -213,10 +219,16 @@ impl StaticProject {
                     .or_else(|| PyprojectMetadata::module_root_of(root)),
             },
             is_partial: facts.is_partial,
+            undecided: list_undecided(&facts.undecided),
             scm: facts.scm,
             version_file: facts.version_file,
         }
     }
+}
+
+fn list_undecided(lists: &[UndecidedList]) -> Vec<(usize, Vec<String>)> {
+    let lists = lists.iter().map(|list| (list.line, list.texts.clone()));
+    lists.collect()
 }
 
 /// Whether `[tool.setuptools.dynamic]` says where a field comes from.
@@ -280,6 +292,42 @@ mod tests {
         assert_eq!(metadata.entry_points["plug"]["a"], "b");
         assert_eq!(project.metadata.optional["gpu"], ["triton"]);
         assert!(!project.is_partial);
+    }
+
+    #[test]
+    fn what_a_condition_decides_that_is_not_known_is_told() {
+        let undecided = |setup: &str| read(&[("setup.py", setup)]).unwrap().undecided;
+        let told =
+            |line, texts: &[&str]| (line, texts.iter().map(|one| (*one).to_owned()).collect());
+        for (setup, expected) in [
+            (
+                "R = ['six']\nif os.environ.get('GPU'):\n  R = ['torch', 'idna']\nelse:\n  R = ['onnx']\nsetup(install_requires=R)",
+                vec![told(5, &["onnx"])],
+            ),
+            (
+                "R = ['six']\nif not installed('torch'):\n  R.append('torch>=2')\nsetup(install_requires=R)",
+                vec![told(3, &["torch>=2"])],
+            ),
+            (
+                "R = ['six'] if GPU else ['idna']\nsetup(install_requires=R)",
+                vec![told(1, &["six"])],
+            ),
+            (
+                "E = {}\nif GPU:\n  E['gpu'] = ['six']\nsetup(extras_require=E)",
+                vec![told(3, &["six"])],
+            ),
+            // Neither is about what it requires.
+            (
+                "S = ['a.cpp']\nif GPU:\n  S += ['b.cu']\nsetup(install_requires=['six'], sources=S)",
+                vec![],
+            ),
+            (
+                "R = []\nif sys.platform == 'linux':\n  R = ['six']\nsetup(install_requires=R)",
+                vec![],
+            ),
+        ] {
+            assert_eq!(undecided(setup), expected, "{setup}");
+        }
     }
 
     #[test]

@@ -11,7 +11,9 @@ pub(super) use attributes::find_attribute_uses;
 pub(super) use imports::{ImportStatement, find_imports};
 
 pub(super) use lines::{LogicalLine, PythonToken, split_logical_lines};
-pub(super) use values::{ConstantTable, PythonValue, UNKNOWN_ARGUMENTS, bracketed, split_commas};
+pub(super) use values::{
+    ConstantTable, PythonValue, UNKNOWN_ARGUMENTS, UndecidedList, bracketed, split_commas,
+};
 
 /// Larger files are data that is written as code.
 pub(super) const MAX_SOURCE_BYTES: usize = 512 << 10;

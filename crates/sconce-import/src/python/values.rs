@@ -8,6 +8,9 @@ use super::lines::{PythonToken, split_logical_lines};
 
 /// Expressions in each other that are read.
 const MAX_DEPTH: usize = 40;
+/// Lists under unknown conditions that are kept, and texts of each.
+const MAX_UNDECIDED: usize = 100;
+const MAX_TEXTS: usize = 50;
 /// Values that one file may come to, all together.
 const MAX_VALUES: usize = 100_000;
 
@@ -98,6 +101,19 @@ pub(crate) struct ConstantTable {
     /// The Pythons that come to the line that is read; `None` where something else decides.
     reached_by: Option<Pythons>,
     budget: usize,
+    /// The line that is read.
+    line: usize,
+    /// Lists that were taken under a condition that something else decides.
+    undecided: Vec<UndecidedList>,
+}
+
+/// A list that a file has under a condition which is not known without running it, and that is taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct UndecidedList {
+    /// Its line, from 1.
+    pub(crate) line: usize,
+    /// Its texts.
+    pub(crate) texts: Vec<String>,
 }
 
 impl ConstantTable {
@@ -115,6 +131,7 @@ impl ConstantTable {
         for line in &lines {
             let tokens = branches.enter(line);
             table.reached_by = branches.reached_by();
+            table.line = line.line;
             if table.reached_by == Some(Pythons::NONE) {
                 continue;
             }
@@ -144,6 +161,26 @@ impl ConstantTable {
             }
         }
         (table, calls)
+    }
+
+    /// The lists that are taken under conditions that are not known.
+    pub(crate) fn undecided_lists(&self) -> &[UndecidedList] {
+        &self.undecided
+    }
+
+    /// A value under a condition. That a list is taken where the condition is not known is kept.
+    fn hold(&mut self, value: PythonValue, condition: Option<Pythons>) -> PythonValue {
+        if let (None, PythonValue::List(list)) = (condition, &value)
+            && self.undecided.len() < MAX_UNDECIDED
+        {
+            let texts = list.iter().filter_map(PythonValue::as_text);
+            let texts: Vec<String> = texts.take(MAX_TEXTS).map(str::to_owned).collect();
+            let line = self.line;
+            if !texts.is_empty() {
+                self.undecided.push(UndecidedList { line, texts });
+            }
+        }
+        value.under(condition)
     }
 
     /// The text that a name stands for at the end of the file.
@@ -188,7 +225,8 @@ impl ConstantTable {
                 self.assign(name, value);
             }
             [PythonToken::Sign('+'), PythonToken::Sign('='), value @ ..] => {
-                let more = self.evaluate(value, 0).under(self.reached_by);
+                let more = self.evaluate(value, 0);
+                let more = self.hold(more, self.reached_by);
                 self.extend(name, more);
             }
             [
@@ -200,16 +238,18 @@ impl ConstantTable {
                 match *method {
                     "append" => {
                         let one = PythonValue::List(vec![self.evaluate(inner, 0)]);
-                        self.extend(name, one.under(self.reached_by));
+                        let one = self.hold(one, self.reached_by);
+                        self.extend(name, one);
                     }
                     "extend" => {
-                        let more = self.evaluate(inner, 0).under(self.reached_by);
+                        let more = self.evaluate(inner, 0);
+                        let more = self.hold(more, self.reached_by);
                         self.extend(name, more);
                     }
                     "update" => {
                         if let PythonValue::Map(pairs) = self.evaluate(inner, 0) {
                             for (key, value) in pairs {
-                                let value = value.under(self.reached_by);
+                                let value = self.hold(value, self.reached_by);
                                 self.set_key(name, key, value);
                             }
                         }
@@ -224,7 +264,8 @@ impl ConstantTable {
                 PythonToken::Sign('='),
                 value @ ..,
             ] => {
-                let value = self.evaluate(value, 0).under(self.reached_by);
+                let value = self.evaluate(value, 0);
+                let value = self.hold(value, self.reached_by);
                 self.set_key(name, key.clone(), value);
             }
             // `name: list = […]`
@@ -254,7 +295,7 @@ impl ConstantTable {
     /// An assignment where it stands: for the other Pythons a list stays what it was. Where the condition is not
     /// known the last one that is not empty counts.
     fn assign(&mut self, name: &str, value: PythonValue) {
-        let value = value.under(self.reached_by);
+        let value = self.hold(value, self.reached_by);
         let is_list = |value: &PythonValue| matches!(value, PythonValue::List(_));
         let stays = self.reached_by != Some(Pythons::ALL) && is_list(&value);
         let old = match self.values.get(name) {
@@ -270,7 +311,8 @@ impl ConstantTable {
                 self.set(name, add(old, value));
             }
             (None, PythonValue::List(new)) if new.is_empty() => {
-                self.set(name, old.under(None));
+                let old = self.hold(old, None);
+                self.set(name, old);
             }
             (None, _) => self.set(name, value),
         }
@@ -322,7 +364,7 @@ impl ConstantTable {
                 let condition = evaluate_condition(&rest[..end]);
                 match condition {
                     Some(Pythons::ALL) => value,
-                    None => value.under(None),
+                    None => self.hold(value, None),
                     Some(Pythons::NONE) => {
                         self.evaluate(&rest[rest.len().min(end + 1)..], depth + 1)
                     }
