@@ -7,7 +7,7 @@ macro_rules! files {
 }
 
 /// Every file of `crates/sconce-compat/rules/`, with its text.
-pub(crate) const FILES: [(&str, &str); 87] = files![
+pub(crate) const FILES: [(&str, &str); 89] = files![
     "abort-at-end.toml",
     "accelerate-nodes.toml",
     "bf16-unsupported.toml",
@@ -75,7 +75,9 @@ pub(crate) const FILES: [(&str, &str); 87] = files![
     "permission-device.toml",
     "port-in-use.toml",
     "program-missing.toml",
+    "protobuf-before-3-12.toml",
     "protobuf-too-new.toml",
+    "protobuf-too-old.toml",
     "ptx-too-new.toml",
     "python-abi.toml",
     "rendezvous-failed.toml",
