@@ -376,8 +376,9 @@ pub(crate) fn convert(
     note_missing_digests(&pins, &mut draft);
     draft.spec.python.lock = Some(source.path.to_owned());
     draft.indexed = true;
+    let packages = if count == 1 { "package" } else { "packages" };
     let why = format!(
-        "it is referred to: `lock` takes the versions and files of it, {count} packages today"
+        "it is referred to: `lock` takes the versions and files of it, {count} {packages} today"
     );
     draft.note_decision(None, source.path, why);
     Ok(draft.finish_referring())
