@@ -600,7 +600,7 @@ mod tests {
             format!("-f {links}/torch_stable.html\ntorch==1.12.1+cu113\n"),
             format!("-f {links}/torch_stable.html\ntorch==1.12.1\n"),
             format!("-f {links}/cu113/torch_stable.html\ntorch==1.12.1\n"),
-            format!("-f https://i.example.org/wheels\ntorch==1.13.1+cu117\n"),
+            "-f https://i.example.org/wheels\ntorch==1.13.1+cu117\n".to_owned(),
         ] {
             let (adopted, _) = read(&text);
             assert!(adopted.spec.python.requirements.is_some(), "{text}");
