@@ -212,6 +212,20 @@ pub(crate) fn project(data: &[u8]) {
     read(ImportFormat::Pyproject, data);
 }
 
+pub(crate) fn pipfile_without_lock(data: &[u8]) {
+    read(ImportFormat::Pipfile, data);
+}
+
+pub(crate) fn pipfile_without_lock_seeds() -> Vec<Vec<u8>> {
+    vec![
+        b"[[source]]\nurl = \"https://me:pw@i.example.org/simple\"\nname = \"s\"\n[packages]\n\
+          torch = {version = \"~=2.6\", sys_platform = \"== 'linux'\", markers = \"os_name == 'posix'\", index = \"s\"}\n\
+          x = {git = \"https://git.example.org/x\", ref = \"v1\"}\ny = {path = \"libs/y\", extras = [\"a\"]}\n\
+          [dev-packages]\nz = \"*\"\n[requires]\npython_version = \"3.11\"\n"
+            .to_vec(),
+    ]
+}
+
 pub(crate) fn project_seeds() -> Vec<Vec<u8>> {
     vec![
         b"[build-system]\nrequires = []\n[project]\nname = \"n\"\nrequires-python = \">=3.9,<3.12\"\n\

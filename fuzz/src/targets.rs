@@ -20,7 +20,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>)
 }
 
 /// All of them, what every user's machine meets first.
-pub const TARGETS: [Target; 72] = [
+pub const TARGETS: [Target; 73] = [
     target("spec", schema::spec, schema::spec_seeds),
     target("units", schema::units, schema::unit_seeds),
     target("lock", schema::lock, schema::lock_seeds),
@@ -76,6 +76,11 @@ pub const TARGETS: [Target; 72] = [
     ),
     target("adopt-pdm-lock", adopt::pdm_lock, adopt::pdm_lock_seeds),
     target("adopt-pipfile", adopt::pipfile, adopt::pipfile_seeds),
+    target(
+        "adopt-pipfile-without-lock",
+        adopt::pipfile_without_lock,
+        adopt::pipfile_without_lock_seeds,
+    ),
     target("adopt-pixi", adopt::pixi, adopt::pixi_seeds),
     target(
         "adopt-conda-lock",

@@ -34,6 +34,8 @@ pub struct EditableProject {
     pub metadata: PyprojectMetadata,
     /// Whether it computes some of what it requires, so that not all of it is known.
     pub is_partial: bool,
+    /// Of what it requires, what its setup.py takes under conditions that are not known: lines and requirements.
+    pub undecided: Vec<(usize, Vec<String>)>,
     /// Where its modules are imported from, inside: `/workspace/src`.
     pub module_root: String,
     /// How its repository tells its version, where that is said.
@@ -269,7 +271,7 @@ impl EditableProject {
             &metadata.name,
             metadata.requires_python.as_deref(),
             &metadata.dependencies,
-            &project.optional,
+            &metadata.optional,
         );
         let root = metadata.find_module_root(
             |name| has_modules(&own_folder.join(name)),
@@ -308,6 +310,7 @@ impl EditableProject {
             extras,
             metadata,
             is_partial: project.is_partial,
+            undecided: project.undecided,
             scm: project.scm,
             version_module,
             build: StaticBuild::read(&unlocked),

@@ -11,6 +11,7 @@ pub mod pyproject;
 pub mod scm_version;
 mod system_needs;
 pub mod tags;
+pub mod torch_builds;
 
 pub use glob::fits_glob;
 pub use known_projects::{

@@ -17,6 +17,8 @@ pub struct PyprojectMetadata {
     pub requires_python: Option<String>,
     /// Requirements (PEP 508), as they are written.
     pub dependencies: Vec<String>,
+    /// What each extra asks for.
+    pub optional: BTreeMap<String, Vec<String>>,
     /// What the build backend alone knows, `dynamic`.
     pub dynamic: Vec<String>,
     /// Entry points by group and name; `[project.scripts]` is `console_scripts`.
@@ -82,7 +84,14 @@ impl PyprojectMetadata {
             entry_points.insert(group.to_owned(), string_pairs(project.get(key)));
         }
         entry_points.retain(|_, points: &mut BTreeMap<_, _>| !points.is_empty());
+        let optional = project
+            .get("optional-dependencies")
+            .and_then(Value::as_table);
+        let optional = optional.into_iter().flatten();
         Ok(Self {
+            optional: optional
+                .map(|(extra, list)| (extra.clone(), strings(Some(list))))
+                .collect(),
             name,
             version: text("version"),
             requires_python: text("requires-python"),

@@ -227,7 +227,37 @@ fn metadata_text(metadata: &PyprojectMetadata, version: &str) -> String {
             text += &format!("{field}: {value}\n");
         }
     }
+    for (extra, requirements) in &metadata.optional {
+        let Some(extra) = normalize_project_name(extra) else {
+            continue;
+        };
+        text += &format!("Provides-Extra: {extra}\n");
+        for requirement in requirements.iter().filter(|text| is_line(text)) {
+            text += &format!(
+                "Requires-Dist: {}\n",
+                requirement_of_extra(requirement, &extra)
+            );
+        }
+    }
     text
+}
+
+/// A requirement that counts with an extra alone: `wandb; extra == "train"`.
+fn requirement_of_extra(requirement: &str, extra: &str) -> String {
+    // An address may have a semicolon itself (PEP 508).
+    let end = match requirement.contains('@') {
+        true => " ;",
+        false => ";",
+    };
+    let (what, marker) = match requirement.split_once(end) {
+        Some((what, marker)) => (what.trim_end(), marker.trim()),
+        None => (requirement.trim_end(), ""),
+    };
+    let space = if what.contains('@') { " " } else { "" };
+    match marker {
+        "" => format!("{what}{space}; extra == \"{extra}\""),
+        marker => format!("{what}{space}; ({marker}) and extra == \"{extra}\""),
+    }
 }
 
 /// `entry_points.txt`. What would not be one line of its group is left out.
@@ -296,6 +326,26 @@ mod tests {
         let project = metadata("[project]\nname = \"a\"\ndynamic = [\"version\"]");
         let wheel = EditableWheel::build(&project, "/workspace", &[], &[]).unwrap();
         assert_eq!(wheel.wheel.version, UNKNOWN_VERSION);
+    }
+
+    #[test]
+    fn extras_are_told_with_what_they_ask_for() {
+        let project = metadata(
+            "[project]\nname = \"a\"\ndependencies = [\"numpy\"]\n[project.optional-dependencies]\nnone = []\n\
+             Train_It = [\"wandb>=1\", \"x; python_version < '3.11' or os_name == 'nt'\", \"a[none]\", \
+             \"b @ https://example.org/b;v=1.tar.gz\", \"c @ https://example.org/c.whl ; os_name == 'nt'\"]\n",
+        );
+        assert_eq!(
+            metadata_text(&project, "1"),
+            "Metadata-Version: 2.1\nName: a\nVersion: 1\nRequires-Dist: numpy\n\
+             Provides-Extra: train-it\n\
+             Requires-Dist: wandb>=1; extra == \"train-it\"\n\
+             Requires-Dist: x; (python_version < '3.11' or os_name == 'nt') and extra == \"train-it\"\n\
+             Requires-Dist: a[none]; extra == \"train-it\"\n\
+             Requires-Dist: b @ https://example.org/b;v=1.tar.gz ; extra == \"train-it\"\n\
+             Requires-Dist: c @ https://example.org/c.whl ; (os_name == 'nt') and extra == \"train-it\"\n\
+             Provides-Extra: none\n"
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use sconce_formats::normalize_project_name;
+use sconce_formats::torch_builds::find_plain_build;
 use sconce_schema::Spec;
 
 use super::note::{ImportNote, NoteKind, redacted_line};
@@ -301,7 +302,7 @@ impl Draft {
         let torch = self.requirements.iter().find(|r| r.name == "torch");
         let pin = torch.and_then(|torch| torch.pinned_version());
         let (line, text) = (cuda.line, cuda.text.as_str());
-        let plain = pin.and_then(torch_builds::find_plain_build);
+        let plain = pin.and_then(find_plain_build);
         match (pin, plain) {
             (Some(pin), Some(plain)) => {
                 match torch_builds::explain_other_build(pin, &cuda.version) {
@@ -379,13 +380,23 @@ impl Draft {
 
     /// The spec, with `[python] packages`.
     pub(super) fn finish(mut self) -> ImportedSpec {
-        let indexes = &mut self.spec.python.extra_index;
-        for (what, why) in torch_builds::drop_plain_build(&mut self.requirements, indexes) {
-            self.note_decision(None, &what, why);
-        }
+        self.drop_plain_build();
         let packages = self.requirements.iter().map(|r| r.text.clone());
         self.spec.python.packages = packages.collect();
         self.end()
+    }
+
+    /// Goes without an index of torch's builds where the main index has the build.
+    pub(super) fn drop_plain_build(&mut self) {
+        let python = &self.spec.python;
+        let mut needed = python.extra_index.clone();
+        needed.extend(python.index.clone());
+        for (what, why) in torch_builds::drop_plain_build(&mut self.requirements, &mut needed) {
+            self.note_decision(None, &what, why);
+        }
+        let python = &mut self.spec.python;
+        python.extra_index.retain(|url| needed.contains(url));
+        python.index.take_if(|url| !needed.contains(url));
     }
 
     /// The spec, with `[python]` as it is: the requirements stand in a file that it names.
@@ -431,6 +442,7 @@ impl Draft {
         let index = self.indexed || python.index.is_some() || !python.extra_index.is_empty();
         if let Some((_, local)) = pin.split_once('+')
             && !index
+            && find_plain_build(&pin).as_deref() != Some(local)
         {
             let why = format!(
                 "`+{local}` is on PyTorch's own index alone: add its address, which ends in /whl/{local}, as `[python] extra-index`"

@@ -27,6 +27,7 @@ mod requirement;
 mod requirement_options;
 mod scm;
 mod setup_cfg;
+mod setup_version;
 mod setuptools_layout;
 mod specifier;
 mod static_build;
@@ -133,6 +134,8 @@ pub enum ImportFormat {
     PixiLock,
     /// `conda-lock.yml`.
     CondaLock,
+    /// `Pipfile`, without its lock.
+    Pipfile,
     /// conda's `environment.yml`.
     Conda,
     /// A Dockerfile.
@@ -183,7 +186,7 @@ const MAX_LOCK_BYTES: u64 = 32 << 20;
 impl ImportFormat {
     /// Every one, in the order in which a folder is searched for them: exact versions before wishes,
     /// what is about Python alone before what is about a whole machine.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::UvLock,
         Self::Pylock,
         Self::PoetryLock,
@@ -194,6 +197,7 @@ impl ImportFormat {
         Self::Pyproject,
         Self::Setup,
         Self::Requirements,
+        Self::Pipfile,
         Self::Conda,
         Self::Dockerfile,
     ];
@@ -257,6 +261,13 @@ impl ImportFormat {
                         source.beside,
                     ))
                 },
+            },
+            Self::Pipfile => Importer {
+                file_names: &["Pipfile"],
+                prefixes: &[],
+                suffixes: &[],
+                max_bytes: MAX_BYTES,
+                convert: |source| project_files::pipfile::convert(source.text),
             },
             Self::Conda => Importer {
                 file_names: &[

@@ -9,6 +9,7 @@ use super::draft::Draft;
 use super::project_table::{MAX_GROUPS, is_for_developers, key_lines, line_of, note_choices};
 use super::requirement;
 use super::specifier::parse_numbers;
+use super::torch_builds;
 
 const CONSTRAINT: &str = "a version that is not understood: write it as pip has it";
 
@@ -78,6 +79,23 @@ pub(super) fn convert_into(table: &Table, text: &str, package: bool, draft: &mut
             draft.extra_index(line_of(text, "[[tool.poetry.source]]"), url);
         }
     }
+    draft.drop_plain_build();
+}
+
+/// Asks for torch as the main index has it, where that has the build of one of its sources: `init` leaves the source
+/// out then.
+fn drop_plain_build(table: &Table, needed: &mut [String]) {
+    let sources = table.get("source").and_then(Value::as_array);
+    let sources = sources.into_iter().flatten();
+    let urls = sources.filter_map(|source| source.get("url")?.as_str().map(str::to_owned));
+    let parsed = needed.iter().map(|text| requirement::parse(text));
+    let Ok(mut requirements) = parsed.collect::<Result<Vec<_>, _>>() else {
+        return;
+    };
+    torch_builds::drop_plain_build(&mut requirements, &mut urls.collect());
+    for (text, plain) in needed.iter_mut().zip(requirements) {
+        *text = plain.text;
+    }
 }
 
 /// What it needs, what each of its extras asks for, and whether some of it is not understood. A folder of
@@ -109,6 +127,7 @@ pub(super) fn read_requirements(
             Err(_) => is_partial = true,
         }
     }
+    drop_plain_build(table, &mut needed);
     let extras = table.get("extras").and_then(Value::as_table);
     for (extra, names) in extras.into_iter().flatten().take(MAX_GROUPS) {
         let names = super::project_table::array_strings(names).into_iter();
@@ -131,7 +150,7 @@ fn is_optional(value: &Value) -> bool {
 }
 
 /// `[gpu,fast]`; nothing where none is asked for.
-fn extras_of(value: &Value) -> String {
+pub(super) fn extras_of(value: &Value) -> String {
     let extras = value.get("extras").map(super::project_table::array_strings);
     match extras.unwrap_or_default().as_slice() {
         [] => String::new(),
@@ -148,7 +167,7 @@ fn marker_of(value: &Value) -> String {
 }
 
 /// One dependency as a requirement.
-fn dependency(name: &str, value: &Value) -> Result<String, &'static str> {
+pub(super) fn dependency(name: &str, value: &Value) -> Result<String, &'static str> {
     let table = match value {
         Value::String(version) => {
             let version = specifiers(version).ok_or(CONSTRAINT)?;
@@ -249,6 +268,33 @@ mod tests {
         for text in ["^", "^x", "2 || 3", "=>2", "^4294967295"] {
             assert_eq!(specifiers(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_source_of_the_build_that_the_main_index_has_is_not_needed() {
+        let text = "[tool.poetry]\nname = \"net\"\n[tool.poetry.dependencies]\n\
+             torch = { version = \"^2.2\", source = \"builds\" }\n\
+             [[tool.poetry.source]]\nname = \"builds\"\nurl = \"https://i.example.org/whl/cu121\"\npriority = \"explicit\"\n";
+        let adopted = pyproject::convert("pyproject.toml", text, &|_| None).unwrap();
+        let python = &adopted.spec.python;
+        assert_eq!(python.packages, ["torch>=2.2,<3,>=2.1,<2.5"]);
+        assert!(python.extra_index.is_empty());
+        let said = format_notes(&adopted);
+        assert!(
+            said.contains("whl/cu121: torch >=2.1,<2.5 of the main index is this build"),
+            "{said}"
+        );
+        // A package is read where it lies.
+        let package = format!("[build-system]\nrequires = []\n{text}");
+        let adopted = pyproject::convert("pyproject.toml", &package, &|_| None).unwrap();
+        assert!(adopted.spec.python.extra_index.is_empty());
+        let root: Table = package.parse().unwrap();
+        let (needed, ..) = read_requirements(root["tool"]["poetry"].as_table().unwrap());
+        assert_eq!(needed, ["torch>=2.2,<3,>=2.1,<2.5"]);
+        let other = text.replace("cu121", "cu118");
+        let adopted = pyproject::convert("pyproject.toml", &other, &|_| None).unwrap();
+        assert_eq!(adopted.spec.python.packages, ["torch>=2.2,<3"]);
+        assert_eq!(adopted.spec.python.extra_index.len(), 1);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Which Pythons there are, and which Debian release has the one that is asked for.
 
-use super::specifier::{compare_versions, evaluate_specifiers};
+use super::specifier::evaluate_specifiers;
 
 /// A release that environments are made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,24 +76,6 @@ impl BaseRelease {
 
 /// What there is, for a sentence.
 pub(super) const PYTHONS: &str = "Pythons from 3.8 to 3.15 can be had";
-
-/// CUDA of the wheels of torch that the main package index has, by torch's minor version (their
-/// pins of nvrtc).
-pub(super) fn usual_cuda(torch: &[u32]) -> Option<&'static str> {
-    if compare_versions(torch, &[2, 16]).is_ge() {
-        return None;
-    }
-    Some(match torch {
-        [2, 15, ..] => "13.2",
-        [2, 11..=14, ..] => "13.0",
-        [2, 8..=10, ..] => "12.8",
-        [2, 7, ..] => "12.6",
-        [2, 5 | 6, ..] => "12.4",
-        [2, 1..=4, ..] => "12.1",
-        [2, 0, ..] => "11.7",
-        _ => return None,
-    })
-}
 
 #[cfg(test)]
 mod tests {

@@ -9,6 +9,7 @@ use toml::{Table, Value};
 use super::project_table::tool_table;
 use super::python::{LogicalLine, MAX_SOURCE_BYTES, PythonToken, split_logical_lines};
 use super::setup_cfg::config_values;
+use super::setup_version::find_version_sources;
 use super::{SiblingFiles, inside};
 
 /// The name of nearly all.
@@ -37,36 +38,100 @@ pub fn read_static_version(
 ) -> Option<String> {
     let root = beside("pyproject.toml").and_then(|text| text.parse::<Table>().ok());
     let root = root.unwrap_or_default();
-    let place =
-        place_of_pyproject(&root, name).or_else(|| place_of_config(&beside("setup.cfg")?))?;
     let read = |path: &str| beside(&inside(path)?).filter(|text| text.len() <= MAX_SOURCE_BYTES);
-    let version = match place {
-        VersionPlace::File(path) => read(&path)?.trim().to_owned(),
-        VersionPlace::Module(path) => {
-            let text = read(&path)?;
-            let lines = split_logical_lines(&text);
-            find_constant(&lines, VERSION).or_else(|| find_constant(&lines, "VERSION"))?
-        }
-        VersionPlace::Attribute(path) => {
-            let (module, name) = path.rsplit_once('.')?;
-            let read = |module: &str| {
-                let path = module.replace('.', "/");
-                let roots = [module_root, ".", "src"].into_iter();
-                let mut files = roots.flat_map(|root| {
-                    [
-                        format!("{root}/{path}.py"),
-                        format!("{root}/{path}/__init__.py"),
-                    ]
-                });
-                files.find_map(|file| read(&file))
-            };
-            read_attribute(module, name, &read, 0)?
-        }
+    let files = VersionFiles {
+        module_root,
+        read: &read,
     };
-    let version = version.strip_prefix('v').unwrap_or(&version);
+    let config = || place_of_config(&beside("setup.cfg")?);
+    let version = match place_of_pyproject(&root, name).or_else(config) {
+        Some(place) => files.read_place(&place)?,
+        None if is_of_setuptools(&root) => files.read_setup(&read("setup.py")?)?,
+        None => return None,
+    };
+    sound_version(&version)
+}
+
+/// A version without its `v`; `None` for what is none.
+fn sound_version(version: &str) -> Option<String> {
+    let version = version.trim();
+    let version = version.strip_prefix('v').unwrap_or(version);
     let is_sound = |c: char| c.is_ascii_alphanumeric() || ".+!-_".contains(c);
     let begins = version.starts_with(|c: char| c.is_ascii_digit());
     (begins && version.len() < 60 && version.chars().all(is_sound)).then(|| version.to_owned())
+}
+
+/// Whether a setup.py counts.
+fn is_of_setuptools(root: &Table) -> bool {
+    let backend = root
+        .get("build-system")
+        .and_then(|system| system.get("build-backend")?.as_str());
+    backend.is_none_or(|backend| backend.starts_with("setuptools"))
+}
+
+/// The files of a project, in which a version stands.
+struct VersionFiles<'a> {
+    module_root: &'a str,
+    read: &'a dyn Fn(&str) -> Option<String>,
+}
+
+impl VersionFiles<'_> {
+    fn read_place(&self, place: &VersionPlace) -> Option<String> {
+        match place {
+            VersionPlace::File(path) => (self.read)(path),
+            VersionPlace::Module(path) => {
+                let text = (self.read)(path)?;
+                let lines = split_logical_lines(&text);
+                find_constant(&lines, VERSION).or_else(|| find_constant(&lines, "VERSION"))
+            }
+            VersionPlace::Attribute(path) => {
+                let (module, name) = path.rsplit_once('.')?;
+                self.read_attribute(module, name)
+            }
+        }
+    }
+
+    fn read_attribute(&self, module: &str, name: &str) -> Option<String> {
+        let read = |module: &str| {
+            let path = module.replace('.', "/");
+            let roots = [self.module_root, ".", "src"].into_iter();
+            let mut files = roots.flat_map(|root| {
+                [
+                    format!("{root}/{path}.py"),
+                    format!("{root}/{path}/__init__.py"),
+                ]
+            });
+            files.find_map(|file| (self.read)(&file))
+        };
+        read_attribute(module, name, &read, 0)
+    }
+
+    /// The version that a setup.py takes from a file of the project, where all that it may take it from say the same.
+    fn read_setup(&self, text: &str) -> Option<String> {
+        let sources = find_version_sources(text, &|path| (self.read)(path).is_some())?;
+        let of_files = sources.files.iter().filter_map(|path| self.read_file(path));
+        let modules = sources.modules.iter();
+        let of_modules = modules.filter_map(|module| self.read_module(module));
+        let mut versions = of_files.chain(of_modules);
+        let version = versions.next()?;
+        versions.all(|other| other == version).then_some(version)
+    }
+
+    /// The version in a module, or that a text file is.
+    fn read_file(&self, path: &str) -> Option<String> {
+        if let Some(module) = path.strip_suffix(".py") {
+            let module = module.strip_suffix("/__init__").unwrap_or(module);
+            return self.read_module(&module.replace('/', "."));
+        }
+        let is_named = path.to_ascii_lowercase().contains("version");
+        let text = (self.read)(path).filter(|_| is_named)?;
+        sound_version(&text)
+    }
+
+    fn read_module(&self, module: &str) -> Option<String> {
+        let mut names = [VERSION, "VERSION", "version"].into_iter();
+        names.find_map(|name| self.read_attribute(module, name))
+    }
 }
 
 fn place_of_pyproject(root: &Table, name: &str) -> Option<VersionPlace> {
@@ -328,7 +393,67 @@ mod tests {
         assert_eq!(read(&[config, package, module]), None);
     }
 
+    const INIT: (&str, &str) = (
+        "net/__init__.py",
+        "\"\"\"Net.\"\"\"\n__version__ = '1.2.3'\n",
+    );
+
+    #[test]
+    fn the_version_that_a_setup_py_reads_of_its_project_is_known() {
+        let read_file = "import os, re\nhere = os.path.abspath(os.path.dirname(__file__))\n\
+             def read(*parts):\n    with open(os.path.join(here, *parts), 'r') as fp:\n        return fp.read()\n";
+        let find = "def find_version(*file_paths):\n    version_file = read(*file_paths)\n    \
+             version_match = re.search(r\"^__version__ = ['\\\"]([^'\\\"]*)['\\\"]\", version_file, re.M)\n    \
+             if version_match:\n        return version_match.group(1)\n    raise RuntimeError('no version')\n";
+        let regular = format!("{read_file}{find}");
+        for setup in [
+            format!("{regular}setup(name='net', version=find_version('net', '__init__.py'))"),
+            "def get_version():\n    with open(HERE / 'net/__init__.py') as f:\n        result = re.search('__version__', f.read())\n        return result.group(1)\n\
+             version = get_version()\nsetup(version=version)".to_owned(),
+            "def get_version(package):\n    init = open(os.path.join(package, '__init__.py')).read()\n    return re.match('v', init).group(1)\nsetup(version=get_version('net'))".to_owned(),
+            "NAME = 'net'\nwith open(f'{NAME}/__init__.py') as f:\n    for line in f:\n        if line.startswith('__version__'):\n            version = line.split('=')[1]\n            break\nsetup(version=version)".to_owned(),
+            "exec(open('net/__init__.py').read())\nsetup(version=__version__)".to_owned(),
+            "about = {}\nwith open(os.path.join(here, 'net', '__init__.py'), encoding='utf-8') as f:\n    exec(f.read(), about)\nsetup(version=about['__version__'])".to_owned(),
+            "import net\nsetup(version=net.__version__)".to_owned(),
+            "from net import __version__ as v\nsetup(version=v)".to_owned(),
+            "sys.path.insert(0, path.join(here, 'net'))\nfrom version import __version__\nsetup(version=__version__)".to_owned(),
+            "ns = runpy.run_path(os.path.dirname(__file__) + '/net/__init__.py')\nsetup(version=ns['__version__'])".to_owned(),
+            format!("{read_file}setup(long_description=read('README.md'), version=read('VERSION').strip())"),
+            "setup(version=open('VERSION').readline())".to_owned(),
+            "setup(version=Path(__file__).with_name('VERSION').read_text())".to_owned(),
+        ] {
+            let text = ("VERSION", "1.2.3\n");
+            let files = [("setup.py", setup.as_str()), INIT, text, ("README.md", "0.1\n"), ("net/version.py", INIT.1)];
+            let found = read(&files);
+            assert_eq!(found.as_deref(), Some("1.2.3"), "{setup}");
+            let other = ("pyproject.toml", "[build-system]\nbuild-backend = 'hatchling.build'\n");
+            assert_eq!(read(&[("setup.py", &setup), INIT, text, other]), None);
+        }
+    }
+
+    #[test]
+    fn a_version_that_a_setup_py_computes_is_not_guessed() {
+        let get = "def get_version():\n    version = open('VERSION').read().strip()\n";
+        for setup in [
+            format!("{get}    sha = subprocess.check_output(['git', 'rev-parse', 'HEAD'])\n    return version\nsetup(version=get_version())"),
+            format!("{get}    version += '+cpu'\n    return version\nsetup(version=get_version())"),
+            format!("{get}    return f'{{version}}.dev0'\nsetup(version=get_version())"),
+            "setup(name='net')".to_owned(),
+            "setup(version=find('net'))".to_owned(),
+            // Two that differ.
+            "exec(open('net/__init__.py').read())\nsetup(version=__version__ or open('VERSION').read())".to_owned(),
+        ] {
+            let found = read(&[("setup.py", &setup), INIT, ("VERSION", "2.0\n")]);
+            assert_eq!(found, None, "{setup}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn no_setup_panics(text in "((setup|version|open|'net/__init__.py'|'net'|with|as|def|for|in|exec|from|import|=|\\(|\\)|\\[|\\]|:|\\+|\\.|,|/|\n) ?){0,60}") {
+            let _ = read(&[("setup.py", &text), INIT]);
+        }
+
         #[test]
         fn no_text_panics(text in "((__version__|from|import|net|'1'|1|=|:|\\(|\\)|,|\\.|\n) ?){0,40}") {
             let pyproject = "[tool.setuptools.dynamic]\nversion = { attr = 'net.__version__' }\n";

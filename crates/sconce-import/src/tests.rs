@@ -45,7 +45,7 @@ fn holds(adopted: &ImportedSpec) {
 }
 
 /// One of each, with most of what its converter knows. Written by hand in the usual shape.
-const EXAMPLES: [(ImportFormat, &str); 13] = [
+const EXAMPLES: [(ImportFormat, &str); 14] = [
     (
         ImportFormat::Requirements,
         "# train\n-r base.txt\n--extra-index-url https://builds.example.org/whl/cu124\ntorch==2.4.1+cu124 \\\n    --hash=sha256:aa\nnumpy>=1.26; python_version < '3.13'  # why\n-e .\ngit+https://me:pw@git.example.org/x\n",
@@ -89,6 +89,10 @@ const EXAMPLES: [(ImportFormat, &str); 13] = [
     (
         ImportFormat::CondaLock,
         "version: 1\nmetadata:\n  platforms: [linux-64]\npackage:\n- name: numpy\n  version: 1.26.4\n  manager: conda\n  platform: linux-64\n  dependencies:\n    python: ''\n  url: https://c.example.org/numpy-1.26.4-py311_0.conda\n  category: main\n- name: wandb\n  version: '0.19'\n  manager: pip\n  platform: linux-64\n  dependencies: {}\n  url: https://f.example.org/wandb-0.19-py3-none-any.whl\n  hash:\n    sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n  category: main\n",
+    ),
+    (
+        ImportFormat::Pipfile,
+        "[[source]]\nurl = \"https://a.example.org/simple\"\nname = \"a\"\n[packages]\ntorch = {version = \"~=2.6\", sys_platform = \"== 'linux'\"}\nidna = \"*\"\nx = {git = \"https://git.example.org/x\", ref = \"v1\"}\nnet = {path = \".\", editable = true}\n[dev-packages]\nruff = \"*\"\n[requires]\npython_version = \"3.11\"\n",
     ),
     (
         ImportFormat::Conda,
@@ -252,9 +256,9 @@ fn every_format_has_an_example_and_is_found_by_its_names() {
     assert_eq!(
         super::list_formats(),
         "uv.lock, pylock.toml, poetry.lock, pdm.lock, Pipfile.lock, pixi.lock, conda-lock.yml, \
-         pyproject.toml, setup.py, requirements.txt, environment.yml or Dockerfile"
+         pyproject.toml, setup.py, requirements.txt, Pipfile, environment.yml or Dockerfile"
     );
-    assert_eq!(super::known_file_names().count(), 17);
+    assert_eq!(super::known_file_names().count(), 18);
 }
 
 #[test]
@@ -287,6 +291,7 @@ fn kinds_are_told_by_their_names() {
         ("dockerfile.txt", Some(ImportFormat::Dockerfile)),
         ("setup.py", Some(ImportFormat::Setup)),
         ("conda.yaml", Some(ImportFormat::Conda)),
+        ("Pipfile", Some(ImportFormat::Pipfile)),
         ("train.py", None),
     ] {
         assert_eq!(ImportFormat::from_file_name(name), kind, "{name}");

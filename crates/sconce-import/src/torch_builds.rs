@@ -1,89 +1,61 @@
 //! Which build of torch a file asks for: by `+cu121`, by an index of such builds, by conda's parts of CUDA. The main
 //! index has one build of each version; where that is the one, nothing else is needed.
 
-use super::release::usual_cuda;
+use sconce_formats::torch_builds::{
+    build_of_index, explain_plain_build, find_plain_build, find_plain_torch, name_build,
+    without_build,
+};
+
 use super::requirement::{self, Requirement};
-use super::specifier::parse_numbers;
 
-/// What is built together, and has the build in its version.
-const FAMILY: [&str; 5] = [
-    "torch",
-    "torchvision",
-    "torchaudio",
-    "torchtext",
-    "torchdata",
-];
-
-/// The build of a torch version that the main index has, `cu121`.
-pub(super) fn find_plain_build(torch: &str) -> Option<String> {
-    let numbers = parse_numbers(torch)?;
-    let cuda = match numbers.as_slice() {
-        [1, 13, ..] => "11.7",
-        [1, 5..=12, ..] => "10.2",
-        numbers => usual_cuda(numbers)?,
-    };
-    Some(name_build(cuda))
+/// The build that is asked for, and torch as the main index has it.
+struct PlainBuild {
+    build: String,
+    /// Of which torch.
+    versions: String,
 }
 
-/// `cu121` of `12.1`, `12.1.105`.
-pub(super) fn name_build(cuda: &str) -> String {
-    let parts: Vec<&str> = cuda.split('.').take(2).collect();
-    format!("cu{}", parts.concat())
-}
-
-/// The build that an index is of, as PyTorch lays its own out: `…/whl/cu121`.
-pub(super) fn build_of_index(url: &str) -> Option<&str> {
-    let (before, build) = url.trim_end_matches('/').rsplit_once('/')?;
-    let digits = |build: &str| !build.is_empty() && build.bytes().all(|b| b.is_ascii_digit());
-    let is_build = build.strip_prefix("cu").is_some_and(digits);
-    (before.ends_with("/whl") && is_build).then_some(build)
-}
-
-/// The version of torch and the build that are asked for.
-fn asked_build(requirements: &[Requirement], indexes: &[String]) -> Option<(String, String)> {
-    let torch = requirements.iter().find(|r| r.name == "torch")?;
-    let pin = torch.pinned_version()?;
-    let (version, build) = match pin.split_once('+') {
-        Some((version, build)) => (version, Some(build)),
-        None => (pin, None),
-    };
+/// The build that is asked for, where the main index has it for every torch that is required.
+fn find_asked_build(requirements: &[Requirement], indexes: &[String]) -> Option<PlainBuild> {
+    let torch = || requirements.iter().filter(|r| r.name == "torch");
+    let pinned = torch().find_map(|torch| Some(torch.pinned_version()?.split_once('+')?.1));
     let mut of_indexes = indexes.iter().filter_map(|url| build_of_index(url));
-    let build = build.or_else(|| of_indexes.next())?;
-    Some((version.to_owned(), build.to_owned()))
+    let build = pinned.or_else(|| of_indexes.next())?;
+    let plain = torch().map(|torch| find_plain_torch(&torch.text, build));
+    let plain: Vec<_> = plain.collect::<Option<_>>()?;
+    Some(PlainBuild {
+        build: build.to_owned(),
+        versions: plain.into_iter().next()?.versions,
+    })
 }
 
 /// Whether the build that is asked for is the one that the main index has.
 pub(super) fn asks_for_plain_build(requirements: &[Requirement], indexes: &[String]) -> bool {
-    let asked = asked_build(requirements, indexes);
-    asked.is_some_and(|(version, build)| find_plain_build(&version) == Some(build))
+    find_asked_build(requirements, indexes).is_some()
 }
 
-/// Takes the build out of versions, and its index out of the indexes, where the main index has it. Gives what to say
-/// of it: the thing, and why.
+/// Takes the build out of versions, and its index out of the indexes, where the main index has it; torch whose version
+/// is open is narrowed to those of the build. Gives what to say of it: the thing, and why.
 pub(super) fn drop_plain_build(
     requirements: &mut [Requirement],
     indexes: &mut Vec<String>,
 ) -> Vec<(String, String)> {
-    let Some((version, build)) = asked_build(requirements, indexes) else {
+    let Some(PlainBuild { build, versions }) = find_asked_build(requirements, indexes) else {
         return Vec::new();
     };
-    if find_plain_build(&version).as_ref() != Some(&build) {
-        return Vec::new();
-    }
     let mut said = Vec::new();
-    let suffix = format!("+{build}");
-    let why =
-        format!("torch {version} of the main index is this build ({build}), so it is not needed");
+    let why = explain_plain_build(&versions, &build);
     for one in requirements.iter_mut() {
-        let is_family = FAMILY.contains(&one.name.as_str());
-        let ends = one
-            .pinned_version()
-            .is_some_and(|pin| pin.ends_with(&suffix));
-        if is_family
-            && ends
-            && let Ok(plain) = requirement::parse(&one.text.replacen(&suffix, "", 1))
+        let text = match find_plain_torch(&one.text, &build) {
+            Some(plain) => plain.text,
+            None => without_build(&one.text, &build),
+        };
+        if text != one.text
+            && let Ok(plain) = requirement::parse(&text)
         {
-            said.push((one.text.clone(), why.clone()));
+            if one.text.contains('+') {
+                said.push((one.text.clone(), why.clone()));
+            }
             *one = plain;
         }
     }
@@ -122,30 +94,6 @@ mod tests {
     }
 
     #[test]
-    fn builds_of_the_main_index_are_known() {
-        for (torch, build) in [
-            ("2.4.1", Some("cu121")),
-            ("2.0.0", Some("cu117")),
-            ("1.13.1", Some("cu117")),
-            ("1.12.1", Some("cu102")),
-            ("2.11.0", Some("cu130")),
-            ("99.0", None),
-        ] {
-            assert_eq!(find_plain_build(torch).as_deref(), build, "{torch}");
-        }
-        for (url, build) in [
-            ("https://i.example.org/whl/cu121", Some("cu121")),
-            ("https://i.example.org/pytorch/whl/cu121/", Some("cu121")),
-            ("https://i.example.org/whl/nightly/cu121", None),
-            ("https://i.example.org/whl/cpu", None),
-            ("https://i.example.org/whl/cu", None),
-            ("https://i.example.org/simple", None),
-        ] {
-            assert_eq!(build_of_index(url), build, "{url}");
-        }
-    }
-
-    #[test]
     fn what_the_main_index_has_needs_no_other() {
         let url = "https://i.example.org/whl/cu121".to_owned();
         let mut asked = requirements(&["torch==2.4.1+cu121", "torchvision==0.19.1+cu121", "numpy"]);
@@ -162,10 +110,15 @@ mod tests {
             drop_plain_build(&mut asked, &mut vec![url.clone()]).len(),
             1
         );
+        // Open versions are narrowed.
+        let mut asked = requirements(&["torch>=2.2", "torchvision"]);
+        let said = drop_plain_build(&mut asked, &mut vec![url.clone()]);
+        assert_eq!(asked[0].text, "torch>=2.2,>=2.1,<2.5");
+        assert!(said[0].1.contains("torch >=2.1,<2.5 of the main index"));
         for texts in [
             &["torch==2.4.1+cu118"][..],
             &["torch==2.3.1+cu118"],
-            &["torch>=2"],
+            &["torch>=2.5"],
             &["numpy"],
         ] {
             let mut asked = requirements(texts);

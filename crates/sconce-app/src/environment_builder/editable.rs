@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use sconce_base::text::to_printable;
 use sconce_formats::normalize_project_name;
 use sconce_image::editable_wheel::{EditableWheel, GeneratedModule, UNKNOWN_VERSION};
 use sconce_resolve::ProjectBuild;
@@ -15,6 +16,9 @@ use crate::failure::{AppError, Result};
 use crate::file_action::FileAction;
 use crate::project_version::{CommitVersion, version_of_commit};
 use crate::source_builds::requirement_of_module;
+
+/// More lists are counted alone.
+const MAX_NAMED: usize = 5;
 
 impl EnvironmentBuilder<'_> {
     /// A lock with the wheels of the projects that the spec installs from where they lie, which are in
@@ -106,8 +110,9 @@ impl EnvironmentBuilder<'_> {
         {
             self.progress.note(&format!(
                 "{} computes some of what it requires, which is not known without running it: what is missing \
-                 goes into `[python] packages`",
-                project.metadata.name
+                 goes into `[python] packages`{}",
+                project.metadata.name,
+                describe_undecided(&project.undecided)
             ));
         }
         for project in &self.project.editable {
@@ -127,6 +132,25 @@ impl EnvironmentBuilder<'_> {
                 "the version of {name} {why}: inside it is {UNKNOWN_VERSION}"
             ));
         }
+    }
+}
+
+/// What of a project's requirements is taken under conditions that are not known.
+fn describe_undecided(lists: &[(usize, Vec<String>)]) -> String {
+    let named = lists.iter().take(MAX_NAMED);
+    let named: Vec<String> = named
+        .map(|(line, texts)| format!("{} (setup.py:{line})", to_printable(&texts.join(", "), 200)))
+        .collect();
+    let more = match lists.len().saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    match named.is_empty() {
+        true => String::new(),
+        false => format!(
+            "; taken under conditions that are not known: {}{more}",
+            named.join("; ")
+        ),
     }
 }
 

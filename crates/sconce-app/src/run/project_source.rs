@@ -59,7 +59,7 @@ impl ProjectSource {
         let mut extras = BTreeMap::new();
         // What is for developers brings nearly everything, and is the last that somebody wants for one module.
         let mut optional: Vec<_> = project
-            .map(|project| project.optional)
+            .map(|project| project.metadata.optional)
             .into_iter()
             .flatten()
             .collect();

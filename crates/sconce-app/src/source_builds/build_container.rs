@@ -183,12 +183,18 @@ impl<'a> BuildContainer<'a> {
             excerpt: excerpt(&text),
             log: log.clone(),
             module: (module.as_deref()).map(|name| sconce_base::text::to_printable(name, 80)),
+            newer_python: None,
         };
         if let Some(module) = &module {
             return Ok(BuildOutcome::Module(module.clone(), failed()));
         }
         let name = match result.wheel.as_slice() {
             [name] if WheelName::parse(name).is_some() && !name.contains('/') => name,
+            [] if lacks_processes(&text) => {
+                let limit = MAX_PROCESSES;
+                let error = SourceBuildError::TooManyProcesses { limit, log };
+                return Ok(BuildOutcome::Failed(error));
+            }
             [] => return Ok(BuildOutcome::Failed(failed())),
             names => {
                 let count = names.len();
@@ -306,6 +312,20 @@ fn missing_module(log: &str) -> Option<String> {
     Some(name.to_owned())
 }
 
+/// Whether a build ended because it got no further process (fork(2), `EAGAIN`), which its limit refuses.
+fn lacks_processes(log: &str) -> bool {
+    if log.lines().any(is_compiler_error) {
+        return false;
+    }
+    let of_shells = [
+        "fork: Resource temporarily",
+        "fork: retry: Resource temporarily",
+    ];
+    let of_python = log.contains("BlockingIOError: [Errno 11]") && log.contains("fork")
+        || log.contains("RuntimeError: can't start new thread");
+    of_python || of_shells.iter().any(|sign| log.contains(sign))
+}
+
 /// What matters of a log: the first error of a compiler, else its last lines.
 fn excerpt(log: &str) -> String {
     // Carets below a traceback's line say nothing where that line is cut.
@@ -371,6 +391,26 @@ mod tests {
         let plain = "a\n   ~~^\nb\nTypeError: of setup.py\n";
         assert_eq!(excerpt(plain), "a\nb\nTypeError: of setup.py");
         assert_eq!(excerpt(""), "");
+    }
+
+    #[test]
+    fn a_build_that_forks_until_its_limit_is_known_by_its_log() {
+        // Of CPython 3.13, of bash 5.2 and of a pool of threads.
+        for log in [
+            "running egg_info\nTraceback (most recent call last):\n  File \"/source/setup.py\", line 5, in <module>\n    os.fork()\n    ~~~~~~~^^\nBlockingIOError: [Errno 11] Resource temporarily unavailable\n",
+            "Traceback (most recent call last):\n  File \"/usr/lib/python3.13/subprocess.py\", line 1882, in _execute_child\n    self.pid = _fork_exec(\nBlockingIOError: [Errno 11] Resource temporarily unavailable\n",
+            "./configure: fork: retry: Resource temporarily unavailable\n./configure: fork: Resource temporarily unavailable\n",
+            "    _start_new_thread(self._bootstrap, ())\nRuntimeError: can't start new thread\n",
+        ] {
+            assert!(lacks_processes(log), "{log}");
+        }
+        for log in [
+            "BlockingIOError: [Errno 11] write could not complete without blocking\n",
+            "x.c:3:10: error: unknown type\nfork: Resource temporarily unavailable\n",
+            "TypeError: of setup.py",
+        ] {
+            assert!(!lacks_processes(log), "{log}");
+        }
     }
 
     #[test]

@@ -99,15 +99,24 @@ impl BuildPlan {
 /// The day whose tools a build is first tried with: that of the sources, but none before the Python that
 /// it is for was there. `None`: today's. `written` is the commit's time, or that of the newest file.
 pub(super) fn day_of_tools(origin: &SourceOrigin, written: i64, minor: u32) -> Option<String> {
+    let day = day_of_sources(origin, written);
+    let of_python = day_of_python(minor);
+    let now = i64::try_from(crate::run_id::unix_ms() / 1000).unwrap_or(i64::MAX);
+    Some(day.max(of_python)).filter(|day| *day < day_of(now))
+}
+
+/// The day of sources: that of their upload, else of the time that is given.
+pub(super) fn day_of_sources(origin: &SourceOrigin, written: i64) -> String {
     let uploaded = match origin {
         SourceOrigin::Archive { uploaded, .. } => uploaded.clone(),
         SourceOrigin::Git { .. } => None,
     };
-    let day = uploaded.unwrap_or_else(|| day_of(written));
-    // A Python is released each October (PEP 602): 3.9 in 2020.
-    let of_python = format!("{}-10-31", 2011 + minor);
-    let now = i64::try_from(crate::run_id::unix_ms() / 1000).unwrap_or(i64::MAX);
-    Some(day.max(of_python)).filter(|day| *day < day_of(now))
+    uploaded.unwrap_or_else(|| day_of(written))
+}
+
+/// The day by which a Python was there: one is released each October (PEP 602), 3.9 in 2020.
+pub(super) fn day_of_python(minor: u32) -> String {
+    format!("{}-10-31", 2011 + minor)
 }
 
 /// `2021-03-25`, in UTC.

@@ -10,6 +10,7 @@ mod prebuilt;
 mod source_fetcher;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use sconce_fetch::Fetcher;
@@ -37,8 +38,49 @@ use crate::file_action::FileAction;
 
 /// The kind of the store's items that hold built wheels.
 const KIND: &str = "built";
+/// Environments have no older Python than 3.8.
+const OLDEST_PYTHON: u32 = 8;
 /// Rounds in which a build asks for something more.
 const MAX_ROUNDS: usize = 6;
+
+/// A Python that came out after what is built for it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NewerPython {
+    /// 13 for 3.13.
+    minor: u32,
+    /// The newest Python of when the sources were written.
+    older: u32,
+    /// The day of the sources, `2019-04-08`.
+    written: String,
+}
+
+impl NewerPython {
+    fn find(minor: u32, written: String) -> Option<Self> {
+        let is_older = |minor: &u32| build_plan::day_of_python(*minor) <= written;
+        let older = (OLDEST_PYTHON..minor).rev().find(is_older);
+        (!is_older(&minor) && minor > OLDEST_PYTHON).then(|| Self {
+            minor,
+            older: older.unwrap_or(OLDEST_PYTHON),
+            written,
+        })
+    }
+}
+
+impl fmt::Display for NewerPython {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            minor,
+            older,
+            written,
+        } = self;
+        write!(
+            f,
+            "it was built for Python 3.{minor}, and its sources are of {written}, before that Python: an older one may \
+             build it, `version = \"3.{older}\"` in [python]; or take a version of it that has a wheel. System \
+             libraries that it is built with go into `[system] packages`"
+        )
+    }
+}
 
 /// Why sources gave no wheel.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +126,19 @@ pub(crate) enum SourceBuildError {
         excerpt: String,
         /// The module that it did not find.
         module: Option<String>,
+        /// Where the Python that it was built for came out after the sources.
+        newer_python: Option<NewerPython>,
+    },
+    /// It was refused a process by the limit on them.
+    #[error(
+        "its build was refused further processes by the limit of {limit}; the whole log is in {}",
+        log.display()
+    )]
+    TooManyProcesses {
+        /// Processes and threads at once.
+        limit: u64,
+        /// Where its output is.
+        log: PathBuf,
     },
     /// It takes too long.
     #[error("its build took longer than {minutes} minutes; its log is in {}", log.display())]
@@ -156,6 +211,13 @@ impl Hint for SourceBuildError {
                 "name the Debian package of the library that is not found in `[system] packages`, \
                  `libavformat-dev` for libavformat; or take a version of it that has a wheel"
             }
+            Self::TooManyProcesses { .. } => {
+                "its setup starts processes without end, or that many at once: take a version of it that has a wheel"
+            }
+            Self::Failed {
+                newer_python: Some(newer),
+                ..
+            } => return Some(newer.to_string()),
             Self::Failed { .. } | Self::TooLong { .. } => {
                 "take a version of it that has a wheel, or an older Python with `[python] version`; system \
                  libraries that it is built with go into `[system] packages`"
@@ -177,6 +239,7 @@ impl Hint for SourceBuildError {
             Self::Unreadable
             | Self::Failed { .. }
             | Self::TooLong { .. }
+            | Self::TooManyProcesses { .. }
             | Self::Lacks { .. }
             | Self::NotOneWheel { .. } => exit::NO_SOLUTION,
         }
@@ -290,7 +353,7 @@ impl ContainedBuilder<'_> {
             return Ok(built);
         }
         let minor = setting.base.target.python.strip_prefix("3.");
-        let minor = minor.and_then(|minor| minor.parse().ok());
+        let minor: Option<u32> = minor.and_then(|minor| minor.parse().ok());
         let written = self.commit_time(package).unwrap_or(facts.newest);
         let day = build_plan::day_of_tools(&package.origin, written, minor.unwrap_or(0));
         let mut failed = None;
@@ -330,7 +393,12 @@ impl ContainedBuilder<'_> {
                 }
             }
         }
-        Err(failed.unwrap_or(SourceBuildError::Unreadable).into())
+        let mut failed = failed.unwrap_or(SourceBuildError::Unreadable);
+        if let SourceBuildError::Failed { newer_python, .. } = &mut failed {
+            let day = build_plan::day_of_sources(&package.origin, written);
+            *newer_python = minor.and_then(|minor| NewerPython::find(minor, day));
+        }
+        Err(failed.into())
     }
 
     /// Builds with these wheels, or says what is missing.
@@ -673,5 +741,27 @@ impl ContainedBuilder<'_> {
             *wheel = built.wheel;
         }
         Ok(with_built)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_python_is_named_for_older_sources() {
+        let find = |minor, day: &str| {
+            let newer = NewerPython::find(minor, day.to_owned())?;
+            Some((newer.older, newer.to_string()))
+        };
+        let (older, said) = find(13, "2022-01-03").unwrap();
+        assert_eq!(older, 10);
+        assert!(
+            said.contains("for Python 3.13") && said.contains("`version = \"3.10\"` in [python]"),
+            "{said}"
+        );
+        assert_eq!(find(13, "2016-05-01").map(|(older, _)| older), Some(8));
+        assert_eq!(find(13, "2024-11-01"), None);
+        assert_eq!(find(8, "2016-05-01"), None);
     }
 }

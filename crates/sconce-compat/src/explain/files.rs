@@ -7,7 +7,7 @@ macro_rules! files {
 }
 
 /// Every file of `crates/sconce-compat/rules/`, with its text.
-pub(crate) const FILES: [(&str, &str); 88] = files![
+pub(crate) const FILES: [(&str, &str); 90] = files![
     "abort-at-end.toml",
     "accelerate-nodes.toml",
     "bf16-unsupported.toml",
@@ -76,7 +76,9 @@ pub(crate) const FILES: [(&str, &str); 88] = files![
     "permission-device.toml",
     "port-in-use.toml",
     "program-missing.toml",
+    "protobuf-before-3-12.toml",
     "protobuf-too-new.toml",
+    "protobuf-too-old.toml",
     "ptx-too-new.toml",
     "python-abi.toml",
     "rendezvous-failed.toml",

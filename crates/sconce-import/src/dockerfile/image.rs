@@ -2,8 +2,9 @@
 
 use super::super::conda::CUDA;
 use super::super::draft::Draft;
-use super::super::release::usual_cuda;
 use super::super::requirement;
+use sconce_formats::torch_builds::cuda_of_torch;
+
 use super::super::specifier::parse_numbers;
 
 /// A reference, taken apart: `registry.example.org:5000/pytorch/pytorch:TAG@sha256:…`.
@@ -79,13 +80,13 @@ fn pytorch(reference: &str, tag: &str, line: usize, draft: &mut Draft) {
         batch.extend(requirement::parse(text));
     }
     draft.add_requirements(Some(line), batch);
-    let Some(numbers) = exact else {
+    if exact.is_none() {
         let why = "its tag names no version, so the newest torch is taken";
         draft.note_decision(line, reference, why.to_owned());
         return;
     };
     let rest = "what else it holds (torchaudio, conda's packages) has to be named";
-    match (cuda, usual_cuda(&numbers)) {
+    match (cuda, cuda_of_torch(version)) {
         (Some(cuda), Some(usual)) if cuda == usual => {
             let why = format!(
                 "becomes {torch}, whose usual wheels are for CUDA {usual} too, and torchvision; {rest}"

@@ -8,6 +8,7 @@ use sconce_formats::tags::CpuArchitecture;
 use super::{LockSelection, read_pinned_lock};
 use crate::conda;
 use crate::note::{ImportNote, NoteKind, redacted_line};
+use crate::project_files::pipfile;
 use crate::project_files::requirements::RequirementsScan;
 use crate::{ImportFormat, SiblingFiles};
 
@@ -138,8 +139,11 @@ fn list_versions(
         for (_, requirement) in &scan.requirements {
             add(&requirement.text);
         }
-    } else if format == ImportFormat::Conda {
-        let imported = conda::convert(text, beside);
+    } else if matches!(format, ImportFormat::Conda | ImportFormat::Pipfile) {
+        let imported = match format {
+            ImportFormat::Conda => conda::convert(text, beside),
+            _ => pipfile::convert(text),
+        };
         for text in imported.iter().flat_map(|one| &one.spec.python.packages) {
             add(text);
         }

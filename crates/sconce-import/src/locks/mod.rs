@@ -266,7 +266,12 @@ impl ImportFormat {
             Self::CondaLock => {
                 |source, selection| conda_lock::read(source.text, selection).map(LockText)
             }
-            Self::Pyproject | Self::Setup | Self::Requirements | Self::Conda | Self::Dockerfile => {
+            Self::Pyproject
+            | Self::Setup
+            | Self::Requirements
+            | Self::Pipfile
+            | Self::Conda
+            | Self::Dockerfile => {
                 return None;
             }
         })
@@ -371,8 +376,9 @@ pub(crate) fn convert(
     note_missing_digests(&pins, &mut draft);
     draft.spec.python.lock = Some(source.path.to_owned());
     draft.indexed = true;
+    let packages = if count == 1 { "package" } else { "packages" };
     let why = format!(
-        "it is referred to: `lock` takes the versions and files of it, {count} packages today"
+        "it is referred to: `lock` takes the versions and files of it, {count} {packages} today"
     );
     draft.note_decision(None, source.path, why);
     Ok(draft.finish_referring())

@@ -2,6 +2,7 @@
 //! projects of their own, a pyproject.toml and a setup.py leave their requirements to such files.
 
 pub(crate) mod local_paths;
+pub(crate) mod pipfile;
 pub(crate) mod pyproject;
 pub(crate) mod requirements;
 pub(crate) mod setup;

@@ -1,5 +1,7 @@
 //! `pyproject.toml`: `[project]` (PEP 621) is referred to, Poetry's own table is translated.
 
+use sconce_base::text::redact_url_credentials;
+use sconce_formats::torch_builds::drop_unneeded_builds;
 use toml::{Table, Value};
 
 use super::{local_paths, setup};
@@ -127,6 +129,16 @@ pub(crate) fn convert(
     let (good, bad) = project.classify_dependencies(&[]);
     let some = !good.is_empty() || !bad.is_empty();
     note_uv_settings(&root, text, !path.contains('/'), &mut draft);
+    for unneeded in drop_unneeded_builds(&mut root.clone()) {
+        let mut lines = text.lines();
+        let line = lines.position(|line| line.contains(&unneeded.what));
+        let line = line.map(|before| before + 1);
+        draft.note_decision(
+            line,
+            &redact_url_credentials(&unneeded.what),
+            unneeded.reason,
+        );
+    }
     draft.add_requirements(None, good);
     for local in bad
         .iter()
@@ -230,6 +242,18 @@ mod tests {
             &|_| None,
         );
         assert_eq!(adopted.unwrap().spec.python.editable, ["libs/a"]);
+    }
+
+    #[test]
+    fn an_index_of_the_build_that_the_main_one_has_is_told() {
+        let adopted = read(
+            "[project]\ndependencies = [\"torch==2.4.1\"]\n[tool.uv.sources]\ntorch = { index = \"b\" }\n\
+             [[tool.uv.index]]\nname = \"b\"\nurl = \"https://i.example.org/whl/cu121\"\n",
+        );
+        assert_eq!(
+            format_notes(&adopted),
+            "7 decided: https://i.example.org/whl/cu121: torch 2.4.1 of the main index is this build (cu121), so it is not needed\n"
+        );
     }
 
     #[test]

@@ -65,6 +65,7 @@ const MISSING: &str = "the file is not there, or not text";
 const OUTSIDE: &str = "a file outside the spec's folder, which was not looked into";
 const CONSTRAINTS: &str = "a spec has no constraints: add the versions to the requirements";
 const LINKS: &str = "a spec has no find-links: name each wheel as `name @ https://…`";
+const UNNEEDED_LINKS: &str = "the main index has the build of torch, so it is not needed";
 const PRE: &str =
     "pre-releases are taken where a requirement names one, as in `torch>=2.16.0.dev0`";
 const DIGESTS: &str =
@@ -347,22 +348,34 @@ impl RequirementsScan {
 
 /// A requirements file is referred to where all of it can be locked, and copied where not.
 pub(crate) fn convert(path: &str, text: &str, beside: SiblingFiles<'_>) -> ImportedSpec {
-    let scan = RequirementsScan::scan_file(path, text, beside);
+    let mut scan = RequirementsScan::scan_file(path, text, beside);
     let mut draft = Draft::default();
-    let indexes: Vec<String> = scan
-        .extra_index
-        .iter()
-        .map(|(_, url)| url.clone())
+    let is_of_builds = |line: &str| index_of_build_links(line).is_some();
+    let links = scan.options.iter();
+    let links = links.filter_map(|(_, line, _)| index_of_build_links(line));
+    let indexes = scan.extra_index.iter().chain(&scan.index);
+    let indexes: Vec<String> = indexes
+        .map(|(_, url)| url.as_str())
+        .chain(links)
+        .map(str::to_owned)
         .collect();
     let requirements: Vec<Requirement> = scan.requirements.iter().map(|(_, r)| r.clone()).collect();
     // A copy says no more than requirements and indexes.
-    let is_simple = scan.options.is_empty() && scan.unseen.is_empty() && scan.hashed.is_none();
+    let mut options = scan.options.iter();
+    let is_simple = options.all(|(_, line, _)| is_of_builds(line))
+        && scan.unseen.is_empty()
+        && scan.hashed.is_none();
     let is_plain = is_simple && torch_builds::asks_for_plain_build(&requirements, &indexes);
     if is_plain || !scan.refused.is_empty() || !scan.rewritten.is_empty() || scan.python.is_some() {
         let why = format!(
             "its requirements are copied into the spec, as not all of {path} can be locked as it stands; later changes of it do not count"
         );
         draft.note_decision(None, path, why);
+        if is_plain {
+            for (line, link, _) in std::mem::take(&mut scan.options) {
+                draft.note_decision(line, &link, UNNEEDED_LINKS.to_owned());
+            }
+        }
         scan.copy_into(&mut draft, None);
         return draft.finish();
     }
@@ -379,6 +392,17 @@ pub(crate) fn convert(path: &str, text: &str, beside: SiblingFiles<'_>) -> Impor
     let batch = scan.requirements.into_iter().map(|(_, r)| r).collect();
     draft.add_requirements(None, batch);
     draft.finish_referring()
+}
+
+/// The address below which the builds lie that a line links to, where it is PyTorch's own page of links:
+/// `-f …/whl/cu117/torch_stable.html`, `-f …/whl/torch_stable.html`.
+fn index_of_build_links(line: &str) -> Option<&str> {
+    let (option, value) = split_option(line);
+    let is_links = matches!(option, "-f" | "--find-links");
+    let value = value.trim().trim_matches(['"', '\'']);
+    value
+        .strip_suffix("/torch_stable.html")
+        .filter(|_| is_links)
 }
 
 /// Lines without comments, joined where a backslash ends one; each with its number.
@@ -541,6 +565,46 @@ mod tests {
             said.contains("whl/cu117: torch 2.0.0 of the main index is this build"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn links_to_the_build_that_the_main_index_has_are_not_needed() {
+        let links = "https://i.example.org/whl";
+        for (text, packages) in [
+            (
+                format!("-f {links}/cu117/torch_stable.html\ntorch==1.13.1\n"),
+                "torch==1.13.1",
+            ),
+            (
+                format!("--find-links {links}/torch_stable.html\ntorch==1.13.1+cu117\n"),
+                "torch==1.13.1",
+            ),
+            (
+                format!("--index-url {links}/cu121\ntorch\n"),
+                "torch>=2.1,<2.5",
+            ),
+        ] {
+            let (adopted, said) = read(&text);
+            let python = &adopted.spec.python;
+            assert_eq!(python.packages, [packages], "{text}");
+            assert!(
+                python.index.is_none() && python.extra_index.is_empty(),
+                "{text}"
+            );
+            assert!(
+                said.contains("so it is not needed") && !said.contains("left out"),
+                "{said}"
+            );
+        }
+        for text in [
+            format!("-f {links}/torch_stable.html\ntorch==1.12.1+cu113\n"),
+            format!("-f {links}/torch_stable.html\ntorch==1.12.1\n"),
+            format!("-f {links}/cu113/torch_stable.html\ntorch==1.12.1\n"),
+            "-f https://i.example.org/wheels\ntorch==1.13.1+cu117\n".to_owned(),
+        ] {
+            let (adopted, _) = read(&text);
+            assert!(adopted.spec.python.requirements.is_some(), "{text}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::project_files::requirements::RequirementsScan;
 use crate::project_table::{is_package_text, note_choices, refuses_package_text};
 use crate::python::{
     ConstantTable, LogicalLine, MAX_SOURCE_BYTES, PythonToken, PythonValue, UNKNOWN_ARGUMENTS,
-    split_logical_lines,
+    UndecidedList, split_logical_lines,
 };
 use crate::requirement::{self, Requirement};
 use crate::setup_cfg::config_values;
@@ -18,6 +18,9 @@ use sconce_formats::scm_version::{ScmSettings, VersionFile};
 const MAX_EXTRAS: usize = 200;
 /// Requirements that are read of one list.
 const MAX_REQUIREMENTS: usize = 2000;
+
+const UNDECIDED: &str = "setup.py asks for it under a condition that is not known without running it, and it is taken; \
+     what it would ask for otherwise goes into `[python] packages`";
 
 /// What a project says of itself, as far as it can be told without running it.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -38,6 +41,8 @@ pub(crate) struct SetupFacts {
     pub(crate) module_root: Option<String>,
     /// Whether it computes what it requires, so that not all of it is known.
     pub(crate) is_partial: bool,
+    /// Of what it requires, what its setup.py takes under conditions that are not known.
+    pub(crate) undecided: Vec<UndecidedList>,
     /// Where its version comes from, where that is its repository.
     pub(crate) scm: Option<ScmSettings>,
     /// The module that it writes its version to, where it is not there.
@@ -58,6 +63,7 @@ pub(crate) fn read_facts(beside: SiblingFiles<'_>) -> Option<SetupFacts> {
             facts.requires_python = facts.requires_python.or(more.requires_python);
             facts.module_root = facts.module_root.or(more.module_root);
             facts.is_partial |= more.is_partial;
+            facts.undecided.extend(more.undecided);
             facts.scm = facts.scm.or(more.scm);
             facts.optional.extend(more.optional);
             for (group, points) in more.entry_points {
@@ -104,6 +110,9 @@ pub(crate) fn convert(
     let extras = facts.extras.iter().map(String::as_str);
     note_choices(extras, None, "extras", &mut draft);
     let none = facts.requires.is_empty();
+    for list in &facts.undecided {
+        draft.note_decision(list.line, &list.texts.join(", "), UNDECIDED.to_owned());
+    }
     draft.add_requirements(None, facts.requires);
     // A setup.cfg alone is not installed by anything.
     let pyproject = below("pyproject.toml");
@@ -128,7 +137,6 @@ fn python_facts(text: &str, beside: SiblingFiles<'_>) -> Option<SetupFacts> {
         return None;
     }
     let (table, calls) = ConstantTable::read_calls(text, "setup");
-    drop(table);
     let call = calls.iter().max_by_key(|call| match call {
         PythonValue::Map(pairs) => pairs.len(),
         _ => 0,
@@ -162,23 +170,47 @@ fn python_facts(text: &str, beside: SiblingFiles<'_>) -> Option<SetupFacts> {
         facts.is_partial = call.get(UNKNOWN_ARGUMENTS).is_some();
     }
     if let Some(PythonValue::Map(extras)) = call.get("extras_require") {
-        let names = extras.iter().map(|(name, _)| name.clone());
-        facts.extras = names.filter(|name| !name.starts_with(':')).collect();
+        let names = extras.iter().filter_map(|(name, _)| name.split(':').next());
+        facts.extras = names
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect();
         facts.extras.dedup();
         for (name, value) in extras.iter().take(MAX_EXTRAS) {
             let mut requires = Vec::new();
             add_value(value, beside, &mut requires);
-            // `:python_version < "3.9"`, as setuptools had markers first.
-            match name.strip_prefix(':') {
-                Some(marker) => {
-                    let texts = requires
-                        .iter()
-                        .map(|one| format!("{} ; {marker}", one.text));
-                    let marked = texts.filter_map(|text| requirement::parse(&text).ok());
-                    facts.requires.extend(marked);
-                }
-                None => facts.optional.push((name.clone(), requires)),
+            // `:python_version < "3.9"` and `gpu:sys_platform == "linux"`, as setuptools had markers first.
+            let (extra, marker) = name.split_once(':').unwrap_or((name, ""));
+            if !marker.is_empty() {
+                let texts = requires
+                    .iter()
+                    .map(|one| format!("{} ; {marker}", one.text));
+                requires = texts
+                    .filter_map(|text| requirement::parse(&text).ok())
+                    .collect();
             }
+            let mut known = facts.optional.iter_mut();
+            match known.find(|(known, _)| known == extra) {
+                _ if extra.is_empty() => facts.requires.extend(requires),
+                Some((_, list)) => list.extend(requires),
+                None => facts.optional.push((extra.to_owned(), requires)),
+            }
+        }
+    }
+    let all = facts.optional.iter().flat_map(|(_, requires)| requires);
+    let all: Vec<&Requirement> = all.chain(&facts.requires).collect();
+    let is_required = |text: &String| {
+        let parsed = requirement::parse(text);
+        parsed.is_ok_and(|one| all.iter().any(|known| known.text == one.text))
+    };
+    for list in table.undecided_lists() {
+        let texts = list.texts.iter().filter(|text| is_required(text));
+        let texts: Vec<String> = texts.cloned().collect();
+        if !texts.is_empty() {
+            facts.undecided.push(UndecidedList {
+                line: list.line,
+                texts,
+            });
         }
     }
     if let Some(points) = call.get("entry_points") {

@@ -12,7 +12,8 @@ use toml::{Table, Value};
 
 use super::{pyproject, setup};
 use crate::project_files::setup::SetupFacts;
-use crate::project_table::{array_strings, tool_table};
+use crate::project_table::tool_table;
+use crate::python::UndecidedList;
 use crate::requirement::Requirement;
 use crate::{SiblingFiles, poetry, scm};
 
@@ -21,10 +22,10 @@ use crate::{SiblingFiles, poetry, scm};
 pub struct StaticProject {
     /// Its name, dependencies and entry points; its `dynamic` has what is not known.
     pub metadata: PyprojectMetadata,
-    /// What each extra asks for.
-    pub optional: BTreeMap<String, Vec<String>>,
     /// Whether it computes some of what it requires.
     pub is_partial: bool,
+    /// Of what it requires, what its setup.py takes under conditions that are not known: lines and requirements.
+    pub undecided: Vec<(usize, Vec<String>)>,
     /// Where its version comes from, where that is its repository; it has none of its own then.
     pub scm: Option<ScmSettings>,
     /// The module that its setup.py writes its version to, where it is not there.
@@ -78,7 +79,11 @@ impl StaticProject {
                 continue;
             }
             let is_it = |name: &String| normalize_project_name(name).as_ref() == Some(&extra);
-            let lists = self.optional.iter().filter(|(name, _)| is_it(name));
+            let lists = self
+                .metadata
+                .optional
+                .iter()
+                .filter(|(name, _)| is_it(name));
             for text in lists.flat_map(|(_, texts)| texts) {
                 let (name, rest) = text.split_once('[').unwrap_or((text, ""));
                 let asked = rest.split_once(']').map_or("", |(asked, _)| asked);
@@ -97,17 +102,10 @@ impl StaticProject {
 
     /// `[project]`, completed by what setuptools reads.
     fn of_project(metadata: PyprojectMetadata, root: &Table, beside: SiblingFiles<'_>) -> Self {
-        let table = root
-            .get("project")
-            .and_then(|project| project.get("optional-dependencies"));
-        let optional = table.and_then(Value::as_table).into_iter().flatten();
-        let owned = |list: &Value| array_strings(list).into_iter().map(str::to_owned).collect();
         let mut project = Self {
-            optional: optional
-                .map(|(extra, list)| (extra.clone(), owned(list)))
-                .collect(),
             metadata,
             is_partial: false,
+            undecided: Vec::new(),
             scm: None,
             version_file: None,
         };
@@ -119,6 +117,7 @@ impl StaticProject {
         let is_setup = setup.is_some();
         let facts = setup.unwrap_or_default();
         project.scm = facts.scm;
+        project.undecided = list_undecided(&facts.undecided);
         for field in dynamic {
             match field.as_str() {
                 "dependencies" => {
@@ -130,7 +129,10 @@ impl StaticProject {
                 }
                 "optional-dependencies" => {
                     for (extra, requires) in &facts.optional {
-                        project.optional.insert(extra.clone(), texts(requires));
+                        project
+                            .metadata
+                            .optional
+                            .insert(extra.clone(), texts(requires));
                     }
                     let files = tool_table(root, "setuptools").and_then(|tool| {
                         tool.get("dynamic")?
@@ -140,7 +142,10 @@ impl StaticProject {
                     for extra in files.into_iter().flat_map(Table::keys) {
                         let keys = ["optional-dependencies", extra.as_str()];
                         let requires = pyproject::requirements_of_files(root, &keys, beside);
-                        project.optional.insert(extra.clone(), texts(&requires));
+                        project
+                            .metadata
+                            .optional
+                            .insert(extra.clone(), texts(&requires));
                     }
                 }
                 "version" if facts.version.is_some() => {
@@ -184,12 +189,13 @@ impl StaticProject {
                 version: text("version"),
                 requires_python: python.and_then(poetry::specifiers),
                 dependencies,
+                optional,
                 dynamic: Vec::new(),
                 entry_points,
                 module_root: PyprojectMetadata::module_root_of(root),
             },
-            optional,
             is_partial,
+            undecided: Vec::new(),
             scm: None,
             version_file: None,
         }
@@ -203,20 +209,26 @@ impl StaticProject {
                 version: facts.version,
                 requires_python: facts.requires_python,
                 dependencies: texts(&facts.requires),
+                optional: optional
+                    .map(|(extra, requires)| (extra.clone(), texts(requires)))
+                    .collect(),
                 dynamic: Vec::new(),
                 entry_points: facts.entry_points,
                 module_root: facts
                     .module_root
                     .or_else(|| PyprojectMetadata::module_root_of(root)),
             },
-            optional: optional
-                .map(|(extra, requires)| (extra.clone(), texts(requires)))
-                .collect(),
             is_partial: facts.is_partial,
+            undecided: list_undecided(&facts.undecided),
             scm: facts.scm,
             version_file: facts.version_file,
         }
     }
+}
+
+fn list_undecided(lists: &[UndecidedList]) -> Vec<(usize, Vec<String>)> {
+    let lists = lists.iter().map(|list| (list.line, list.texts.clone()));
+    lists.collect()
 }
 
 /// Whether `[tool.setuptools.dynamic]` says where a field comes from.
@@ -278,8 +290,44 @@ mod tests {
         assert_eq!(metadata.module_root.as_deref(), Some("src"));
         assert_eq!(metadata.entry_points["console_scripts"]["odd"], "net:f");
         assert_eq!(metadata.entry_points["plug"]["a"], "b");
-        assert_eq!(project.optional["gpu"], ["triton"]);
+        assert_eq!(project.metadata.optional["gpu"], ["triton"]);
         assert!(!project.is_partial);
+    }
+
+    #[test]
+    fn what_a_condition_decides_that_is_not_known_is_told() {
+        let undecided = |setup: &str| read(&[("setup.py", setup)]).unwrap().undecided;
+        let told =
+            |line, texts: &[&str]| (line, texts.iter().map(|one| (*one).to_owned()).collect());
+        for (setup, expected) in [
+            (
+                "R = ['six']\nif os.environ.get('GPU'):\n  R = ['torch', 'idna']\nelse:\n  R = ['onnx']\nsetup(install_requires=R)",
+                vec![told(5, &["onnx"])],
+            ),
+            (
+                "R = ['six']\nif not installed('torch'):\n  R.append('torch>=2')\nsetup(install_requires=R)",
+                vec![told(3, &["torch>=2"])],
+            ),
+            (
+                "R = ['six'] if GPU else ['idna']\nsetup(install_requires=R)",
+                vec![told(1, &["six"])],
+            ),
+            (
+                "E = {}\nif GPU:\n  E['gpu'] = ['six']\nsetup(extras_require=E)",
+                vec![told(3, &["six"])],
+            ),
+            // Neither is about what it requires.
+            (
+                "S = ['a.cpp']\nif GPU:\n  S += ['b.cu']\nsetup(install_requires=['six'], sources=S)",
+                vec![],
+            ),
+            (
+                "R = []\nif sys.platform == 'linux':\n  R = ['six']\nsetup(install_requires=R)",
+                vec![],
+            ),
+        ] {
+            assert_eq!(undecided(setup), expected, "{setup}");
+        }
     }
 
     #[test]
@@ -332,13 +380,15 @@ mod tests {
         let project = read(&[("setup.py", unknown)]).unwrap();
         assert!(project.is_partial);
         assert_eq!(project.metadata.dependencies, ["six", "idna"]);
-        let old = "setup(install_requires=['six'], extras_require={':python_version<\"3.9\"': ['idna'], 'x': []})";
+        let old = "setup(install_requires=['six'], extras_require={':python_version<\"3.9\"': ['idna'], 'x': ['tqdm'], 'x:os_name==\"nt\"': ['wheel']})";
         let project = read(&[("setup.py", old)]).unwrap();
         assert_eq!(
             project.metadata.dependencies,
             ["six", "idna ; python_version<\"3.9\""]
         );
-        assert_eq!(project.optional.len(), 1);
+        let wheel = "wheel ; os_name==\"nt\"";
+        assert_eq!(project.metadata.optional["x"], ["tqdm", wheel]);
+        assert_eq!(project.metadata.optional.len(), 1);
         assert_eq!(read(&[("setup.py", "print(1)")]), None);
         assert_eq!(read(&[("pyproject.toml", "[tool.ruff]")]), None);
     }
@@ -365,7 +415,7 @@ mod tests {
             metadata.entry_points["console_scripts"]["net"],
             "net.cli:main"
         );
-        assert_eq!(project.optional["train"].len(), 1);
+        assert_eq!(project.metadata.optional["train"].len(), 1);
     }
 
     #[test]
@@ -388,7 +438,7 @@ mod tests {
         assert_eq!(metadata.version.as_deref(), Some("3"));
         assert_eq!(metadata.dynamic, ["readme"]);
         assert_eq!(metadata.entry_points["console_scripts"]["a"], "a:main");
-        assert_eq!(project.optional["x"], ["idna"]);
+        assert_eq!(project.metadata.optional["x"], ["idna"]);
         assert!(!project.is_partial);
         // Another build backend than setuptools may do anything.
         let open = read(&[(
@@ -411,6 +461,6 @@ mod tests {
         assert_eq!(metadata.requires_python.as_deref(), Some(">=3.9,<4"));
         assert_eq!(metadata.module_root.as_deref(), Some("lib"));
         assert_eq!(metadata.entry_points["console_scripts"]["a"], "a.cli:main");
-        assert_eq!(project.optional["train"], ["wandb", "more"]);
+        assert_eq!(project.metadata.optional["train"], ["wandb", "more"]);
     }
 }

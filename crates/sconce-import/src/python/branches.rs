@@ -1,8 +1,8 @@
 //! The `if` statements around a line.
 
+use super::brackets::top_level_position;
 use super::conditions::{Pythons, both, evaluate_condition};
 use super::lines::{LogicalLine, PythonToken};
-use super::values::top_level_position;
 
 /// Statements in each other that are followed.
 const MAX_BRANCHES: usize = 100;

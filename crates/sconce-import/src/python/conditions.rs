@@ -177,7 +177,7 @@ fn split_at_word<'t, 'a>(
     tokens: &'t [PythonToken<'a>],
     word: &str,
 ) -> Option<(&'t [PythonToken<'a>], &'t [PythonToken<'a>])> {
-    let at = super::values::top_level_name(tokens, word)?;
+    let at = super::brackets::top_level_name(tokens, word)?;
     Some((&tokens[..at], &tokens[at + 1..]))
 }
 

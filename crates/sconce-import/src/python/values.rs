@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use super::brackets::{bracketed, split_commas, top_level_name};
 use super::branches::Branches;
 use super::conditions::{Pythons, evaluate_condition};
 use super::lines::{PythonToken, split_logical_lines};
 
 /// Expressions in each other that are read.
 const MAX_DEPTH: usize = 40;
+/// Lists under unknown conditions that are kept, and texts of each.
+const MAX_UNDECIDED: usize = 100;
+const MAX_TEXTS: usize = 50;
 /// Values that one file may come to, all together.
 const MAX_VALUES: usize = 100_000;
 
@@ -98,6 +102,19 @@ pub(crate) struct ConstantTable {
     /// The Pythons that come to the line that is read; `None` where something else decides.
     reached_by: Option<Pythons>,
     budget: usize,
+    /// The line that is read.
+    line: usize,
+    /// Lists that were taken under a condition that something else decides.
+    undecided: Vec<UndecidedList>,
+}
+
+/// A list that a file has under a condition which is not known without running it, and that is taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct UndecidedList {
+    /// Its line, from 1.
+    pub(crate) line: usize,
+    /// Its texts.
+    pub(crate) texts: Vec<String>,
 }
 
 impl ConstantTable {
@@ -115,6 +132,7 @@ impl ConstantTable {
         for line in &lines {
             let tokens = branches.enter(line);
             table.reached_by = branches.reached_by();
+            table.line = line.line;
             if table.reached_by == Some(Pythons::NONE) {
                 continue;
             }
@@ -146,6 +164,46 @@ impl ConstantTable {
         (table, calls)
     }
 
+    /// The lists that are taken under conditions that are not known.
+    pub(crate) fn undecided_lists(&self) -> &[UndecidedList] {
+        &self.undecided
+    }
+
+    /// A value under a condition. That a list is taken where the condition is not known is kept.
+    fn hold(&mut self, value: PythonValue, condition: Option<Pythons>) -> PythonValue {
+        if let (None, PythonValue::List(list)) = (condition, &value)
+            && self.undecided.len() < MAX_UNDECIDED
+        {
+            let texts = list.iter().filter_map(PythonValue::as_text);
+            let texts: Vec<String> = texts.take(MAX_TEXTS).map(str::to_owned).collect();
+            let line = self.line;
+            if !texts.is_empty() {
+                self.undecided.push(UndecidedList { line, texts });
+            }
+        }
+        value.under(condition)
+    }
+
+    /// The text that a name stands for at the end of the file.
+    pub(crate) fn text_of(&self, name: &str) -> Option<&str> {
+        self.values.get(name)?.as_text()
+    }
+
+    /// A text with what names in braces stand for, as an f-string has them; what is not known goes.
+    pub(crate) fn fill_in(&self, text: &str) -> String {
+        let mut filled = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('{') {
+            let Some((name, after)) = after.split_once('}') else {
+                break;
+            };
+            filled += before;
+            filled += self.text_of(name).unwrap_or_default();
+            rest = after;
+        }
+        filled + rest
+    }
+
     fn read_line(&mut self, tokens: &[PythonToken<'_>]) {
         // `with open(…) as f:`
         if let [PythonToken::Name("with"), rest @ ..] = tokens
@@ -168,7 +226,8 @@ impl ConstantTable {
                 self.assign(name, value);
             }
             [PythonToken::Sign('+'), PythonToken::Sign('='), value @ ..] => {
-                let more = self.evaluate(value, 0).under(self.reached_by);
+                let more = self.evaluate(value, 0);
+                let more = self.hold(more, self.reached_by);
                 self.extend(name, more);
             }
             [
@@ -180,16 +239,18 @@ impl ConstantTable {
                 match *method {
                     "append" => {
                         let one = PythonValue::List(vec![self.evaluate(inner, 0)]);
-                        self.extend(name, one.under(self.reached_by));
+                        let one = self.hold(one, self.reached_by);
+                        self.extend(name, one);
                     }
                     "extend" => {
-                        let more = self.evaluate(inner, 0).under(self.reached_by);
+                        let more = self.evaluate(inner, 0);
+                        let more = self.hold(more, self.reached_by);
                         self.extend(name, more);
                     }
                     "update" => {
                         if let PythonValue::Map(pairs) = self.evaluate(inner, 0) {
                             for (key, value) in pairs {
-                                let value = value.under(self.reached_by);
+                                let value = self.hold(value, self.reached_by);
                                 self.set_key(name, key, value);
                             }
                         }
@@ -204,7 +265,8 @@ impl ConstantTable {
                 PythonToken::Sign('='),
                 value @ ..,
             ] => {
-                let value = self.evaluate(value, 0).under(self.reached_by);
+                let value = self.evaluate(value, 0);
+                let value = self.hold(value, self.reached_by);
                 self.set_key(name, key.clone(), value);
             }
             // `name: list = […]`
@@ -234,7 +296,7 @@ impl ConstantTable {
     /// An assignment where it stands: for the other Pythons a list stays what it was. Where the condition is not
     /// known the last one that is not empty counts.
     fn assign(&mut self, name: &str, value: PythonValue) {
-        let value = value.under(self.reached_by);
+        let value = self.hold(value, self.reached_by);
         let is_list = |value: &PythonValue| matches!(value, PythonValue::List(_));
         let stays = self.reached_by != Some(Pythons::ALL) && is_list(&value);
         let old = match self.values.get(name) {
@@ -250,7 +312,8 @@ impl ConstantTable {
                 self.set(name, add(old, value));
             }
             (None, PythonValue::List(new)) if new.is_empty() => {
-                self.set(name, old.under(None));
+                let old = self.hold(old, None);
+                self.set(name, old);
             }
             (None, _) => self.set(name, value),
         }
@@ -302,7 +365,7 @@ impl ConstantTable {
                 let condition = evaluate_condition(&rest[..end]);
                 match condition {
                     Some(Pythons::ALL) => value,
-                    None => value.under(None),
+                    None => self.hold(value, None),
                     Some(Pythons::NONE) => {
                         self.evaluate(&rest[rest.len().min(end + 1)..], depth + 1)
                     }
@@ -579,60 +642,6 @@ fn add(left: PythonValue, right: PythonValue) -> PythonValue {
         }
         _ => PythonValue::Unknown,
     }
-}
-
-/// What stands in the brackets that `tokens` begin with, and what stands behind them.
-fn bracketed<'t, 'a>(
-    tokens: &'t [PythonToken<'a>],
-) -> (&'t [PythonToken<'a>], &'t [PythonToken<'a>]) {
-    let mut depth = 0_usize;
-    for (at, token) in tokens.iter().enumerate() {
-        match token {
-            PythonToken::Sign('(' | '[' | '{') => depth += 1,
-            PythonToken::Sign(')' | ']' | '}') => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth == 0 {
-            return (&tokens[at.min(1)..at], &tokens[at + 1..]);
-        }
-    }
-    (&tokens[tokens.len().min(1)..], &[])
-}
-
-fn split_commas<'t, 'a>(tokens: &'t [PythonToken<'a>]) -> Vec<&'t [PythonToken<'a>]> {
-    let mut depth = 0_usize;
-    tokens
-        .split(|token| {
-            match token {
-                PythonToken::Sign('(' | '[' | '{') => depth += 1,
-                PythonToken::Sign(')' | ']' | '}') => depth = depth.saturating_sub(1),
-                _ => {}
-            }
-            depth == 0 && token.is_sign(',')
-        })
-        .filter(|part| !part.is_empty())
-        .collect()
-}
-
-/// Where a name stands outside brackets.
-pub(super) fn top_level_name(tokens: &[PythonToken<'_>], name: &str) -> Option<usize> {
-    top_level_position(tokens, |token| token.as_name() == Some(name))
-}
-
-/// The first token outside brackets that is looked for.
-pub(super) fn top_level_position(
-    tokens: &[PythonToken<'_>],
-    is_it: impl Fn(&PythonToken<'_>) -> bool,
-) -> Option<usize> {
-    let mut depth = 0_usize;
-    tokens.iter().position(|token| {
-        match token {
-            PythonToken::Sign('(' | '[' | '{') => depth += 1,
-            PythonToken::Sign(')' | ']' | '}') => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        depth == 0 && is_it(token)
-    })
 }
 
 /// The first requirements file that is named.

@@ -110,6 +110,7 @@ impl FolderSurvey<'_> {
         }
         // Those of other kinds of files: their own readers know how they name one.
         for (format, path) in [
+            (ImportFormat::Pipfile, "Pipfile"),
             (ImportFormat::Conda, "environment.yml"),
             (ImportFormat::Conda, "environment.yaml"),
             (ImportFormat::Dockerfile, "Dockerfile"),

@@ -11,11 +11,6 @@ const POINTER: &[u8] = b"version https://git-lfs";
 
 impl FolderSurvey<'_> {
     pub(super) fn note_missing_files(&mut self) {
-        let has = |name: &str| self.folder.read_text(name).is_some();
-        if has("Pipfile") && !has("Pipfile.lock") {
-            let why = "it is not read: `pipenv lock` makes a Pipfile.lock of it, which is";
-            self.note(NoteKind::LeftOut, "Pipfile", why);
-        }
         let modules = self.folder.read_text(".gitmodules").unwrap_or_default();
         let paths = modules.lines().take(2000).filter_map(|line| {
             let (key, value) = line.split_once('=')?;

@@ -28,7 +28,9 @@ impl FolderSurvey<'_> {
         self.read_other_files();
         let beside = |path: &str| self.folder.read_text(path);
         let project = StaticProject::read(self.folder.name(), &beside);
-        let optional = project.map(|project| project.optional).unwrap_or_default();
+        let optional = project
+            .map(|project| project.metadata.optional)
+            .unwrap_or_default();
         let files = ["pyproject.toml", "setup.py"].into_iter();
         let mut files = files.filter(|file| self.folder.read_text(file).is_some());
         let file = files.next().unwrap_or("setup.cfg");

@@ -757,7 +757,6 @@ fn code_that_needs_nothing_known_is_no_bare_folder() {
             ],
             "decided: lib: a project of its own",
         ),
-        (&[("Pipfile", "[packages]\nidna = '*'\n")], "Pipfile"),
     ] {
         let found = survey(&ToyFolder::new(files)).expect("there is code");
         let python = &found.imported.spec.python;
@@ -765,8 +764,6 @@ fn code_that_needs_nothing_known_is_no_bare_folder() {
         let said = format_notes(&found.imported);
         assert!(said.contains(expected), "{said}");
     }
-    let locked = [("Pipfile", ""), ("Pipfile.lock", "{}")];
-    assert!(survey(&ToyFolder::new(&locked)).is_none());
     assert!(survey(&ToyFolder::new(&[("README.md", "# Net\n")])).is_none());
 }
 

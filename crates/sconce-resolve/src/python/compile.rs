@@ -203,6 +203,15 @@ impl UvCompile<'_> {
         )?)
     }
 
+    /// Writes settings for uv where it is not to go by those that it would find itself.
+    fn write_settings(&self, scratch: &Path) -> std::io::Result<()> {
+        if self.sources.is_empty() && !uv_settings::names_unneeded_index(self.folder) {
+            return Ok(());
+        }
+        let settings = uv_settings::settings_with(self.folder, self.sources);
+        std::fs::write(scratch.join(uv_settings::FILE), settings)
+    }
+
     /// What uv writes of `requirements` and of `project`, the text of a `pyproject.toml`.
     fn run_uv(
         &self,
@@ -242,10 +251,7 @@ impl UvCompile<'_> {
             platform = self.platform(),
             "uv resolves Python packages"
         );
-        if !self.sources.is_empty() {
-            let settings = uv_settings::settings_with(self.folder, self.sources);
-            std::fs::write(scratch.path().join("uv.toml"), settings).map_err(in_scratch)?;
-        }
+        self.write_settings(scratch.path()).map_err(in_scratch)?;
         let mut copies = RequirementCopies::write(requirements, scratch.path(), in_scratch)?;
         if let Some(text) = project {
             let path = scratch.path().join("pyproject.toml");
@@ -310,7 +316,9 @@ impl UvCompile<'_> {
             keep: &[],
             ..*self
         };
-        let called = compile.call(&copies, None, OutputFormat::Pylock, &lock, &["--no-deps"]);
+        let called = compile.write_settings(scratch.path()).and_then(|()| {
+            compile.call(&copies, None, OutputFormat::Pylock, &lock, &["--no-deps"])
+        });
         called.is_ok_and(|output| output.status.success())
     }
 
@@ -342,8 +350,8 @@ impl UvCompile<'_> {
             .arg("--output-file")
             .arg(lock)
             .args(self.index.uv_args())
-            .current_dir(match (self.sources, lock.parent()) {
-                ([_, ..], Some(scratch)) => scratch,
+            .current_dir(match lock.parent() {
+                Some(scratch) if scratch.join(uv_settings::FILE).exists() => scratch,
                 _ => self.folder,
             })
             .env_clear()

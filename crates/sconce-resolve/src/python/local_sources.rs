@@ -11,9 +11,12 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use sconce_base::input;
+use sconce_base::text::redact_url_credentials;
 use sconce_formats::normalize_project_name;
+use sconce_formats::torch_builds::drop_unneeded_builds;
 use sconce_schema::Bytes;
 use toml::{Table, Value};
+use tracing::info;
 
 use super::direct_path::PathRequirement;
 use super::poetry_sources::poetry_sources;
@@ -310,6 +313,10 @@ impl UvProject {
             groups
                 .iter_mut()
                 .for_each(|(_, list)| self.retain_remote(list));
+        }
+        for unneeded in drop_unneeded_builds(&mut table) {
+            let what = redact_url_credentials(&unneeded.what);
+            info!(what, reason = unneeded.reason, "an index is not needed");
         }
         PyprojectForUv {
             path: self.path.clone(),

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use sconce_base::input;
+use sconce_formats::torch_builds::drop_unneeded_builds;
 use sconce_schema::Bytes;
 use toml::{Table, Value};
 
@@ -28,11 +29,20 @@ const OF_PROJECTS: [&str; 14] = [
     "sources",
     "workspace",
 ];
+/// The file that uv reads settings of.
+pub(super) const FILE: &str = "uv.toml";
 const METADATA: &str = "dependency-metadata";
 
 /// The settings that uv finds in `folder`: those of the nearest folder that has some.
 pub(super) fn find_settings(folder: &Path) -> Option<Table> {
     folder.ancestors().find_map(settings_of)
+}
+
+/// Whether uv would find an index of torch's builds in `folder` that is not needed there.
+pub(super) fn names_unneeded_index(folder: &Path) -> bool {
+    let named = |read: fn(&Path) -> Option<Table>| folder.ancestors().find_map(read);
+    let uncleaned = named(|folder| read_settings(folder, &mut |_| ()));
+    named(settings_of) != uncleaned
 }
 
 /// The settings that uv would find in `folder`, with `sources`.
@@ -57,16 +67,23 @@ pub(crate) fn settings_with(folder: &Path, sources: &[SourceMetadata]) -> String
     table.to_string()
 }
 
-/// What a folder's `uv.toml` says, or `[tool.uv]` of its `pyproject.toml`; paths are absolute.
+/// What a folder's `uv.toml` says, or `[tool.uv]` of its `pyproject.toml`, without indexes that its project does not
+/// need; paths are absolute.
 fn settings_of(folder: &Path) -> Option<Table> {
+    read_settings(folder, &mut |project| drop(drop_unneeded_builds(project)))
+}
+
+/// The same of a `pyproject.toml` that is changed so.
+fn read_settings(folder: &Path, change: &mut dyn FnMut(&mut Table)) -> Option<Table> {
     let read = |name: &str| {
         let bytes = input::read_regular(&folder.join(name), MAX_SETTINGS_BYTES).ok()?;
         String::from_utf8(bytes).ok()?.parse::<Table>().ok()
     };
-    let mut table = match read("uv.toml") {
+    let mut table = match read(FILE) {
         Some(table) => table,
         None => {
             let mut project = read("pyproject.toml")?;
+            change(&mut project);
             let tool = project.get_mut("tool")?.get_mut("uv")?;
             std::mem::take(tool.as_table_mut()?)
         }
@@ -138,6 +155,23 @@ mod tests {
         }
         assert!(!text.contains("wrong"));
         assert_eq!(table[METADATA].as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn an_index_of_builds_that_is_not_needed_is_no_setting() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |torch: &str| {
+            let text = format!(
+                "[project]\ndependencies = ['torch{torch}']\n[[tool.uv.index]]\nname = 'b'\nurl = 'https://i.example.org/whl/cu121'\n"
+            );
+            fs::write(folder.path().join("pyproject.toml"), text).unwrap();
+        };
+        write("==2.4.1");
+        assert!(names_unneeded_index(folder.path()));
+        assert!(!settings_with(folder.path(), &[]).contains("cu121"));
+        write("==2.6.0");
+        assert!(!names_unneeded_index(folder.path()));
+        assert!(settings_with(folder.path(), &[]).contains("cu121"));
     }
 
     #[test]

@@ -13,8 +13,10 @@ pub(super) fn note_differences(tree: &ProjectTree, found: &mut ImportCandidate) 
     let format = |path: &str| {
         let name = path.rsplit('/').next().unwrap_or_default();
         let format = ImportFormat::from_file_name(name)?;
-        let pins = matches!(format, ImportFormat::Requirements | ImportFormat::Conda)
-            || sconce_import::is_lock_format(format);
+        let pins = matches!(
+            format,
+            ImportFormat::Requirements | ImportFormat::Conda | ImportFormat::Pipfile
+        ) || sconce_import::is_lock_format(format);
         pins.then_some(format)
     };
     let Some((own, text)) = format(&found.path).zip(read(&found.path)) else {

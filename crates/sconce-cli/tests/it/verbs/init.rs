@@ -222,14 +222,14 @@ fn init_says_what_it_cannot_read() {
     -- standard output
     -- standard error
     error: it is not known what settings.py is
-    hint: SOURCE is a uv.lock, pylock.toml, poetry.lock, pdm.lock, Pipfile.lock, pixi.lock, conda-lock.yml, pyproject.toml, setup.py, requirements.txt, environment.yml or Dockerfile, told by its name; or a folder
+    hint: SOURCE is a uv.lock, pylock.toml, poetry.lock, pdm.lock, Pipfile.lock, pixi.lock, conda-lock.yml, pyproject.toml, setup.py, requirements.txt, Pipfile, environment.yml or Dockerfile, told by its name; or a folder
     "#);
     assert_snapshot!(force("nowhere.txt"), @r#"
     exit code 3
     -- standard output
     -- standard error
     error: there is nothing at nowhere.txt
-    hint: SOURCE is a uv.lock, pylock.toml, poetry.lock, pdm.lock, Pipfile.lock, pixi.lock, conda-lock.yml, pyproject.toml, setup.py, requirements.txt, environment.yml or Dockerfile, told by its name; or a folder
+    hint: SOURCE is a uv.lock, pylock.toml, poetry.lock, pdm.lock, Pipfile.lock, pixi.lock, conda-lock.yml, pyproject.toml, setup.py, requirements.txt, Pipfile, environment.yml or Dockerfile, told by its name; or a folder
     "#);
     assert_snapshot!(force("requirements.txt"), @r#"
     exit code 3
