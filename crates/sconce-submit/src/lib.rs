@@ -21,4 +21,6 @@ pub use slurm::node_list::{MAX_NODES, NodeListError, expand_node_list};
 pub use slurm::script::{ARRAY_DIR, LOG_NAME, PREPARATION_DIR};
 pub use slurm::state::{JobRow, parse_sacct, parse_squeue};
 pub use slurm::{DEFAULT_COMMAND_TIMEOUT, SlurmScheduler, SlurmSettings, find_oci_conf};
-pub use status::{JobExit, JobState, JobStatus, StateReason, StepFault, StepLog};
+pub use status::{
+    JobExit, JobQueue, JobState, JobStatus, QueuedJob, StateReason, StepFault, StepLog,
+};

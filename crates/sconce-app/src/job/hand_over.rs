@@ -7,7 +7,8 @@ use sconce_schema::job::JobRequest;
 use sconce_submit::{JobState, JobStatus, Scheduler, SchedulerJobId, SubmitError};
 
 use super::job_dir::{JobDir, SubmittedJob};
-use super::lookup::{KnownJob, list_jobs, query_jobs};
+use super::lookup::{KnownJob, list_jobs};
+use super::query::{JobReports, query_jobs};
 use super::schedulers::scheduler_of;
 use super::submit::{Submission, SubmittedPreparation};
 use crate::context::AppContext;
@@ -171,7 +172,11 @@ fn find_preparation(preparation: &KnownJob, scheduler: &dyn Scheduler) -> Result
 /// Says that the same was handed over already and has not ended.
 pub(super) fn warn_of_same(same: &[KnownJob], places: &SconceDirs, context: &AppContext) {
     // A scheduler that does not answer is said by the hand-over itself.
-    let Ok(reports) = query_jobs(same, places, context) else {
+    let Ok(JobReports {
+        reports,
+        silence: None,
+    }) = query_jobs(same, places, context)
+    else {
         return;
     };
     let open = same
@@ -195,7 +200,7 @@ mod tests {
     use sconce_schema::Hint as _;
     use sconce_schema::job::PreparationRequest;
     use sconce_schema::spec::TargetSpec;
-    use sconce_submit::{JobScript, JobStep, StepFault, StepLog};
+    use sconce_submit::{JobQueue, JobScript, JobStep, StepFault, StepLog};
 
     use super::*;
     use crate::job::job_dir::tests::job;
@@ -248,7 +253,11 @@ mod tests {
             unreachable!("nothing is looked for")
         }
 
-        fn states(&self, _: &[SchedulerJobId]) -> Result<Vec<JobStatus>, SubmitError> {
+        fn list_queue(&self) -> Result<JobQueue, SubmitError> {
+            unreachable!("nobody asks")
+        }
+
+        fn past_states(&self, _: &[SchedulerJobId]) -> Result<Vec<JobStatus>, SubmitError> {
             unreachable!("nobody asks")
         }
 

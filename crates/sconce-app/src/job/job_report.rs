@@ -73,8 +73,17 @@ pub(super) fn report_of(
     scheduler: &dyn Scheduler,
 ) -> JobReport {
     let mut status = status.clone();
-    if status.state == JobState::Forgotten && job.dir.is_cancelled() && job.task_exit().is_none() {
-        status.state = JobState::Cancelled;
+    // Its own files say more than a scheduler that has forgotten it.
+    if status.state == JobState::Forgotten {
+        let has_failed = job.has_failed_itself();
+        if has_failed {
+            status.state = JobState::Failed;
+        } else if job.dir.is_cancelled() {
+            status.state = JobState::Cancelled;
+        }
+        if has_failed || job.dir.is_cancelled() {
+            status.reason = None;
+        }
     }
     let (fault, fault_exit) = match status.state {
         JobState::Failed | JobState::OutOfMemory | JobState::Forgotten => {

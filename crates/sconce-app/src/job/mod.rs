@@ -7,6 +7,7 @@
 
 pub mod allocated_run;
 mod allocation;
+mod answers;
 mod architectures;
 mod claim;
 mod containment;
@@ -25,6 +26,7 @@ pub mod node;
 pub mod preparation;
 mod prepare;
 mod program;
+pub mod query;
 mod schedulers;
 mod site_image;
 pub mod submit;

@@ -53,6 +53,11 @@ pub(super) fn job_comment(token: &str) -> Result<String, SubmitError> {
     Ok(format!("{COMMENT_PREFIX}{token}"))
 }
 
+/// The token in a comment; `None` where it is of somebody else's job.
+pub(super) fn token_of_comment(comment: &str) -> Option<&str> {
+    comment.strip_prefix(COMMENT_PREFIX)
+}
+
 /// Renders the script of a job.
 ///
 /// Whether it is started again after a node's failure is left to Slurm (`JobRequeue` of slurm.conf(5)) and to the
