@@ -8,12 +8,14 @@
 //! flags of the process: programs, variables and times are given.
 #![forbid(unsafe_code)]
 
+mod dependency;
 mod error;
 mod job_id;
 mod scheduler;
 mod slurm;
 mod status;
 
+pub use dependency::{DependencyKind, JobDependency};
 pub use error::{RejectionCause, SubmitError};
 pub use job_id::SchedulerJobId;
 pub use scheduler::{JobScript, JobStep, NodeWork, Scheduler, StepContainer};

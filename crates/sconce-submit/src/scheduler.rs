@@ -9,6 +9,7 @@ use sconce_schema::request::Mount;
 use sconce_schema::spec::TargetSpec;
 use sconce_schema::units::Bytes;
 
+use crate::dependency::JobDependency;
 use crate::error::SubmitError;
 use crate::job_id::SchedulerJobId;
 use crate::status::{JobQueue, JobStatus, QueuedJob, StepFault, StepLog};
@@ -30,7 +31,7 @@ pub trait Scheduler {
         &self,
         preparation: &str,
         job: &str,
-        after: &[SchedulerJobId],
+        after: &[JobDependency],
     ) -> Result<String, SubmitError>;
 
     /// Hands a rendered script over, once. It waits for `after`, where there are some, in the place of the jobs that the
@@ -45,7 +46,7 @@ pub trait Scheduler {
         &self,
         script: &str,
         token: &str,
-        after: &[SchedulerJobId],
+        after: &[JobDependency],
     ) -> Result<SchedulerJobId, SubmitError>;
 
     /// Looks for the job with this token, among those that wait and run and, where the scheduler keeps them, those
@@ -134,7 +135,7 @@ pub trait Scheduler {
         &self,
         script: &str,
         token: &str,
-        after: &[SchedulerJobId],
+        after: &[JobDependency],
     ) -> Result<SchedulerJobId, SubmitError> {
         match self.find(token)? {
             Some(job) => Ok(job),
@@ -185,8 +186,8 @@ pub struct JobScript<'a> {
     pub memory_per_node: Option<Bytes>,
     /// The longest that it may take, where that is known.
     pub time_limit: Option<Duration>,
-    /// Jobs that have to end well before it starts; where one does not, it is taken from the queue.
-    pub after: &'a [SchedulerJobId],
+    /// Jobs that have to end before it starts; where one ends otherwise than it has to, it is taken from the queue.
+    pub after: &'a [JobDependency],
     /// Whether it waits for a preparation beside, which is handed over just before it and has no id yet.
     pub is_prepared: bool,
     /// Whether limits of the process that hands it over (setrlimit(2)) stay there: schedulers give them to jobs, and

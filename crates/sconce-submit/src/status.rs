@@ -115,6 +115,20 @@ pub enum StepFault {
         /// The kernel's words.
         why: String,
     },
+    /// A signal ended Sconce itself on a node.
+    Killed {
+        /// The node; of several, in the scheduler's notation.
+        node: String,
+        /// The signal in the scheduler's words: `Killed`.
+        signal: String,
+        /// Its number, where that is known.
+        number: Option<i32>,
+    },
+    /// A line of the target's `setup` failed.
+    Setup {
+        /// Its exit code.
+        exit: u8,
+    },
     /// The file that a task writes to cannot be opened.
     NoLog {
         /// The node, where it is named.

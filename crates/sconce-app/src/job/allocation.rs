@@ -107,13 +107,14 @@ impl Hint for AllocationError {
 }
 
 /// What of Slurm's variables a program may see: who counts tasks by the others would start a world of its own.
-const SHOWN: [&str; 6] = [
+const SHOWN: [&str; 7] = [
     "SLURM_CLUSTER_NAME",
     "SLURM_JOB_ID",
     "SLURM_JOB_NAME",
     "SLURM_JOB_PARTITION",
     "SLURM_ARRAY_JOB_ID",
     "SLURM_ARRAY_TASK_ID",
+    "SLURM_RESTART_COUNT",
 ];
 
 /// The number of the node that a process is on, where Slurm started it in a container; `None` where it did not. In one,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use sconce_schema::job::JobRequest;
-use sconce_submit::{JobState, JobStatus, Scheduler, SchedulerJobId, SubmitError};
+use sconce_submit::{JobDependency, JobState, JobStatus, Scheduler, SchedulerJobId, SubmitError};
 
 use super::job_dir::{JobDir, SubmittedJob};
 use super::lookup::{KnownJob, list_jobs};
@@ -48,7 +48,7 @@ pub(super) fn hand_over(
         submitted.preparation = Some(id.clone());
         dir.write_submitted(&submitted)?;
         let jobs = submitted.after.iter().chain([&id]);
-        after.extend(jobs.filter_map(|id| SchedulerJobId::parse(id)));
+        after.extend(jobs.filter_map(|one| JobDependency::parse(one)));
     }
     let script = dir.read_script()?;
     let id = scheduler.submit(&script, &request.token, &after);
@@ -230,9 +230,9 @@ mod tests {
             &self,
             script: &str,
             token: &str,
-            after: &[SchedulerJobId],
+            after: &[JobDependency],
         ) -> Result<SchedulerJobId, SubmitError> {
-            let after: Vec<&str> = after.iter().map(SchedulerJobId::as_str).collect();
+            let after: Vec<String> = after.iter().map(ToString::to_string).collect();
             self.note(format!("submit {script} {token} {}", after.join(":")));
             self.answers
                 .borrow_mut()
@@ -269,7 +269,7 @@ mod tests {
             &self,
             _: &str,
             _: &str,
-            _: &[SchedulerJobId],
+            _: &[JobDependency],
         ) -> Result<String, SubmitError> {
             unreachable!("the scripts are there")
         }

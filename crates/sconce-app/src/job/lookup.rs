@@ -11,7 +11,7 @@ use sconce_submit::{JobState, SchedulerJobId};
 use super::fault::JobFault;
 use super::job_dir::{JobDir, SubmittedJob};
 pub use super::job_report::JobReport;
-use super::job_report::report_of_preparation;
+use super::job_report::{describe_exit, report_of_preparation};
 use super::schedulers::scheduler_of;
 use super::submit::preparation_layout;
 use super::task_run::{TaskRun, first_exit, first_failed, first_fault};
@@ -258,6 +258,17 @@ impl KnownJob {
         })
     }
 
+    /// As its files are now: what its scheduler calls it may have been found since.
+    #[must_use]
+    pub fn read_again(self) -> Self {
+        match self.dir.read_submitted() {
+            Ok(Some(submitted)) if self.submitted.id.is_none() && self.dir.is_whole() => {
+                Self { submitted, ..self }
+            }
+            _ => self,
+        }
+    }
+
     /// What its scheduler may be asked for: its elements, and what makes its environment.
     pub(super) fn scheduled_jobs(&self) -> Vec<Self> {
         let mut jobs = self.elements();
@@ -351,7 +362,10 @@ impl KnownJob {
         };
         Some(JobReport {
             state: state.name().to_owned(),
-            reason: fault.map(|fault| fault.why.clone()),
+            reason: match fault {
+                Some(fault) => Some(fault.why.clone()),
+                None => (exit != exit::OK).then(|| describe_exit(exit)),
+            },
             hint: fault.and_then(|fault| fault.hint.clone()),
             nodes: None,
             is_final: true,

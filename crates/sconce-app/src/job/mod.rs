@@ -11,6 +11,7 @@ mod answers;
 mod architectures;
 mod claim;
 mod containment;
+pub mod dependencies;
 pub mod enter;
 mod environment;
 mod fast_network;

@@ -126,8 +126,9 @@ impl KnownReports {
         let report = |element: &KnownJob| {
             let known = self.find(element).cloned();
             let known = known.or_else(|| {
+                let why = unknown.reason.as_ref();
                 Some(JobReport {
-                    reason: unknown.reason.clone(),
+                    reason: why.map(|why| format!("{why}; its own files say that it has begun")),
                     ..element.begun_report()?
                 })
             });

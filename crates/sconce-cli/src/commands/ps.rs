@@ -131,7 +131,7 @@ impl JobRow {
         for (job, report) in jobs.into_iter().zip(reports) {
             let is_element = job.dir.index().is_some();
             let row = Self {
-                job,
+                job: job.read_again(),
                 report,
                 elements: Vec::new(),
             };

@@ -515,3 +515,93 @@ fn without_a_name_the_job_of_this_directory_is_meant_and_said() {
         done.err
     );
 }
+
+#[test]
+fn a_job_comes_after_others_of_the_same_scheduler() {
+    let mut home = with_job(&[]);
+    add_job(&home, "other-1", json!({"target": "cpu", "id": "8"}), None);
+    play_squeue(&mut home, "exit 1");
+    let known = json!({"unix-ms": 9_999_999_999_999_u64, "jobs": {}});
+    home.write(
+        "../.local/state/sconce/jobs/answers.json",
+        &known.to_string(),
+    );
+    home.write("sconce.toml", TARGETS);
+    let dry_run = |after: &[&str]| {
+        let words = [
+            &["submit", "--to", "lab", "--dry-run"],
+            after,
+            &["--", "true"],
+        ]
+        .concat();
+        home.sconce(&words)
+    };
+    let rows = row("7", "RUNNING", "None", "") + &row("8", "PENDING", "Priority", "");
+    play_beside(&home, "squeue", &format!("printf '{rows}'"));
+    let after = [
+        "--after",
+        "demo-1",
+        "--after",
+        "afterany:8",
+        "--after",
+        "afternotok:other-1",
+    ];
+    let done = dry_run(&after);
+    let line = "#SBATCH --dependency=afterany:8,afternotok:8,afterok:7\n";
+    assert!(done.out.contains(line), "{}{}", done.out, done.err);
+    let done = dry_run(&["--after", "maybe:8"]);
+    assert!(
+        done.code == 2 && done.err.contains("afternotok"),
+        "{}",
+        done.err
+    );
+    // One that has failed.
+    for (task, exit) in [(0, 9), (1, 0)] {
+        let value = json!({"node": "n1", "exit": exit, "ended-unix-ms": task});
+        let path = format!("../.local/state/sconce/jobs/other-1/tasks/{task}.json");
+        home.write(&path, &value.to_string());
+    }
+    let done = dry_run(&["--after", "other-1"]);
+    let said = "job other-1 has ended already (failed, exit code 9)";
+    assert!(done.code == 3 && done.err.contains(said), "{}", done.err);
+    for kind in ["afterany", "afternotok"] {
+        let done = dry_run(&["--after", &format!("{kind}:other-1")]);
+        assert!(
+            done.code == 0 && !done.out.contains("--dependency"),
+            "{}{}",
+            done.out,
+            done.err
+        );
+    }
+}
+
+#[test]
+fn a_job_that_slurm_gave_up_says_why() {
+    let mut home = with_job(&[]);
+    let row = row("7", "CANCELLED", "DependencyNeverSatisfied", "");
+    play_squeue(&mut home, &format!("printf '{row}'"));
+    let done = home.sconce(&["ps", "--all"]);
+    let said = "demo-1 cancelled: the job that it waits for ended in a way";
+    assert!(done.out.contains(said), "{}{}", done.out, done.err);
+}
+
+#[test]
+fn a_node_whose_sconce_was_killed_is_named() {
+    let mut home = with_job(&[143]);
+    let dir = home.folder.path().join(".local/state/sconce/jobs/demo-1");
+    let ended = json!({"node": "n2", "exit": 143, "asked-to-end": true, "ended-unix-ms": 1});
+    fs::write(dir.join("tasks/0.json"), ended.to_string()).unwrap();
+    fs::write(dir.join("tasks/1.json"), json!({"node": "n10"}).to_string()).unwrap();
+    let log =
+        "srun: error: n10: task 1: Killed\nsrun: error: n2: task 0: Exited with exit code 143\n";
+    fs::write(dir.join("logs/scheduler.log"), log).unwrap();
+    let row = row("7", "FAILED", "NonZeroExitCode", "");
+    play_squeue(&mut home, &format!("printf '{row}'"));
+    let done = home.sconce(&["wait", "demo-1"]);
+    assert!(
+        done.code == 137 && done.err.contains("on node n10"),
+        "{} {}",
+        done.code,
+        done.err
+    );
+}

@@ -17,6 +17,7 @@ use super::script::{
 use super::state::{JobRow, parse_sacct, parse_squeue, sacct_args, squeue_args};
 use super::step::step_args;
 use super::step_log::find_step_fault;
+use crate::dependency::JobDependency;
 use crate::error::{RejectionCause, SubmitError};
 use crate::job_id::SchedulerJobId;
 use crate::scheduler::{JobScript, JobStep, Scheduler};
@@ -193,7 +194,7 @@ impl Scheduler for SlurmScheduler {
         &self,
         preparation: &str,
         job: &str,
-        after: &[SchedulerJobId],
+        after: &[JobDependency],
     ) -> Result<String, SubmitError> {
         render_both(preparation, job, after)
     }
@@ -202,7 +203,7 @@ impl Scheduler for SlurmScheduler {
         &self,
         script: &str,
         token: &str,
-        after: &[SchedulerJobId],
+        after: &[JobDependency],
     ) -> Result<SchedulerJobId, SubmitError> {
         // Before anything is handed over that could not be found again.
         job_comment(token)?;

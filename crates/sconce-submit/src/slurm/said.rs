@@ -45,7 +45,8 @@ const REJECTIONS: &[(&str, RejectionCause)] = &[
     ),
     ("Requested more tasks than available", RejectionCause::Nodes),
     ("Required node not available", RejectionCause::Nodes),
-    ("Invalid node name", RejectionCause::Nodes),
+    ("Invalid node name", RejectionCause::NodeName),
+    ("Job dependency problem", RejectionCause::Dependency),
     ("Invalid generic resource (gres)", RejectionCause::Nodes),
     ("Invalid Trackable RESource", RejectionCause::Nodes),
     ("Invalid GRES", RejectionCause::Nodes),
@@ -69,7 +70,7 @@ const REJECTIONS: &[(&str, RejectionCause)] = &[
         RejectionCause::Option,
     ),
     ("only permitted by root", RejectionCause::Option),
-    ("Invalid license specification", RejectionCause::Option),
+    ("Invalid license", RejectionCause::License),
     ("DOS line breaks", RejectionCause::Script),
     ("Batch script", RejectionCause::Script),
     ("does not look like a batch script", RejectionCause::Script),
@@ -196,6 +197,18 @@ mod tests {
             (
                 "sbatch: error: Batch job submission failed: Requested reservation is invalid\n",
                 Cause::Reservation,
+            ),
+            (
+                "sbatch: error: Batch job submission failed: Invalid node name specified\n",
+                Cause::NodeName,
+            ),
+            (
+                "sbatch: error: Batch job submission failed: Invalid license specification\n",
+                Cause::License,
+            ),
+            (
+                "sbatch: error: Batch job submission failed: Job dependency problem\n",
+                Cause::Dependency,
             ),
             (
                 "sbatch: unrecognized option '--nonsense=1'\nTry \"sbatch --help\" for more information\n",
