@@ -246,9 +246,10 @@ mod tests {
         );
         let nodes: Vec<_> = (0..4).map(|task| allocation.node_of(task)).collect();
         assert_eq!(nodes, ["n2", "n2", "n10", "n10"]);
+        let shown = [("SLURM_JOB_ID", "17"), ("SLURM_RESTART_COUNT", "3")];
         assert_eq!(
             allocation.shown,
-            [("SLURM_JOB_ID".to_owned(), "17".to_owned())]
+            shown.map(|(name, value)| (name.to_owned(), value.to_owned()))
         );
     }
 

@@ -86,6 +86,17 @@ impl Silence {
         }
     }
 
+    /// The same, with how long ago that was.
+    pub(super) fn with_age(self, age_s: u64) -> Self {
+        match age_s {
+            0 => self,
+            _ => Self {
+                said: format!("{} ({age_s} s ago)", self.said),
+                ..self
+            },
+        }
+    }
+
     /// Whether the scheduler is away, and not only unreadable.
     pub(super) fn is_away(&self) -> bool {
         self.exit == exit::FETCH
@@ -97,6 +108,11 @@ impl Answers {
     fn suffice_for(&self, wanted: &[&KnownJob], interval: Duration) -> bool {
         let is_known = |job: &&KnownJob| self.find_end(job).is_some();
         self.is_younger_than(interval) || wanted.iter().all(is_known)
+    }
+
+    /// How old it is, in seconds.
+    pub(super) fn age_s(&self) -> u64 {
+        unix_ms().saturating_sub(self.unix_ms) / 1_000
     }
 
     fn is_younger_than(&self, age: Duration) -> bool {
@@ -197,7 +213,7 @@ fn ask_all(kept: &Answers, places: &SconceDirs, context: &AppContext) -> Result<
         }
         let scheduler = scheduler_of(kind, context);
         let queue = scheduler.list_queue()?;
-        let open = open.into_iter().map(|job| find_ids(job, &queue));
+        let open = open.into_iter().map(|job| job.found_in(&queue));
         let open = open.collect::<Result<Vec<_>>>()?;
         let parts: Vec<KnownJob> = open.iter().flat_map(KnownJob::scheduled_jobs).collect();
         answer_for(&parts, &queue, scheduler.as_ref(), kept, &mut answers);
@@ -216,22 +232,6 @@ fn is_open(job: &KnownJob, kept: &Answers, answers: &mut Answers) -> bool {
         }
     }
     is_open
-}
-
-/// A job with the ids of which its scheduler gave no answer, where they are in the queue by its token.
-fn find_ids(mut job: KnownJob, queue: &JobQueue) -> Result<KnownJob> {
-    let (known, preparation) = (job.submitted.clone(), job.preparation());
-    let find = |token: &str| queue.find(token).map(|id| id.to_string());
-    if known.id.is_none() {
-        job.submitted.id = find(&job.request.token);
-    }
-    if let Some(preparation) = preparation.filter(|_| known.preparation.is_none()) {
-        job.submitted.preparation = find(&preparation.request.token);
-    }
-    if job.submitted != known {
-        job.dir.write_submitted(&job.submitted)?;
-    }
-    Ok(job)
 }
 
 /// Adds how each part of jobs is of which that is not known: by the queue or, of those that have left it, by the

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use sconce_schema::job::JobRequest;
 use sconce_schema::{Hint, exit};
-use sconce_submit::{JobState, SchedulerJobId};
+use sconce_submit::{JobQueue, JobState, SchedulerJobId};
 
 use super::fault::JobFault;
 use super::job_dir::{JobDir, SubmittedJob};
@@ -323,21 +323,30 @@ impl KnownJob {
         SchedulerJobId::parse(self.submitted.id.as_deref()?)
     }
 
-    /// As it is once its scheduler has been asked for a job to which it gave no answer.
-    fn with_id(mut self, context: &AppContext) -> Result<Self> {
-        if self.submitted.id.is_none()
-            && let Some(id) =
-                scheduler_of(self.request.engine, context).find(&self.request.token)?
-        {
-            self.submitted.id = Some(id.to_string());
-            self.dir.write_submitted(&self.submitted)?;
+    /// As it is once its scheduler has been asked for a job to which it gave no answer. What has left the queue has ended.
+    fn with_id(self, context: &AppContext) -> Result<Self> {
+        let lacks_preparation =
+            self.request.preparation.is_some() && self.submitted.preparation.is_none();
+        match self.submitted.id.is_none() || lacks_preparation {
+            true => {
+                let queue = scheduler_of(self.request.engine, context).list_queue()?;
+                self.found_in(&queue)
+            }
+            false => Ok(self),
         }
-        if self.submitted.preparation.is_none()
-            && let Some(preparation) = self.preparation()
-            && let Some(id) =
-                scheduler_of(self.request.engine, context).find(&preparation.request.token)?
-        {
-            self.submitted.preparation = Some(id.to_string());
+    }
+
+    /// With the ids that its scheduler did not answer, where they are in the queue by its token.
+    pub(super) fn found_in(mut self, queue: &JobQueue) -> Result<Self> {
+        let (known, preparation) = (self.submitted.clone(), self.preparation());
+        let find = |token: &str| queue.find(token).map(|id| id.to_string());
+        if known.id.is_none() {
+            self.submitted.id = find(&self.request.token);
+        }
+        if let Some(preparation) = preparation.filter(|_| known.preparation.is_none()) {
+            self.submitted.preparation = find(&preparation.request.token);
+        }
+        if self.submitted != known {
             self.dir.write_submitted(&self.submitted)?;
         }
         Ok(self)

@@ -37,18 +37,26 @@ pub fn query_jobs(
 ) -> Result<JobReports> {
     let mut known = KnownReports::read(jobs);
     let mut silence: Option<Silence> = None;
+    let mut asked_in_s = 0;
     if !known.open.is_empty() {
         let open: Vec<&KnownJob> = known.open.iter().collect();
         let answers = ask(&open, places, context)?;
+        let age_s = answers.age_s();
+        asked_in_s = places.config.ask_interval().as_secs().saturating_sub(age_s);
         known.answers = answers.jobs;
-        let is_open = |job: &&KnownJob| known.find(job).is_none();
-        silence = (answers.silence).filter(|_| open.iter().any(|job| is_open(job)));
+        silence = (answers.silence.map(|silence| silence.with_age(age_s)))
+            .filter(|_| open.iter().any(|job| known.find(job).is_none()));
     }
     if let Some(unreadable) = silence.as_ref().filter(|silence| !silence.is_away()) {
         return Err(unreadable.clone().into());
     }
     let unknown = match silence {
-        None => JobReport::waiting(),
+        None => JobReport {
+            reason: Some(format!(
+                "its scheduler has not been asked since it was handed over, and is in {asked_in_s} s"
+            )),
+            ..JobReport::waiting()
+        },
         Some(_) => JobReport {
             state: UNANSWERED.to_owned(),
             reason: Some("its scheduler does not answer".to_owned()),
@@ -126,9 +134,12 @@ impl KnownReports {
         let report = |element: &KnownJob| {
             let known = self.find(element).cloned();
             let known = known.or_else(|| {
-                let why = unknown.reason.as_ref();
+                // What is new has begun by its own word; of a scheduler that is silent more is to be said.
+                let silence = unknown.reason.as_ref();
+                let silence = silence.filter(|_| unknown.state == UNANSWERED);
                 Some(JobReport {
-                    reason: why.map(|why| format!("{why}; its own files say that it has begun")),
+                    reason: silence
+                        .map(|why| format!("{why}; its own files say that it has begun")),
                     ..element.begun_report()?
                 })
             });

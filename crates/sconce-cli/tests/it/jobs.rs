@@ -264,6 +264,15 @@ fn a_scheduler_is_asked_once_in_a_while_by_all_verbs_together() {
             done.err
         );
     }
+    // One that was handed over since waits for the next question, or says itself that it has begun.
+    add_job(&home, "later-1", json!({"target": "lab", "id": "8"}), None);
+    let done = home.sconce(&["ps"]);
+    let said = "later-1 waiting: its scheduler has not been asked since it was handed over";
+    assert!(done.out.contains(said), "{}", done.out);
+    let task = "../.local/state/sconce/jobs/later-1/tasks/0.json";
+    home.write(task, &json!({"node": "n1"}).to_string());
+    let done = home.sconce(&["ps"]);
+    assert!(done.out.contains("slurm 8: running"), "{}", done.out);
     let calls = fs::read_to_string(home.folder.path().join("bin/calls")).unwrap();
     assert_eq!(calls.lines().count(), 1);
 }
@@ -604,4 +613,30 @@ fn a_node_whose_sconce_was_killed_is_named() {
         done.code,
         done.err
     );
+}
+
+#[test]
+fn stopping_a_job_needs_no_accounting() {
+    let mut home = with_job(&[]);
+    add_job(&home, "lost-1", json!({"target": "lab"}), None);
+    home.write(
+        "../.config/sconce/config.toml",
+        "scheduler-interval = \"1ms\"\n",
+    );
+    let rows = row("7", "RUNNING", "None", "") + &row("12", "CANCELLED", "None", "sconce:lost-1");
+    play_squeue(&mut home, &format!("printf '{rows}'"));
+    play_beside(
+        &home,
+        "sacct",
+        "echo 'sacct: error: Connection refused' >&2; exit 1",
+    );
+    play_beside(&home, "scancel", "echo \"$@\" >>$0.words");
+    let done = home.sconce(&["stop", "lost-1"]);
+    assert!(
+        done.code == 0 && done.err.contains("job lost-1: cancelled"),
+        "{}",
+        done.err
+    );
+    let words = fs::read_to_string(home.folder.path().join("bin/scancel.words")).unwrap();
+    assert_eq!((&*words, count_calls(&home, "sacct.calls")), ("12\n", 0));
 }

@@ -260,7 +260,7 @@ impl Scheduler for SlurmScheduler {
         let rows = self.list_accounting(&[format!("--jobs={}", ids.join(","))])?;
         let reason = rows.is_none().then(|| StateReason {
             raw: String::new(),
-            text: "Slurm keeps no accounting here".to_owned(),
+            text: "there is no accounting of Slurm's to ask".to_owned(),
         });
         let known = rows.map(queue_of).unwrap_or_default();
         let status = |job: &SchedulerJobId| {

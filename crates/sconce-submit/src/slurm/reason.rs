@@ -59,6 +59,15 @@ const REASONS: &[(&str, &str)] = &[
         "QOSNotAllowed",
         "its quality of service may not use this partition or account",
     ),
+    // In 22.05 whole sentences, with what is allowed behind them (`job_mgr.c`).
+    (
+        "Job's_account_not_permitted_to_use_this_partition",
+        "its account may not use this partition",
+    ),
+    (
+        "Job's_QOS_not_permitted_to_use_this_partition",
+        "its quality of service may not use this partition",
+    ),
     (
         "AssociationJobLimit",
         "you have as many jobs as your account may have",
@@ -256,7 +265,7 @@ pub(super) fn explain_reason(raw: &str) -> Option<&'static str> {
     let word = raw.split([',', ' ']).next().unwrap_or_default();
     // Groups before what each user has: `AssocGrpGRES`, `AssocGrpGRESMinutes` and sixty more.
     // Whole sentences, whose spaces 22.05 writes as underscores.
-    let sentence = raw.replace(' ', "_");
+    let sentence = raw.split(" (").next().unwrap_or(raw).replace(' ', "_");
     let exact = |text: &str| REASONS.iter().find(|(name, _)| *name == text);
     let exact = exact(&sentence).or_else(|| exact(word));
     let family = || FAMILIES.iter().find(|(name, _)| word.starts_with(name));
@@ -292,6 +301,14 @@ mod tests {
                 "variables of a login",
             ),
             ("RaisedSignal:53(Real-time_signal_19)", "output file"),
+            (
+                "Job's account not permitted to use this partition (main allows theirs not vision)",
+                "its account may not use",
+            ),
+            (
+                "Job's QOS not permitted to use this partition (main allows long not normal)",
+                "its quality of service may not use",
+            ),
             ("MaxGRESPerAccount", "your account uses as much"),
             ("MaxNodeRunMinsPerUser", "your running jobs"),
             ("MaxJobsPerAccount", "runs as many jobs"),
