@@ -18,6 +18,7 @@ use super::task_run::{TaskRun, first_exit, first_failed, first_fault};
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
 use crate::failure::Result;
+use crate::project::find_spec_above;
 
 /// A job that was handed over, or an element of one that is an array.
 #[derive(Debug, Clone)]
@@ -215,9 +216,11 @@ pub fn find_job(places: &SconceDirs, which: &str) -> Result<Option<KnownJob>> {
     }
 }
 
-/// The jobs of the project in a directory, newest first.
+/// The jobs of the project that a directory is in, newest first.
 pub fn list_jobs_of_dir(places: &SconceDirs, dir: &Path) -> Vec<KnownJob> {
-    let is_here = |job: &KnownJob| job.request.spec.parent() == Some(dir);
+    let above = find_spec_above(dir);
+    let project = above.as_deref().and_then(Path::parent).unwrap_or(dir);
+    let is_here = |job: &KnownJob| job.request.spec.parent() == Some(project);
     list_jobs(places).into_iter().filter(is_here).collect()
 }
 

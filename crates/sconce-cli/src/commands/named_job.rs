@@ -6,12 +6,13 @@ use sconce_app::failure::Result;
 use sconce_app::job::lookup::{JobLookupError, KnownJob, find_job, list_jobs_of_dir};
 use sconce_app::job::query::query_jobs;
 use sconce_app::{detach, run_lookup};
+use sconce_record::{RunEntry, RunState};
 
 use crate::output;
 
 /// Finds the job that is called `which`; where nothing is named, that of the project in this directory, which is said:
-/// the only one that has not ended, else the newest. `None` where a run is meant: one that goes on in the background
-/// comes first.
+/// the only one that has not ended, else the newest. `None` where a run is meant: one in the background that goes on, or
+/// that is newer than the newest job, where all of those have ended.
 pub(crate) fn find_named_job(
     which: Option<&str>,
     places: &SconceDirs,
@@ -20,12 +21,11 @@ pub(crate) fn find_named_job(
     if let Some(which) = which {
         return find_job(places, which);
     }
-    let mut runs = run_lookup::going_on(places)?.into_iter();
-    let dir = std::env::current_dir();
-    let (false, Ok(dir)) = (
-        runs.any(|run| detach::is_detached(run_lookup::run_dir(&run))),
-        dir,
-    ) else {
+    // Newest first.
+    let mut runs = sconce_record::list_runs(&places.runs)?.runs;
+    runs.retain(|run| detach::is_detached(run_lookup::run_dir(run)));
+    let goes_on = runs.iter().any(|run| run.state == RunState::Running);
+    let (false, Ok(dir)) = (goes_on, std::env::current_dir()) else {
         return Ok(None);
     };
     let jobs = list_jobs_of_dir(places, &dir);
@@ -39,7 +39,7 @@ pub(crate) fn find_named_job(
         .map(|(job, _)| job)
         .collect();
     let job = match open[..] {
-        [] => jobs.first(),
+        [] => jobs.first().filter(|job| is_newer(job, runs.first())),
         [job] => Some(job),
         _ => {
             let tokens = open.iter().map(|job| job.request.token.clone());
@@ -50,4 +50,9 @@ pub(crate) fn find_named_job(
         output::print_message(&format!("job {}", job.request.token));
     }
     Ok(job.cloned())
+}
+
+/// Whether a job was handed over after a run began.
+fn is_newer(job: &KnownJob, run: Option<&RunEntry>) -> bool {
+    run.is_none_or(|run| run.started.unix_ms < job.request.unix_ms)
 }
