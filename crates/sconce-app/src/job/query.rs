@@ -124,7 +124,13 @@ impl KnownReports {
 
     fn find(&self, job: &KnownJob) -> Option<&JobReport> {
         let token = &job.request.token;
-        self.own.get(token).or_else(|| self.answers.get(token))
+        // One that was not there may have been handed over again since.
+        let is_out_of_date = |report: &&JobReport| {
+            report.state == UNANSWERED && report.is_final && job.submitted.id.is_some()
+        };
+        let answer = self.answers.get(token);
+        let answer = answer.filter(|report| !is_out_of_date(report));
+        self.own.get(token).or(answer)
     }
 
     /// How one is, where `unknown` is how those are of which nobody says anything, not even their own files: those that

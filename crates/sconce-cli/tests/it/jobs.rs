@@ -393,6 +393,14 @@ fn a_job_that_never_got_an_answer_is_looked_for_with_all_others_at_once() {
         ),
         (1, 0)
     );
+    // One that is handed over again meanwhile is there.
+    let submitted = json!({"target": "lab", "id": "13"}).to_string();
+    home.write(
+        "../.local/state/sconce/jobs/lost-1/submitted.json",
+        &submitted,
+    );
+    let done = home.sconce(&["ps"]);
+    assert!(done.out.contains("slurm 13: waiting"), "{}", done.out);
 }
 
 #[test]
@@ -518,6 +526,16 @@ fn without_a_name_the_job_of_this_directory_is_meant_and_said() {
         done.err
     );
     let done = home.sconce(&["logs"]);
+    assert!(
+        done.out.contains("of 1") && done.err.contains("job demo-1"),
+        "{}",
+        done.err
+    );
+    // And from below its directory.
+    home.write("sconce.toml", "");
+    home.write("deep/file", "");
+    let below = home.project().join("deep");
+    let done = home.done(home.command(&["logs"]).current_dir(below).spawn().unwrap());
     assert!(
         done.out.contains("of 1") && done.err.contains("job demo-1"),
         "{}",
