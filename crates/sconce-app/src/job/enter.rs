@@ -35,7 +35,7 @@ pub enum EnterJobError {
         rank: u32,
     },
     /// The job has fewer.
-    #[error("job {job} has no rank {rank}: it has 0 to {}", ranks.saturating_sub(1))]
+    #[error("job {job} has no rank {rank}: it has {}", list_ranks(*.ranks))]
     NoRank {
         /// The job.
         job: String,
@@ -44,6 +44,13 @@ pub enum EnterJobError {
         /// How many it has.
         ranks: u32,
     },
+}
+
+fn list_ranks(ranks: u32) -> String {
+    match ranks {
+        0 | 1 => "0 alone".to_owned(),
+        ranks => format!("0 to {}", ranks - 1),
+    }
 }
 
 impl Hint for EnterJobError {
