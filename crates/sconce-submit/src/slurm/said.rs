@@ -108,7 +108,13 @@ pub(super) fn shorten_said(stderr: &str) -> String {
     let lines = stderr.lines().map(|line| {
         let mut line = line.trim();
         for word in [
-            "sbatch:", "squeue:", "sacct:", "scancel:", "error:", "fatal:",
+            "sbatch:",
+            "squeue:",
+            "sacct:",
+            "scancel:",
+            "slurm_load_jobs",
+            "error:",
+            "fatal:",
         ] {
             line = line.strip_prefix(word).unwrap_or(line).trim_start();
         }
@@ -270,5 +276,8 @@ mod tests {
         assert_eq!(said.chars().count(), MAX_SAID_CHARS);
         assert!(said.starts_with(" [31mred; xxx"), "{said}");
         assert_eq!(shorten_said(" \n"), "nothing was said");
+        let away = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n";
+        let said = "Unable to contact slurm controller (connect failure)";
+        assert_eq!(shorten_said(away), said);
     }
 }
