@@ -58,8 +58,13 @@ impl Failure {
 
     /// Whether it is an error of this type.
     pub(crate) fn is<E: Error + 'static>(&self) -> bool {
+        self.find::<E>().is_some()
+    }
+
+    /// It, where it is an error of this type.
+    pub(crate) fn find<E: Error + 'static>(&self) -> Option<&E> {
         let error: &(dyn Error + 'static) = &*self.0;
-        error.is::<E>()
+        error.downcast_ref()
     }
 
     /// Whether another process removed something of the store meanwhile: the same again brings it.

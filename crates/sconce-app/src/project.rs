@@ -192,7 +192,7 @@ pub fn spec_file(path: &Path) -> PathBuf {
 /// The spec of this folder or of the nearest one above that has one. Above this folder, only what its
 /// owner put there counts: in a folder that others may write to, such as /tmp, a spec of theirs would
 /// say what is run and which folder it may change.
-fn find_spec_above(folder: &Path) -> Option<PathBuf> {
+pub(crate) fn find_spec_above(folder: &Path) -> Option<PathBuf> {
     let start = folder.canonicalize().ok()?;
     let (owner, disk) = start.metadata().map(|m| (m.uid(), m.dev())).ok()?;
     // Not a link either: a stranger's may lead to a spec of the owner's that is for another folder.

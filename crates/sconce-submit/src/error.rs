@@ -145,6 +145,12 @@ pub enum RejectionCause {
     Limit,
     /// No node is as it was asked for, or not as many.
     Nodes,
+    /// There is no node of this name.
+    NodeName,
+    /// No such licences, or more than there are.
+    License,
+    /// The scheduler does not know a job that is to come before.
+    Dependency,
     /// No node has such a feature.
     Constraint,
     /// More elements of an array than the cluster takes, or an index above its highest.
@@ -235,6 +241,13 @@ impl RejectionCause {
             }
             Self::Nodes => {
                 "`sinfo -o '%P %D %c %m %G %f'` lists what nodes have: ask for no more of each"
+            }
+            Self::NodeName => "`sinfo -N -h -o %N` lists the names of nodes",
+            Self::License => {
+                "`scontrol show licenses` lists them: ask for no others, and for no more of each"
+            }
+            Self::Dependency => {
+                "a job that is to come before is not in Slurm's queue any more: leave its `--after` out"
             }
             Self::Constraint => "`sinfo -o '%P %f'` lists the features of nodes",
             Self::Array => {

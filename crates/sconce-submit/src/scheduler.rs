@@ -9,9 +9,10 @@ use sconce_schema::request::Mount;
 use sconce_schema::spec::TargetSpec;
 use sconce_schema::units::Bytes;
 
+use crate::dependency::JobDependency;
 use crate::error::SubmitError;
 use crate::job_id::SchedulerJobId;
-use crate::status::{JobStatus, StepFault, StepLog};
+use crate::status::{JobQueue, JobStatus, QueuedJob, StepFault, StepLog};
 
 /// A scheduler that jobs are handed to.
 pub trait Scheduler {
@@ -30,7 +31,7 @@ pub trait Scheduler {
         &self,
         preparation: &str,
         job: &str,
-        after: &[SchedulerJobId],
+        after: &[JobDependency],
     ) -> Result<String, SubmitError>;
 
     /// Hands a rendered script over, once. It waits for `after`, where there are some, in the place of the jobs that the
@@ -45,7 +46,7 @@ pub trait Scheduler {
         &self,
         script: &str,
         token: &str,
-        after: &[SchedulerJobId],
+        after: &[JobDependency],
     ) -> Result<SchedulerJobId, SubmitError>;
 
     /// Looks for the job with this token, among those that wait and run and, where the scheduler keeps them, those
@@ -55,11 +56,54 @@ pub trait Scheduler {
     /// The scheduler cannot be asked, or its answer is none: that is no "no".
     fn find(&self, token: &str) -> Result<Option<SchedulerJobId>, SubmitError>;
 
-    /// Asks for the states of jobs, by one call for all of them. The answers come in the order of `jobs`, one each.
+    /// Lists the user's jobs that wait, run, or ended a short time ago, by one question for all of them.
     ///
     /// # Errors
-    /// The scheduler cannot be asked. A job that it no longer knows is [`JobState::Forgotten`](crate::JobState).
-    fn states(&self, jobs: &[SchedulerJobId]) -> Result<Vec<JobStatus>, SubmitError>;
+    /// The scheduler cannot be asked.
+    fn list_queue(&self) -> Result<JobQueue, SubmitError>;
+
+    /// Asks how jobs ended that are not in the queue any more. The answers come in the order of `jobs`, one each; one
+    /// that nobody knows is [`JobState::Forgotten`](crate::JobState).
+    ///
+    /// # Errors
+    /// What keeps this does not answer, or takes too long.
+    fn past_states(&self, jobs: &[SchedulerJobId]) -> Result<Vec<JobStatus>, SubmitError>;
+
+    /// Asks for the states of jobs, by one question for all of them, and another for those that are not in the queue.
+    /// The answers come in the order of `jobs`, one each.
+    ///
+    /// # Errors
+    /// The scheduler cannot be asked. A job that it no longer knows is [`JobState::Forgotten`](crate::JobState), one of which it cannot
+    /// say it now [`JobState::Unknown`](crate::JobState).
+    fn states(&self, jobs: &[SchedulerJobId]) -> Result<Vec<JobStatus>, SubmitError> {
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut known = self.list_queue()?;
+        let missing = jobs.iter().filter(|job| known.status(job).is_none());
+        let mut missing: Vec<SchedulerJobId> = missing.cloned().collect();
+        missing.sort_unstable();
+        missing.dedup();
+        if !missing.is_empty() {
+            let past = self.past_states(&missing).unwrap_or_else(|error| {
+                // It may say more when it is asked again: nothing is forgotten yet.
+                tracing::info!(%error, "the accounting cannot be read");
+                let why = error.to_string();
+                let unanswered = |job: SchedulerJobId| JobStatus::unanswered(job, &why);
+                missing.into_iter().map(unanswered).collect()
+            });
+            let past = past.into_iter();
+            known.0.extend(past.map(|status| QueuedJob {
+                status,
+                token: None,
+            }));
+        }
+        let status = |job: &SchedulerJobId| {
+            let known = known.status(job).cloned();
+            known.unwrap_or_else(|| JobStatus::forgotten(job.clone()))
+        };
+        Ok(jobs.iter().map(status).collect())
+    }
 
     /// Ends a job, or takes it from the queue. One that has ended already is no error.
     ///
@@ -91,7 +135,7 @@ pub trait Scheduler {
         &self,
         script: &str,
         token: &str,
-        after: &[SchedulerJobId],
+        after: &[JobDependency],
     ) -> Result<SchedulerJobId, SubmitError> {
         match self.find(token)? {
             Some(job) => Ok(job),
@@ -142,8 +186,8 @@ pub struct JobScript<'a> {
     pub memory_per_node: Option<Bytes>,
     /// The longest that it may take, where that is known.
     pub time_limit: Option<Duration>,
-    /// Jobs that have to end well before it starts; where one does not, it is taken from the queue.
-    pub after: &'a [SchedulerJobId],
+    /// Jobs that have to end before it starts; where one ends otherwise than it has to, it is taken from the queue.
+    pub after: &'a [JobDependency],
     /// Whether it waits for a preparation beside, which is handed over just before it and has no id yet.
     pub is_prepared: bool,
     /// Whether limits of the process that hands it over (setrlimit(2)) stay there: schedulers give them to jobs, and

@@ -115,6 +115,20 @@ pub enum StepFault {
         /// The kernel's words.
         why: String,
     },
+    /// A signal ended Sconce itself on a node.
+    Killed {
+        /// The node; of several, in the scheduler's notation.
+        node: String,
+        /// The signal in the scheduler's words: `Killed`.
+        signal: String,
+        /// Its number, where that is known.
+        number: Option<i32>,
+    },
+    /// A line of the target's `setup` failed.
+    Setup {
+        /// Its exit code.
+        exit: u8,
+    },
     /// The file that a task writes to cannot be opened.
     NoLog {
         /// The node, where it is named.
@@ -154,6 +168,43 @@ pub struct JobStatus {
     pub end_s: Option<u64>,
     /// How often it was started again; absent where that is not known.
     pub restarts: Option<u32>,
+}
+
+/// A job in the queue of its scheduler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueuedJob {
+    /// How it is.
+    pub status: JobStatus,
+    /// The token that it was handed over with; absent where it is none of Sconce's.
+    pub token: Option<String>,
+}
+
+/// The jobs of a user that a scheduler has, by one question: those that wait, run, or ended a short time ago.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobQueue(pub Vec<QueuedJob>);
+
+impl JobQueue {
+    /// How a job is; `None` of one that is not in the queue.
+    #[must_use]
+    pub fn status(&self, id: &SchedulerJobId) -> Option<&JobStatus> {
+        let job = self.0.iter().find(|job| job.status.id == *id)?;
+        Some(&job.status)
+    }
+
+    /// Finds the job with a token. A scheduler may keep a job for what it refused, too, which never had nodes: that is
+    /// none. Of several the one that goes on counts, and of those the newest.
+    #[must_use]
+    pub fn find(&self, token: &str) -> Option<SchedulerJobId> {
+        let jobs = self.0.iter().filter(|job| {
+            let was_refused = job.status.state == JobState::Failed && job.status.nodes.is_none();
+            job.token.as_deref() == Some(token) && !was_refused
+        });
+        let newest = jobs.max_by_key(|job| {
+            let number: u64 = job.status.id.whole_job().parse().unwrap_or(0);
+            (!job.status.state.is_final(), number)
+        });
+        SchedulerJobId::parse(newest?.status.id.whole_job())
+    }
 }
 
 impl JobStatus {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use sconce_base::Env;
 use sconce_schema::{Hint as _, exit};
 use sconce_submit::{
-    JobState, RejectionCause, Scheduler as _, SchedulerJobId, SlurmScheduler, SlurmSettings,
-    SubmitError,
+    JobDependency, JobState, RejectionCause, Scheduler as _, SchedulerJobId, SlurmScheduler,
+    SlurmSettings, SubmitError,
 };
 
 const TOKEN: &str = "0123456789abcdef";
@@ -113,12 +113,12 @@ fn an_answer_gives_the_id_and_the_script_is_read() {
 fn a_job_waits_for_those_that_are_named_when_it_is_handed_over() {
     let slurm = FakeSlurm::new();
     slurm.add_script("sbatch", "echo \"$@\" >\"$D/words\"; echo 18");
-    let after = [id("16"), id("17")];
+    let after = ["17", "afterany:15", "16"].map(|one| JobDependency::parse(one).unwrap());
     let taken = slurm.patient().submit("#!/bin/sh\n", TOKEN, &after);
     assert_eq!(taken.unwrap(), id("18"));
     assert_eq!(
         fs::read_to_string(slurm.path("words")).unwrap(),
-        "--parsable --dependency=afterok:16:17 --kill-on-invalid-dep=yes\n"
+        "--parsable --dependency=afterany:15,afterok:17:16 --kill-on-invalid-dep=yes\n"
     );
 }
 

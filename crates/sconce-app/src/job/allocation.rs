@@ -107,13 +107,14 @@ impl Hint for AllocationError {
 }
 
 /// What of Slurm's variables a program may see: who counts tasks by the others would start a world of its own.
-const SHOWN: [&str; 6] = [
+const SHOWN: [&str; 7] = [
     "SLURM_CLUSTER_NAME",
     "SLURM_JOB_ID",
     "SLURM_JOB_NAME",
     "SLURM_JOB_PARTITION",
     "SLURM_ARRAY_JOB_ID",
     "SLURM_ARRAY_TASK_ID",
+    "SLURM_RESTART_COUNT",
 ];
 
 /// The number of the node that a process is on, where Slurm started it in a container; `None` where it did not. In one,
@@ -245,9 +246,10 @@ mod tests {
         );
         let nodes: Vec<_> = (0..4).map(|task| allocation.node_of(task)).collect();
         assert_eq!(nodes, ["n2", "n2", "n10", "n10"]);
+        let shown = [("SLURM_JOB_ID", "17"), ("SLURM_RESTART_COUNT", "3")];
         assert_eq!(
             allocation.shown,
-            [("SLURM_JOB_ID".to_owned(), "17".to_owned())]
+            shown.map(|(name, value)| (name.to_owned(), value.to_owned()))
         );
     }
 

@@ -35,7 +35,7 @@ pub enum EnterJobError {
         rank: u32,
     },
     /// The job has fewer.
-    #[error("job {job} has {ranks} ranks, and none with number {rank}")]
+    #[error("job {job} has no rank {rank}: it has {}", list_ranks(*.ranks))]
     NoRank {
         /// The job.
         job: String,
@@ -46,12 +46,19 @@ pub enum EnterJobError {
     },
 }
 
+fn list_ranks(ranks: u32) -> String {
+    match ranks {
+        0 | 1 => "0 alone".to_owned(),
+        ranks => format!("0 to {}", ranks - 1),
+    }
+}
+
 impl Hint for EnterJobError {
     fn hint(&self) -> Option<String> {
         Some(match self {
             Self::NotBegun { .. } => "`sconce ps` says what it waits for".to_owned(),
             Self::Ended { job, .. } => format!("`sconce logs {job}` has what it printed"),
-            Self::NoRank { .. } => "they are counted from 0".to_owned(),
+            Self::NoRank { .. } => return None,
         })
     }
 
@@ -77,12 +84,8 @@ pub fn exec_in_job(
     if job.request.array.is_some() {
         return Err(JobLookupError::Array(token).into());
     }
-    let (layout, rank) = (&job.request.layout, rank.unwrap_or(0));
-    let task = task_of_rank(layout, rank).ok_or_else(|| EnterJobError::NoRank {
-        job: token.clone(),
-        rank,
-        ranks: count_ranks(layout),
-    })?;
+    let rank = rank.unwrap_or(0);
+    let task = find_task_of_rank(job, rank)?;
     let mut tasks = job.dir.read_tasks();
     let task = tasks.remove(&task).filter(|task| task.run.is_some());
     let own_id = |task: &TaskRun| SchedulerJobId::parse(task.scheduler_job.as_deref()?);
@@ -112,6 +115,19 @@ pub fn exec_in_job(
         command: &command,
     };
     run_step(&step, &job.request.directories, context)
+}
+
+/// The number of the task that a rank of a job is of: under torchrun one task has all of its node.
+///
+/// # Errors
+/// The job has no such rank.
+pub fn find_task_of_rank(job: &KnownJob, rank: u32) -> Result<u32, EnterJobError> {
+    let layout = &job.request.layout;
+    task_of_rank(layout, rank).ok_or_else(|| EnterJobError::NoRank {
+        job: job.request.token.clone(),
+        rank,
+        ranks: count_ranks(layout),
+    })
 }
 
 fn count_ranks(layout: &JobLayout) -> u32 {

@@ -128,6 +128,32 @@ impl JobFault {
                 },
                 Some(exit::NODE),
             ),
+            StepFault::Killed {
+                node,
+                signal,
+                number,
+            } => (
+                Self {
+                    why: format!("Sconce itself was ended on node {node} by a signal: {signal}"),
+                    hint: Some(
+                        "somebody on that node ended it, or the kernel did for want of memory (`dmesg` there says so)"
+                            .to_owned(),
+                    ),
+                    out_of_memory: false,
+                },
+                number.map(exit::code_for_signal),
+            ),
+            StepFault::Setup { exit } => (
+                Self {
+                    why: format!("a line of the target's `setup` failed with exit code {exit}"),
+                    hint: Some(
+                        "the job's log has what it said; a line `set +e` before it lets the job go on all the same"
+                            .to_owned(),
+                    ),
+                    out_of_memory: false,
+                },
+                Some(*exit),
+            ),
             StepFault::NoLog { node, file, why } => (
                 Self {
                     why: format!("{} cannot open the log {file}: {why}", of_node(node)),

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use sconce_schema::job::JobRequest;
-use sconce_submit::{JobState, JobStatus, Scheduler, SchedulerJobId, SubmitError};
+use sconce_submit::{JobDependency, JobState, JobStatus, Scheduler, SchedulerJobId, SubmitError};
 
 use super::job_dir::{JobDir, SubmittedJob};
-use super::lookup::{KnownJob, list_jobs, query_jobs};
+use super::lookup::{KnownJob, list_jobs};
+use super::query::{JobReports, query_jobs};
 use super::schedulers::scheduler_of;
 use super::submit::{Submission, SubmittedPreparation};
 use crate::context::AppContext;
@@ -47,7 +48,7 @@ pub(super) fn hand_over(
         submitted.preparation = Some(id.clone());
         dir.write_submitted(&submitted)?;
         let jobs = submitted.after.iter().chain([&id]);
-        after.extend(jobs.filter_map(|id| SchedulerJobId::parse(id)));
+        after.extend(jobs.filter_map(|one| JobDependency::parse(one)));
     }
     let script = dir.read_script()?;
     let id = scheduler.submit(&script, &request.token, &after);
@@ -171,7 +172,11 @@ fn find_preparation(preparation: &KnownJob, scheduler: &dyn Scheduler) -> Result
 /// Says that the same was handed over already and has not ended.
 pub(super) fn warn_of_same(same: &[KnownJob], places: &SconceDirs, context: &AppContext) {
     // A scheduler that does not answer is said by the hand-over itself.
-    let Ok(reports) = query_jobs(same, places, context) else {
+    let Ok(JobReports {
+        reports,
+        silence: None,
+    }) = query_jobs(same, places, context)
+    else {
         return;
     };
     let open = same
@@ -195,7 +200,7 @@ mod tests {
     use sconce_schema::Hint as _;
     use sconce_schema::job::PreparationRequest;
     use sconce_schema::spec::TargetSpec;
-    use sconce_submit::{JobScript, JobStep, StepFault, StepLog};
+    use sconce_submit::{JobQueue, JobScript, JobStep, StepFault, StepLog};
 
     use super::*;
     use crate::job::job_dir::tests::job;
@@ -225,9 +230,9 @@ mod tests {
             &self,
             script: &str,
             token: &str,
-            after: &[SchedulerJobId],
+            after: &[JobDependency],
         ) -> Result<SchedulerJobId, SubmitError> {
-            let after: Vec<&str> = after.iter().map(SchedulerJobId::as_str).collect();
+            let after: Vec<String> = after.iter().map(ToString::to_string).collect();
             self.note(format!("submit {script} {token} {}", after.join(":")));
             self.answers
                 .borrow_mut()
@@ -248,7 +253,11 @@ mod tests {
             unreachable!("nothing is looked for")
         }
 
-        fn states(&self, _: &[SchedulerJobId]) -> Result<Vec<JobStatus>, SubmitError> {
+        fn list_queue(&self) -> Result<JobQueue, SubmitError> {
+            unreachable!("nobody asks")
+        }
+
+        fn past_states(&self, _: &[SchedulerJobId]) -> Result<Vec<JobStatus>, SubmitError> {
             unreachable!("nobody asks")
         }
 
@@ -260,7 +269,7 @@ mod tests {
             &self,
             _: &str,
             _: &str,
-            _: &[SchedulerJobId],
+            _: &[JobDependency],
         ) -> Result<String, SubmitError> {
             unreachable!("the scripts are there")
         }

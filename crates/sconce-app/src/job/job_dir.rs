@@ -48,8 +48,8 @@ pub struct SubmittedJob {
     /// answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preparation: Option<String>,
-    /// The scheduler's ids of jobs that have to end well before, where a job makes its environment: it waits for that
-    /// one too.
+    /// Jobs that have to end before, where a job makes its environment: it waits for that one too. A scheduler's id, and
+    /// before it how that job has to end where that is not well: `afterany:7`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
 }

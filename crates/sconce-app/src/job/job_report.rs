@@ -1,7 +1,8 @@
 //! How a job is, in one set of words: by its own files, by its scheduler, or by what its elements come to.
 
+use sconce_report::describe_signal;
 use sconce_schema::exit;
-use sconce_submit::{JobExit, JobState, JobStatus, Scheduler};
+use sconce_submit::{JobExit, JobState, JobStatus, Scheduler, StateReason};
 use serde::{Deserialize, Serialize};
 
 use super::fault::{JobFault, MORE_MEMORY};
@@ -50,6 +51,18 @@ impl JobReport {
         }
     }
 
+    /// Whether it did not end well, by its state alone: one that never began has no exit code.
+    pub(super) fn is_bad_end(&self) -> bool {
+        let bad = [
+            JobState::Failed,
+            JobState::Cancelled,
+            JobState::TimedOut,
+            JobState::OutOfMemory,
+            JobState::NodeFailed,
+        ];
+        self.is_final && bad.iter().any(|state| state.name() == self.state)
+    }
+
     /// Of a job to which its scheduler gave no answer, and which it does not know.
     pub(super) fn unanswered() -> Self {
         Self {
@@ -73,8 +86,17 @@ pub(super) fn report_of(
     scheduler: &dyn Scheduler,
 ) -> JobReport {
     let mut status = status.clone();
-    if status.state == JobState::Forgotten && job.dir.is_cancelled() && job.task_exit().is_none() {
-        status.state = JobState::Cancelled;
+    // Its own files say more than a scheduler that has forgotten it.
+    if status.state == JobState::Forgotten {
+        let has_failed = job.has_failed_itself();
+        if has_failed {
+            status.state = JobState::Failed;
+        } else if job.dir.is_cancelled() {
+            status.state = JobState::Cancelled;
+        }
+        if has_failed || job.dir.is_cancelled() {
+            status.reason = None;
+        }
     }
     let (fault, fault_exit) = match status.state {
         JobState::Failed | JobState::OutOfMemory | JobState::Forgotten => {
@@ -112,10 +134,32 @@ pub(super) fn report_of(
         },
         reason: match fault {
             Some(fault) => Some(fault.why),
-            None => status.reason.map(|reason| reason.text),
+            None => describe_reason(status.reason, exit),
         },
         nodes: status.nodes,
         exit,
+    }
+}
+
+/// Slurm's word for an end that only its exit code says something of.
+const ONLY_AN_EXIT_CODE: &str = "NonZeroExitCode";
+
+/// Why a job waits or ended so; of a job that ended by itself, with what.
+fn describe_reason(reason: Option<StateReason>, exit: Option<u8>) -> Option<String> {
+    let reason = reason?;
+    let exit = exit.filter(|exit| *exit != exit::OK && reason.raw == ONLY_AN_EXIT_CODE);
+    Some(exit.map_or(reason.text, describe_exit))
+}
+
+/// An exit code, with the signal that it stands for.
+pub(super) fn describe_exit(exit: u8) -> String {
+    let signal = exit.checked_sub(exit::code_for_signal(0));
+    match signal.filter(|signal| (1..=64).contains(signal)) {
+        Some(signal) => {
+            let (name, meaning) = describe_signal(signal.into());
+            format!("exit code {exit}: {meaning} ({name})")
+        }
+        None => format!("exit code {exit}"),
     }
 }
 
@@ -291,6 +335,29 @@ mod tests {
                 report_of_preparation(&of_preparation, &preparation, own),
                 None
             );
+        }
+    }
+
+    #[test]
+    fn an_end_by_a_signal_names_it() {
+        for (exit, said) in [
+            (9, "exit code 9"),
+            (
+                139,
+                "exit code 139: ended by a segmentation fault (SIGSEGV)",
+            ),
+            (137, "exit code 137: killed (SIGKILL)"),
+            (255, "exit code 255"),
+        ] {
+            assert_eq!(describe_exit(exit), said);
+            let reason = |raw: &str| StateReason {
+                raw: raw.to_owned(),
+                text: "why".to_owned(),
+            };
+            let of_code = describe_reason(Some(reason("NonZeroExitCode")), Some(exit));
+            assert_eq!(of_code.as_deref(), Some(said));
+            let other = describe_reason(Some(reason("TimeLimit")), Some(exit));
+            assert_eq!(other.as_deref(), Some("why"));
         }
     }
 

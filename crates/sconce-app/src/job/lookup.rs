@@ -1,39 +1,24 @@
-//! Jobs that were handed over: found by what a person calls them, and asked how they are.
-//!
-//! A scheduler is a service of many users, and slow to answer: all verbs of a user together ask it at most once in
-//! thirty seconds, or what `scheduler-interval` of config.toml says. What it said is kept in a file of the folder of jobs, with the time; who needs something newer
-//! takes the file's lock, and asks for every job that has not ended.
+//! Jobs that were handed over: found by what a person calls them, and what their own files say of them. Their scheduler
+//! is asked in [`query`](super::query).
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{Read as _, Seek as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
 use sconce_schema::job::JobRequest;
-use sconce_schema::spec::SchedulerKind;
 use sconce_schema::{Hint, exit};
-use sconce_submit::{JobState, SchedulerJobId};
-use serde::{Deserialize, Serialize};
+use sconce_submit::{JobQueue, JobState, SchedulerJobId};
 
 use super::fault::JobFault;
 use super::job_dir::{JobDir, SubmittedJob};
 pub use super::job_report::JobReport;
-use super::job_report::{UNANSWERED, report_of, report_of_preparation, sum_up};
+use super::job_report::{describe_exit, report_of_preparation};
 use super::schedulers::scheduler_of;
 use super::submit::preparation_layout;
 use super::task_run::{TaskRun, first_exit, first_failed, first_fault};
 use crate::context::AppContext;
 use crate::dirs::SconceDirs;
-use crate::failure::{AppError, Failure, Result};
-use crate::file_action::FileAction;
-use crate::reporter::AppEvent;
-use crate::run_id::unix_ms;
-
-/// What a scheduler last said.
-const ANSWERS: &str = "answers.json";
+use crate::failure::Result;
+use crate::project::find_spec_above;
 
 /// A job that was handed over, or an element of one that is an array.
 #[derive(Debug, Clone)]
@@ -52,6 +37,26 @@ pub enum JobLookupError {
     /// The beginning of several tokens.
     #[error("several jobs are meant: {}", .0.join(", "))]
     Several(Vec<String>),
+    /// It has no such element.
+    #[error("job {job} has no element {index}{}", describe_elements(.known))]
+    NoElement {
+        /// The job.
+        job: String,
+        /// The element's index.
+        index: u32,
+        /// Those that it has; none where it is no array.
+        known: Vec<u32>,
+    },
+    /// It has no such task.
+    #[error("job {job} has no task {number}: {known}")]
+    NoTask {
+        /// The job.
+        job: String,
+        /// The task's number.
+        number: u32,
+        /// Those that it has.
+        known: String,
+    },
     /// One run is wanted, and it is an array of them.
     #[error("job {0} is an array: it has a run for each of its elements")]
     Array(String),
@@ -76,15 +81,41 @@ pub enum JobLookupError {
     NoRecord(Vec<String>),
     /// The scheduler has forgotten how it ended, and its nodes did not say.
     #[error(
-        "how job {0} ended is not known: its scheduler has forgotten it, and its nodes did not say"
+        "how job {0} ended is not known: it is not in its scheduler's queue any more, no accounting says it, and its nodes did not"
     )]
     Forgotten(String),
+}
+
+/// What there is in the place of an element that is not.
+fn describe_elements(known: &[u32]) -> String {
+    match known.is_empty() {
+        true => ": it is no array".to_owned(),
+        false => format!(": it has {}", list_numbers(known)),
+    }
+}
+
+/// Numbers in their order, runs of them by their ends: `0, 1, 3 to 7`.
+fn list_numbers(numbers: &[u32]) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if *number == last.wrapping_add(1) => *last = *number,
+            _ => ranges.push((*number, *number)),
+        }
+    }
+    let words = ranges.into_iter().map(|(first, last)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first}, {last}"),
+        _ => format!("{first} to {last}"),
+    });
+    words.collect::<Vec<_>>().join(", ")
 }
 
 impl Hint for JobLookupError {
     fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Several(_) => "name one of them, or enough of the beginning".to_owned(),
+            Self::NoElement { .. } | Self::NoTask { .. } => return None,
             Self::Array(token) => {
                 format!("`{token}_0` is one of them; `sconce compare {token}` shows all")
             }
@@ -132,10 +163,11 @@ fn open_job(dir: JobDir) -> Option<KnownJob> {
     })
 }
 
-/// The job that is called `which`: its token, or the beginning of it; `None` where there is none.
+/// The job that is called `which`: its token, the beginning of it, or what its scheduler calls it (`4711`, `4711_3`);
+/// `None` where there is none.
 ///
 /// # Errors
-/// Several are.
+/// Several are, or it has no such element.
 pub fn find_job(places: &SconceDirs, which: &str) -> Result<Option<KnownJob>> {
     if which.is_empty() || which.contains('/') {
         return Ok(None);
@@ -144,21 +176,52 @@ pub fn find_job(places: &SconceDirs, which: &str) -> Result<Option<KnownJob>> {
         return Ok(Some(job));
     }
     // `TOKEN_3`, or `beginning_3`.
-    if let Some((job, index)) = which.rsplit_once('_')
+    let mut without_element = None;
+    if let Some((name, index)) = which.rsplit_once('_')
         && let Ok(index) = index.parse()
-        && let Some(element) = find_job(places, job)?.and_then(|job| job.element(index))
+        && let Some(job) = find_job(places, name)?
     {
-        return Ok(Some(element));
-    }
-    let mut jobs = list_jobs(places);
-    jobs.retain(|job| job.request.token.starts_with(which));
-    match jobs.len() {
-        0 | 1 => Ok(jobs.pop()),
-        _ => {
-            let tokens = jobs.into_iter().map(|job| job.request.token);
-            Err(JobLookupError::Several(tokens.collect()).into())
+        match job.element(index) {
+            Some(element) => return Ok(Some(element)),
+            None if job.is_called(name) => without_element = Some((job, index)),
+            // The beginning of a token says nothing of `net_3`, which may be a run.
+            None => {}
         }
     }
+    let all = list_jobs(places);
+    let only = |jobs: Vec<KnownJob>| match jobs.len() {
+        0 | 1 => Ok(jobs.into_iter().next()),
+        _ => {
+            let tokens = jobs.into_iter().map(|job| job.request.token);
+            Err(JobLookupError::Several(tokens.collect()))
+        }
+    };
+    let of_scheduler = |job: &&KnownJob| job.submitted.id.as_deref() == Some(which);
+    let by_id: Vec<KnownJob> = all.iter().filter(of_scheduler).cloned().collect();
+    let begins = |job: &KnownJob| job.request.token.starts_with(which);
+    if let Some(job) = only(all.into_iter().filter(begins).collect())? {
+        return Ok(Some(job));
+    }
+    if let Some(job) = only(by_id)? {
+        return Ok(Some(job));
+    }
+    match without_element {
+        None => Ok(None),
+        Some((job, index)) => Err(JobLookupError::NoElement {
+            index,
+            known: job.request.array.map_or(Vec::new(), |array| array.indices),
+            job: job.request.token,
+        }
+        .into()),
+    }
+}
+
+/// The jobs of the project that a directory is in, newest first.
+pub fn list_jobs_of_dir(places: &SconceDirs, dir: &Path) -> Vec<KnownJob> {
+    let above = find_spec_above(dir);
+    let project = above.as_deref().and_then(Path::parent).unwrap_or(dir);
+    let is_here = |job: &KnownJob| job.request.spec.parent() == Some(project);
+    list_jobs(places).into_iter().filter(is_here).collect()
 }
 
 impl KnownJob {
@@ -198,8 +261,19 @@ impl KnownJob {
         })
     }
 
+    /// As its files are now: what its scheduler calls it may have been found since.
+    #[must_use]
+    pub fn read_again(self) -> Self {
+        match self.dir.read_submitted() {
+            Ok(Some(submitted)) if self.submitted.id.is_none() && self.dir.is_whole() => {
+                Self { submitted, ..self }
+            }
+            _ => self,
+        }
+    }
+
     /// What its scheduler may be asked for: its elements, and what makes its environment.
-    fn scheduled_jobs(&self) -> Vec<Self> {
+    pub(super) fn scheduled_jobs(&self) -> Vec<Self> {
         let mut jobs = self.elements();
         jobs.extend(self.preparation());
         jobs
@@ -218,33 +292,71 @@ impl KnownJob {
         }
     }
 
+    /// Whether this is its whole name, its own or its scheduler's.
+    fn is_called(&self, name: &str) -> bool {
+        self.request.token == name || self.submitted.id.as_deref() == Some(name)
+    }
+
+    /// Refuses a task that it does not have.
+    ///
+    /// # Errors
+    /// [`JobLookupError::NoTask`].
+    pub fn check_task(&self, task: u32) -> Result<(), JobLookupError> {
+        let layout = &self.request.layout;
+        let tasks = layout.nodes * layout.tasks_per_node();
+        if task < tasks {
+            return Ok(());
+        }
+        let of_each = match self.request.array {
+            Some(_) => "each of its elements has",
+            None => "it has",
+        };
+        Err(JobLookupError::NoTask {
+            job: self.request.token.clone(),
+            number: task,
+            known: format!(
+                "{of_each} {}",
+                list_numbers(&(0..tasks).collect::<Vec<_>>())
+            ),
+        })
+    }
+
     /// What its scheduler calls it, once that is known.
     pub(super) fn scheduler_id(&self) -> Option<SchedulerJobId> {
         SchedulerJobId::parse(self.submitted.id.as_deref()?)
     }
 
-    /// As it is once its scheduler has been asked for a job to which it gave no answer.
-    fn with_id(mut self, context: &AppContext) -> Result<Self> {
-        if self.submitted.id.is_none()
-            && let Some(id) =
-                scheduler_of(self.request.engine, context).find(&self.request.token)?
-        {
-            self.submitted.id = Some(id.to_string());
-            self.dir.write_submitted(&self.submitted)?;
+    /// As it is once its scheduler has been asked for a job to which it gave no answer. What has left the queue has ended.
+    fn with_id(self, context: &AppContext) -> Result<Self> {
+        let lacks_preparation =
+            self.request.preparation.is_some() && self.submitted.preparation.is_none();
+        match self.submitted.id.is_none() || lacks_preparation {
+            true => {
+                let queue = scheduler_of(self.request.engine, context).list_queue()?;
+                self.found_in(&queue)
+            }
+            false => Ok(self),
         }
-        if self.submitted.preparation.is_none()
-            && let Some(preparation) = self.preparation()
-            && let Some(id) =
-                scheduler_of(self.request.engine, context).find(&preparation.request.token)?
-        {
-            self.submitted.preparation = Some(id.to_string());
+    }
+
+    /// With the ids that its scheduler did not answer, where they are in the queue by its token.
+    pub(super) fn found_in(mut self, queue: &JobQueue) -> Result<Self> {
+        let (known, preparation) = (self.submitted.clone(), self.preparation());
+        let find = |token: &str| queue.find(token).map(|id| id.to_string());
+        if known.id.is_none() {
+            self.submitted.id = find(&self.request.token);
+        }
+        if let Some(preparation) = preparation.filter(|_| known.preparation.is_none()) {
+            self.submitted.preparation = find(&preparation.request.token);
+        }
+        if self.submitted != known {
             self.dir.write_submitted(&self.submitted)?;
         }
         Ok(self)
     }
 
     /// How it ended, by its own files: every task has said so.
-    fn own_report(&self) -> Option<JobReport> {
+    pub(super) fn own_report(&self) -> Option<JobReport> {
         let layout = &self.request.layout;
         let tasks = self.dir.read_tasks();
         let wanted = layout.nodes * layout.tasks_per_node();
@@ -262,12 +374,31 @@ impl KnownJob {
         };
         Some(JobReport {
             state: state.name().to_owned(),
-            reason: fault.map(|fault| fault.why.clone()),
+            reason: match fault {
+                Some(fault) => Some(fault.why.clone()),
+                None => (exit != exit::OK).then(|| describe_exit(exit)),
+            },
             hint: fault.and_then(|fault| fault.hint.clone()),
             nodes: None,
             is_final: true,
             exit: Some(exit),
         })
+    }
+
+    /// That it has begun, by its own files: a task has said so, and not how it ended.
+    pub(super) fn begun_report(&self) -> Option<JobReport> {
+        let tasks = self.dir.read_tasks();
+        let goes_on = tasks.values().any(|task| task.exit.is_none());
+        goes_on.then(|| JobReport {
+            state: JobState::Running.name().to_owned(),
+            ..JobReport::waiting()
+        })
+    }
+
+    /// Whether its tasks failed by themselves, as far as they said so: nobody ended the one that failed first.
+    pub(super) fn has_failed_itself(&self) -> bool {
+        let tasks = self.dir.read_tasks();
+        first_failed(&tasks).is_some_and(|task| task.exit != Some(exit::OK) && !task.was_ended())
     }
 
     /// With what its tasks ended, as far as they said so: the one that failed first, of which the others are ended by
@@ -333,281 +464,5 @@ impl KnownJob {
     /// The id of its first task's run, once that has begun; an array has none.
     pub fn first_run(&self) -> Option<String> {
         self.dir.read_tasks().remove(&0)?.run
-    }
-}
-
-/// What the scheduler said, and when.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-struct Answers {
-    unix_ms: u64,
-    jobs: BTreeMap<String, JobReport>,
-}
-
-/// How jobs are, in their order: by their own files where these say it, else by their scheduler. Of an array, what its
-/// elements come to; of one whose environment is still made, or could not be, how that is.
-///
-/// # Errors
-/// The scheduler cannot be asked.
-pub fn query_jobs(
-    jobs: &[KnownJob],
-    places: &SconceDirs,
-    context: &AppContext,
-) -> Result<Vec<JobReport>> {
-    let mut reports = KnownReports::read(jobs);
-    if !reports.open.is_empty() {
-        let open: Vec<&KnownJob> = reports.open.iter().collect();
-        reports.answers = ask(&open, places, context)?.jobs;
-    }
-    let report = |job: &KnownJob| {
-        let report = reports.of_job(job, &JobReport::waiting());
-        if report.is_final && job.submitted.id.is_some() && job.dir.is_whole() {
-            job.dir.remove_variables();
-        }
-        report
-    };
-    Ok(jobs.iter().map(report).collect())
-}
-
-/// How jobs are, by their tokens.
-struct KnownReports {
-    /// Of those whose own files say it.
-    own: BTreeMap<String, JobReport>,
-    /// Those of which the scheduler is to say it.
-    open: Vec<KnownJob>,
-    /// What it says.
-    answers: BTreeMap<String, JobReport>,
-}
-
-impl KnownReports {
-    fn read(jobs: &[KnownJob]) -> Self {
-        let (mut own, mut open) = (BTreeMap::new(), Vec::new());
-        for job in jobs {
-            let preparation = job.preparation();
-            let prepared = preparation.as_ref().and_then(KnownJob::own_report);
-            let has_failed = |report: &JobReport| report.exit != Some(exit::OK);
-            // What waits for one that has failed never begins.
-            let elements = match prepared.as_ref().is_some_and(has_failed) {
-                true => Vec::new(),
-                false => job.elements(),
-            };
-            let open_before = open.len();
-            for element in elements {
-                match element.own_report() {
-                    Some(report) => {
-                        own.insert(element.request.token, report);
-                    }
-                    None => open.push(element),
-                }
-            }
-            match (preparation, prepared) {
-                (Some(preparation), Some(report)) => {
-                    own.insert(preparation.request.token, report);
-                }
-                (Some(preparation), None) if open.len() > open_before => open.push(preparation),
-                _ => {}
-            }
-        }
-        Self {
-            own,
-            open,
-            answers: BTreeMap::new(),
-        }
-    }
-
-    fn find(&self, job: &KnownJob) -> Option<&JobReport> {
-        let token = &job.request.token;
-        self.own.get(token).or_else(|| self.answers.get(token))
-    }
-
-    /// How one is, where `unknown` is how those are of which nobody says anything.
-    fn of_job(&self, job: &KnownJob, unknown: &JobReport) -> JobReport {
-        let elements = job.elements();
-        let reports = elements.iter().map(|element| self.find(element));
-        let reports: Vec<JobReport> = reports
-            .map(|known| known.unwrap_or(unknown).clone())
-            .collect();
-        if let Some(preparation) = job.preparation().filter(|_| job.submitted.id.is_some())
-            && let Some(known) = self.find(&preparation)
-            && let Some(report) = report_of_preparation(known, &preparation, &reports)
-        {
-            return report;
-        }
-        match &job.request.array {
-            Some(array) => sum_up(&array.indices, &reports),
-            None => reports
-                .into_iter()
-                .next()
-                .unwrap_or_else(|| unknown.clone()),
-        }
-    }
-}
-
-/// The scheduler's answers, no older than the interval.
-fn ask(open: &[&KnownJob], places: &SconceDirs, context: &AppContext) -> Result<Answers> {
-    let path = places.jobs.join(ANSWERS);
-    let mut file = open_answers(&path)?;
-    let interval = places.config.ask_interval();
-    let mut text = String::new();
-    let _ = file.read_to_string(&mut text);
-    let kept: Answers = serde_json::from_str(&text).unwrap_or_default();
-    let age = unix_ms().saturating_sub(kept.unix_ms);
-    let find_kept = |job: &KnownJob| {
-        let report = kept.jobs.get(&job.request.token)?;
-        // It has been found since.
-        let was_unanswered = report.state == UNANSWERED && report.is_final;
-        (job.submitted.id.is_none() || !was_unanswered).then_some(report)
-    };
-    let knows_all = open.iter().all(|job| find_kept(job).is_some());
-    if knows_all && Duration::from_millis(age) < interval {
-        return Ok(kept);
-    }
-    let mut answers = Answers {
-        unix_ms: unix_ms(),
-        ..Answers::default()
-    };
-    for kind in [SchedulerKind::Slurm] {
-        let of_kind = list_jobs(places)
-            .into_iter()
-            .filter(|job| job.request.engine == kind);
-        let (mut asked, mut ids) = (Vec::new(), Vec::new());
-        let of_kind = of_kind.map(|job| job.with_id(context));
-        for job in of_kind
-            .collect::<Result<Vec<_>>>()?
-            .iter()
-            .flat_map(KnownJob::scheduled_jobs)
-        {
-            let known = find_kept(&job);
-            if let Some(known) = known.filter(|known| known.is_final)
-                && job.submitted.id.is_some()
-            {
-                answers.jobs.insert(job.request.token, known.clone());
-            } else if job.own_report().is_none() {
-                match job.scheduler_id() {
-                    Some(id) => {
-                        asked.push(job);
-                        ids.push(id);
-                    }
-                    None => {
-                        let report = JobReport::unanswered();
-                        answers.jobs.insert(job.request.token, report);
-                    }
-                }
-            }
-        }
-        if ids.is_empty() {
-            continue;
-        }
-        let scheduler = scheduler_of(kind, context);
-        let states = scheduler.states(&ids)?;
-        for (job, status) in asked.into_iter().zip(states) {
-            let report = report_of(&status, &job, scheduler.as_ref());
-            answers.jobs.insert(job.request.token, report);
-        }
-    }
-    let mut write = || {
-        file.set_len(0)?;
-        file.rewind()?;
-        file.write_all(&serde_json::to_vec(&answers).expect("plain data is JSON"))
-    };
-    write().map_err(|source| AppError::File {
-        action: FileAction::Write,
-        path,
-        source,
-    })?;
-    Ok(answers)
-}
-
-/// The file, which is this process's until it is closed. Where a file system has no locks, several may ask.
-fn open_answers(path: &Path) -> Result<File> {
-    let mut options = File::options();
-    options
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600);
-    let file = options.open(path).map_err(|source| AppError::File {
-        action: FileAction::Open,
-        path: path.to_owned(),
-        source,
-    })?;
-    let _ = flock(&file, FlockOperation::LockExclusive);
-    Ok(file)
-}
-
-/// As [`query_jobs`]; where the scheduler does not answer, what the jobs' own files say, and why no more.
-pub fn query_jobs_despite_silence(
-    jobs: &[KnownJob],
-    places: &SconceDirs,
-    context: &AppContext,
-) -> Result<(Vec<JobReport>, Option<Failure>)> {
-    let silent = match query_jobs(jobs, places, context) {
-        Ok(reports) => return Ok((reports, None)),
-        Err(failure) if failure.exit_code() == exit::FETCH => failure,
-        Err(failure) => return Err(failure),
-    };
-    let unknown = JobReport {
-        state: UNANSWERED.to_owned(),
-        reason: Some("its scheduler does not answer".to_owned()),
-        ..JobReport::waiting()
-    };
-    let known = KnownReports::read(jobs);
-    let reports = jobs.iter().map(|job| known.of_job(job, &unknown));
-    Ok((reports.collect(), Some(silent)))
-}
-
-/// Waits until a job has ended, and gives how. Its own files are looked at often, the scheduler is asked seldom; one that
-/// does not answer for a while is said, and asked again.
-///
-/// # Errors
-/// The scheduler cannot be asked.
-pub fn until_job_ended(
-    job: &KnownJob,
-    places: &SconceDirs,
-    context: &AppContext,
-) -> Result<JobReport> {
-    const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-    let mut is_silent = false;
-    loop {
-        let job = std::slice::from_ref(job);
-        let (reports, silent) = query_jobs_despite_silence(job, places, context)?;
-        if let Some(report) = reports.into_iter().next().filter(|report| report.is_final) {
-            return Ok(report);
-        }
-        if let Some(failure) = &silent
-            && !is_silent
-        {
-            context.report(&AppEvent::JobRemark(&failure.message()));
-        }
-        is_silent = silent.is_some();
-        let pause = match is_silent {
-            true => places.config.ask_interval(),
-            false => LOOK_INTERVAL,
-        };
-        std::thread::sleep(pause);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_are_written_as_before() {
-        let report = JobReport {
-            state: JobState::Waiting.name().to_owned(),
-            reason: Some("other jobs come first".into()),
-            hint: Some("wait".into()),
-            nodes: Some("n[1-2]".into()),
-            is_final: false,
-            exit: Some(0),
-        };
-        let answers = Answers {
-            unix_ms: 1_790_000_000_000,
-            jobs: [("demo-1".to_owned(), report)].into(),
-        };
-        let text = serde_json::to_string_pretty(&answers).unwrap() + "\n";
-        crate::golden::goldens().assert_same("job-answers.json", &text);
     }
 }

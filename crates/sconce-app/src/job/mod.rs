@@ -7,9 +7,11 @@
 
 pub mod allocated_run;
 mod allocation;
+mod answers;
 mod architectures;
 mod claim;
 mod containment;
+pub mod dependencies;
 pub mod enter;
 mod environment;
 mod fast_network;
@@ -25,6 +27,7 @@ pub mod node;
 pub mod preparation;
 mod prepare;
 mod program;
+pub mod query;
 mod schedulers;
 mod site_image;
 pub mod submit;

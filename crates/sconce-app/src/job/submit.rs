@@ -6,12 +6,12 @@ use std::time::Duration;
 use sconce_schema::job::{JobLayout, PreparationRequest};
 use sconce_schema::spec::{GpuRequest, LaunchMode, TargetSpec};
 use sconce_schema::{Hint, Runtime, duration, exit};
-use sconce_submit::{JobScript, NodeWork, SchedulerJobId};
+use sconce_submit::{JobScript, NodeWork};
 
 use super::architectures::refuse_other_architecture;
+use super::dependencies::{JobBefore, find_jobs_before};
 use super::hand_over::{hand_over, list_same, take_up_unanswered, warn_of_same};
 use super::job_dir::{JobDir, SubmittedJob};
-use super::lookup::find_job;
 use super::prepare::PreparedJob;
 use super::program::keep_program;
 use super::schedulers::scheduler_of;
@@ -44,8 +44,8 @@ pub struct JobOptions {
     pub launch: Option<LaunchMode>,
     /// The elements, where it is an array.
     pub array: ArrayOptions,
-    /// Jobs that have to end well before.
-    pub after: Vec<String>,
+    /// Jobs that have to end before.
+    pub after: Vec<JobBefore>,
     /// The same may be handed over while it waits or runs.
     pub again: bool,
     /// The target on whose nodes the environment is made, in the place of that which the target names.
@@ -98,20 +98,6 @@ pub enum SubmissionError {
     /// What sets the container up on nodes is Sconce itself.
     #[error("a job's containers are set up by Sconce itself, and not by {0}")]
     OtherRuntime(Runtime),
-    /// A job that is to come before, and is none.
-    #[error("there is no job `{name}` to come after")]
-    NoJobBefore {
-        /// Its name.
-        name: String,
-    },
-    /// A job that is to come before, and is of another scheduler.
-    #[error("job `{name}` was handed to {target}, and only jobs of one target wait for each other")]
-    OtherTarget {
-        /// Its name.
-        name: String,
-        /// Its target.
-        target: String,
-    },
     /// No node of the target has the lock's processors.
     #[error("the lock is for {lock}, and the nodes of target `{target}` are {}", nodes.join(", "))]
     Architecture {
@@ -149,8 +135,6 @@ impl Hint for SubmissionError {
             }
             Self::NoTarget { known, .. } => format!("there are: {}", known.join(", ")),
             Self::OtherRuntime(_) => "take `runtime` out of `[run]`: what contains a job is `containment` of its target".to_owned(),
-            Self::NoJobBefore { .. } => "`sconce ps --all` lists jobs".to_owned(),
-            Self::OtherTarget { .. } => "`sconce wait` waits for it".to_owned(),
             Self::Architecture { .. } => {
                 "lock it on a machine of that kind, or name another `partition` in the target".to_owned()
             }
@@ -210,7 +194,7 @@ pub fn submit_job(
     let (project, places) = (&opened.project, &opened.places);
     let prepared = PreparedJob::new(&opened, overrides, command, job, &target, context)?;
     let request = &prepared.request;
-    let after = find_jobs_before(&job.after, &job.target, places)?;
+    let after = find_jobs_before(&job.after, places, context)?;
     if !job.dry_run {
         refuse_other_architecture(request, &job.target, &target, places, context)?;
         if let (Some(preparation), Some(preparing)) = (&request.preparation, &prepared.preparing) {
@@ -367,28 +351,6 @@ fn remove_old_dry_runs(places: &SconceDirs) {
             let _ = std::fs::remove_dir_all(dir.path());
         }
     }
-}
-
-/// What the scheduler of `target` calls the jobs that come before.
-fn find_jobs_before(
-    names: &[String],
-    target: &str,
-    places: &SconceDirs,
-) -> Result<Vec<SchedulerJobId>> {
-    let find = |name: &String| {
-        let none = || SubmissionError::NoJobBefore { name: name.clone() };
-        let job = find_job(places, name)?.ok_or_else(none)?;
-        if job.submitted.target != target {
-            return Err(SubmissionError::OtherTarget {
-                name: name.clone(),
-                target: job.submitted.target,
-            }
-            .into());
-        }
-        let id = job.submitted.id.as_deref().and_then(SchedulerJobId::parse);
-        Ok(id.ok_or_else(none)?)
-    };
-    names.iter().map(find).collect()
 }
 
 fn time_limit(target: &TargetSpec) -> Option<Duration> {

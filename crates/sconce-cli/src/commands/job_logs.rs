@@ -9,7 +9,8 @@ use std::time::Duration;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
 use sconce_app::failure::Result;
-use sconce_app::job::lookup::{KnownJob, query_jobs_despite_silence};
+use sconce_app::job::lookup::KnownJob;
+use sconce_app::job::query::{SilenceWatch, query_jobs};
 use sconce_schema::exit;
 
 use crate::output;
@@ -31,15 +32,20 @@ pub(crate) fn print_job_logs(
     places: &SconceDirs,
     context: &AppContext,
 ) -> Result<u8> {
+    if let Some(task) = task {
+        job.check_task(task)?;
+    }
     let elements = job.elements();
+    let mut watch = SilenceWatch::default();
     let mut files: BTreeMap<PathBuf, LogFile> = BTreeMap::new();
     let mut is_silent = true;
     loop {
         // Asked first: what was printed before the end is read below.
         let goes_on = follow && {
             let job = std::slice::from_ref(job);
-            let (reports, _) = query_jobs_despite_silence(job, places, context)?;
-            reports.iter().any(|report| !report.is_final)
+            let known = query_jobs(job, places, context)?;
+            watch.tell(known.silence.as_ref(), context);
+            known.reports.iter().any(|report| !report.is_final)
         };
         for element in &elements {
             let index = job.request.array.as_ref().and_then(|_| element.dir.index());

@@ -13,18 +13,20 @@ pub(crate) use self::merged_logs::{Follower, last_lines};
 use self::merged_logs::{LOG_POLL_INTERVAL, MergedLogs, format_line};
 use self::source::LogLine;
 use super::job_logs::{PREPARATION, print_job_logs};
+use super::named_job::find_named_job;
 use crate::output;
 use sconce_app::context::AppContext;
 use sconce_app::detach;
 use sconce_app::dirs::SconceDirs;
 use sconce_app::failure::Result;
-use sconce_app::job::lookup::{JobLookupError, KnownJob, find_job};
+use sconce_app::job::enter::find_task_of_rank;
+use sconce_app::job::lookup::{JobLookupError, KnownJob};
 use sconce_app::run_lookup::{self, LiveError};
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
     /// An id of a run or of a job, its beginning, or the name of an environment; without, the only run in
-    /// the background, or the newest that was.
+    /// the background, the job that was submitted in this directory, or the newest run that was.
     pub(crate) run: Option<String>,
     /// One of its services, or `run` for its command; of a job, `preparation` for what makes its environment before.
     /// All of them where none is given.
@@ -38,6 +40,9 @@ pub(crate) struct LogsArgs {
     /// Of a job, one task alone: the process that its scheduler started with this number.
     #[arg(long, value_name = "N")]
     pub(crate) task: Option<u32>,
+    /// Of a job, the task alone that has this rank; under torchrun that prints what all ranks of its node do.
+    #[arg(long, value_name = "R", conflicts_with = "task")]
+    pub(crate) rank: Option<u32>,
     /// Print the time of each line.
     #[arg(long, short)]
     pub(crate) timestamps: bool,
@@ -46,18 +51,14 @@ pub(crate) struct LogsArgs {
 pub(crate) fn logs(args: &LogsArgs, context: &AppContext) -> Result<u8> {
     let since = args.since.as_deref().map(since).transpose()?;
     let places = SconceDirs::find(context)?;
-    if let Some(job) = args
-        .run
-        .as_deref()
-        .map(|which| find_job(&places, which))
-        .transpose()?
-        .flatten()
-    {
+    if let Some(job) = find_named_job(args.run.as_deref(), &places, context)? {
         let job = match args.service.as_deref() {
             None => job,
             Some(name) => find_job_log(&job, name)?,
         };
-        return print_job_logs(&job, args.task, args.follow, &places, context);
+        let of_rank = args.rank.map(|rank| find_task_of_rank(&job, rank));
+        let task = args.task.or(of_rank.transpose()?);
+        return print_job_logs(&job, task, args.follow, &places, context);
     }
     let run = run_lookup::find_any(&places, args.run.as_deref())?;
     let folder = run_lookup::run_dir(&run);

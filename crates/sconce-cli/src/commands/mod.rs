@@ -19,6 +19,7 @@ pub(crate) mod lease;
 pub(crate) mod lock;
 pub(crate) mod logs;
 pub(crate) mod memory;
+pub(crate) mod named_job;
 pub(crate) mod node;
 pub(crate) mod outdated;
 mod package_list;

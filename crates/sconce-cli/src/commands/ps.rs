@@ -13,7 +13,8 @@ use crate::table::format_list;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
 use sconce_app::failure::Result;
-use sconce_app::job::lookup::{JobReport, KnownJob, list_jobs, query_jobs_despite_silence};
+use sconce_app::job::lookup::{JobReport, KnownJob, list_jobs};
+use sconce_app::job::query::{JobReports, query_jobs};
 use sconce_app::run_lookup::{self, RunTermination};
 use sconce_app::services::jupyter::{self, JupyterKernels};
 use sconce_app::services::private_folder;
@@ -112,40 +113,35 @@ struct JobRow {
 impl JobRow {
     /// The jobs that have not ended; with `all`, every one.
     fn list(all: bool, places: &SconceDirs, context: &AppContext) -> Result<Vec<Self>> {
-        let jobs = list_jobs(places);
-        let (reports, silent) = query_jobs_despite_silence(&jobs, places, context)?;
-        if let Some(failure) = silent {
+        // Each job, and behind an array its elements: one question for all of them.
+        let mut jobs = Vec::new();
+        for job in list_jobs(places) {
+            let elements = match job.request.array {
+                Some(_) => job.elements(),
+                None => Vec::new(),
+            };
+            jobs.push(job);
+            jobs.extend(elements);
+        }
+        let JobReports { reports, silence } = query_jobs(&jobs, places, context)?;
+        if let Some(failure) = silence {
             output::print_message(&failure.message());
         }
-        let rows = jobs.into_iter().zip(reports);
-        rows.filter(|(_, report)| all || !report.is_final)
-            .map(|(job, report)| Self::new(job, report, places, context))
-            .collect()
-    }
-
-    fn new(
-        job: KnownJob,
-        report: JobReport,
-        places: &SconceDirs,
-        context: &AppContext,
-    ) -> Result<Self> {
-        let elements = match job.request.array {
-            Some(_) => job.elements(),
-            None => Vec::new(),
-        };
-        let (reports, _) = query_jobs_despite_silence(&elements, places, context)?;
-        let elements = elements.into_iter().zip(reports);
-        Ok(Self {
-            job,
-            report,
-            elements: elements
-                .map(|(job, report)| Self {
-                    job,
-                    report,
-                    elements: Vec::new(),
-                })
-                .collect(),
-        })
+        let mut rows: Vec<Self> = Vec::new();
+        for (job, report) in jobs.into_iter().zip(reports) {
+            let is_element = job.dir.index().is_some();
+            let row = Self {
+                job: job.read_again(),
+                report,
+                elements: Vec::new(),
+            };
+            match rows.last_mut().filter(|_| is_element) {
+                Some(array) => array.elements.push(row),
+                None => rows.push(row),
+            }
+        }
+        rows.retain(|row| all || !row.report.is_final);
+        Ok(rows)
     }
 
     fn cells(&self) -> [String; 6] {

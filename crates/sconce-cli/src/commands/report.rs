@@ -11,13 +11,14 @@ use crate::style::OutputStyle;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
 use sconce_app::failure::Result;
-use sconce_app::job::lookup::{JobLookupError, KnownJob, find_job, query_jobs_despite_silence};
+use sconce_app::job::lookup::{JobLookupError, KnownJob, find_job};
+use sconce_app::job::query::query_jobs;
 use sconce_app::outputs::{self, OutputForm, VerbFiles, inputs};
 use sconce_web::view;
 
 /// Says what went wrong with a job beside its command: its record is of one task, and need not know.
 fn tell_fault(job: &KnownJob, places: &SconceDirs, context: &AppContext) -> Result<()> {
-    let (reports, _) = query_jobs_despite_silence(std::slice::from_ref(job), places, context)?;
+    let reports = query_jobs(std::slice::from_ref(job), places, context)?.reports;
     let ended = reports.iter().find(|ended| ended.hint.is_some());
     if let Some(ended) = ended.filter(|_| !context.quiet) {
         print_job_end(&job.request.token, ended);

@@ -8,7 +8,8 @@ use crate::output;
 use sconce_app::context::AppContext;
 use sconce_app::dirs::SconceDirs;
 use sconce_app::failure::Result;
-use sconce_app::job::lookup::{find_job, until_job_ended};
+use sconce_app::job::lookup::find_job;
+use sconce_app::job::query::until_job_ended;
 use sconce_app::run_lookup;
 
 #[derive(Debug, Args)]

@@ -7,6 +7,7 @@ use clap::{ArgAction, Args};
 use sconce_app::accounting::AccountingOverrides;
 use sconce_app::context::AppContext;
 use sconce_app::failure::Result;
+use sconce_app::job::dependencies::JobBefore;
 use sconce_app::job::submit::{JobOptions, submit_job};
 use sconce_app::job::sweep::ArrayOptions;
 use sconce_app::project::Project;
@@ -57,9 +58,9 @@ pub(crate) struct SubmitArgs {
     /// Of an array, how many may run at once.
     #[arg(long, value_name = "N", value_parser = whole_number_parser::<u32>(1, 10_000))]
     pub(crate) at_once: Option<u32>,
-    /// Start when this job, of the same target, has ended well.
-    #[arg(long, value_name = "JOB")]
-    pub(crate) after: Vec<String>,
+    /// Start when this job has ended well; `afterany:JOB`, however it ended; `afternotok:JOB`, when it failed.
+    #[arg(long, value_name = "[KIND:]JOB", value_parser = JobBefore::parse)]
+    pub(crate) after: Vec<JobBefore>,
     /// Make the environment by a job of its own before, on this other target: one node without cards. Here nothing is
     /// done but to lock and to fetch [default: the target's `prepare-on`].
     #[arg(long, value_name = "NAME")]

@@ -264,6 +264,15 @@ fn a_scheduler_is_asked_once_in_a_while_by_all_verbs_together() {
             done.err
         );
     }
+    // One that was handed over since waits for the next question, or says itself that it has begun.
+    add_job(&home, "later-1", json!({"target": "lab", "id": "8"}), None);
+    let done = home.sconce(&["ps"]);
+    let said = "later-1 waiting: its scheduler has not been asked since it was handed over";
+    assert!(done.out.contains(said), "{}", done.out);
+    let task = "../.local/state/sconce/jobs/later-1/tasks/0.json";
+    home.write(task, &json!({"node": "n1"}).to_string());
+    let done = home.sconce(&["ps"]);
+    assert!(done.out.contains("slurm 8: running"), "{}", done.out);
     let calls = fs::read_to_string(home.folder.path().join("bin/calls")).unwrap();
     assert_eq!(calls.lines().count(), 1);
 }
@@ -284,4 +293,368 @@ fn a_scheduler_that_is_away_is_said() {
         done.code,
         done.out
     );
+}
+
+/// A job beside `demo-1` that was handed over by the same user.
+fn add_job(home: &Home, token: &str, submitted: Value, array: Option<&str>) {
+    let jobs = home.folder.path().join(".local/state/sconce/jobs");
+    let mut job: Value =
+        serde_json::from_slice(&fs::read(jobs.join("demo-1/job.json")).unwrap()).unwrap();
+    job["token"] = json!(token);
+    let dir = jobs.join(token);
+    let mut parts = vec![dir.clone()];
+    if let Some(indices) = array {
+        let indices: Vec<u32> = indices.split(',').map(|one| one.parse().unwrap()).collect();
+        parts = (indices.iter())
+            .map(|index| dir.join("array").join(index.to_string()))
+            .collect();
+        job["array"] = json!({ "indices": indices });
+    }
+    for part in parts {
+        fs::create_dir_all(part.join("tasks")).unwrap();
+        fs::create_dir_all(part.join("logs")).unwrap();
+    }
+    fs::write(dir.join("job.json"), job.to_string()).unwrap();
+    fs::write(dir.join("submitted.json"), submitted.to_string()).unwrap();
+}
+
+fn count_calls(home: &Home, file: &str) -> usize {
+    let calls = fs::read_to_string(home.folder.path().join("bin").join(file));
+    calls.map_or(0, |calls| calls.lines().count())
+}
+
+/// Adds a program beside squeue, which keeps how often it was called in `NAME.calls`.
+fn play_beside(home: &Home, name: &str, script: &str) {
+    let bin = home.folder.path().join("bin");
+    let path = bin.join(name);
+    let text = format!(
+        "#!/bin/sh\necho >>{}/{name}.calls\n{script}\n",
+        bin.display()
+    );
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A row of squeue.
+fn row(id: &str, state: &str, reason: &str, comment: &str) -> String {
+    let fields = [id, state, reason, "n1", "0", "N/A", "N/A", "0", comment];
+    format!("{}\\036\\n", fields.join("\\037"))
+}
+
+const AWAY: &str = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1";
+
+#[test]
+fn a_question_without_an_answer_counts_as_one() {
+    let mut home = with_job(&[]);
+    add_job(
+        &home,
+        "sweep-1",
+        json!({"target": "lab", "id": "8"}),
+        Some("0,1"),
+    );
+    add_job(
+        &home,
+        "sweep-2",
+        json!({"target": "lab", "id": "9"}),
+        Some("0,1"),
+    );
+    play_squeue(&mut home, AWAY);
+    for _ in 0..2 {
+        let done = home.sconce(&["ps"]);
+        assert!(done.err.contains("cannot be reached"), "{}", done.err);
+        assert!(done.out.contains("sweep-2"), "{}", done.out);
+    }
+    assert_eq!(count_calls(&home, "calls"), 1);
+}
+
+#[test]
+fn a_job_that_never_got_an_answer_is_looked_for_with_all_others_at_once() {
+    let mut home = with_job(&[]);
+    for token in ["lost-1", "lost-2", "found-1"] {
+        add_job(&home, token, json!({"target": "lab"}), None);
+    }
+    let rows = row("7", "RUNNING", "None", "sconce:demo-1")
+        + &row("12", "PENDING", "Priority", "sconce:found-1");
+    play_squeue(&mut home, &format!("printf '{rows}'"));
+    play_beside(&home, "sacct", "exit 0");
+    for _ in 0..2 {
+        let done = home.sconce(&["ps", "--all"]);
+        for line in [
+            "lost-1 not known: its scheduler gave no answer",
+            "slurm 12: waiting",
+        ] {
+            assert!(done.out.contains(line), "{}{}", done.out, done.err);
+        }
+    }
+    assert_eq!(
+        (
+            count_calls(&home, "calls"),
+            count_calls(&home, "sacct.calls")
+        ),
+        (1, 0)
+    );
+    // One that is handed over again meanwhile is there.
+    let submitted = json!({"target": "lab", "id": "13"}).to_string();
+    home.write(
+        "../.local/state/sconce/jobs/lost-1/submitted.json",
+        &submitted,
+    );
+    let done = home.sconce(&["ps"]);
+    assert!(done.out.contains("slurm 13: waiting"), "{}", done.out);
+}
+
+#[test]
+fn what_has_ended_is_never_asked_for_again() {
+    let mut home = with_job(&[]);
+    home.write(
+        "../.config/sconce/config.toml",
+        "scheduler-interval = \"1ms\"\n",
+    );
+    play_squeue(
+        &mut home,
+        &format!("printf '{}'", row("7", "CANCELLED", "None", "")),
+    );
+    for _ in 0..3 {
+        let done = home.sconce(&["wait", "demo-1"]);
+        assert!(done.err.contains("job demo-1: cancelled"), "{}", done.err);
+    }
+    assert_eq!(count_calls(&home, "calls"), 1);
+}
+
+#[test]
+fn an_accounting_that_does_not_answer_is_none_and_is_said() {
+    let mut home = with_job(&[]);
+    home.write(
+        "../.config/sconce/config.toml",
+        "scheduler-interval = \"1ms\"\n",
+    );
+    play_squeue(&mut home, "exit 0");
+    play_beside(
+        &home,
+        "sacct",
+        "echo 'sacct: error: slurm_persist_conn_open_without_init: failed to open persistent connection to host:db:6819: Connection refused' >&2; exit 1",
+    );
+    for _ in 0..2 {
+        let done = home.sconce(&["wait", "demo-1"]);
+        assert_eq!(done.code, 3, "{}", done.err);
+        for part in ["Slurm's accounting", "Connection refused"] {
+            assert!(done.err.contains(part), "{}", done.err);
+        }
+    }
+    assert_eq!(count_calls(&home, "sacct.calls"), 1);
+    // Of another, one task says how it ended, and the node of the other one could not.
+    add_job(&home, "demo-2", json!({"target": "lab", "id": "8"}), None);
+    let dir = home.folder.path().join(".local/state/sconce/jobs/demo-2");
+    let task = json!({"node": "n1", "exit": 9, "ended-unix-ms": 1});
+    fs::write(dir.join("tasks/1.json"), task.to_string()).unwrap();
+    let done = home.sconce(&["wait", "demo-2"]);
+    assert!(
+        done.code == 9 && done.err.contains("job demo-2: failed"),
+        "{}",
+        done.err
+    );
+}
+
+#[test]
+fn a_job_is_known_by_what_its_scheduler_calls_it() {
+    let home = with_job(&[0, 0]);
+    add_job(
+        &home,
+        "sweep-1",
+        json!({"target": "lab", "id": "33"}),
+        Some("0,1"),
+    );
+    let element = ".local/state/sconce/jobs/sweep-1/array/1/";
+    home.write(&format!("../{element}logs/task-0.log"), "of one\n");
+    assert_eq!(home.sconce(&["logs", "7", "--task", "1"]).out, "of 1\n");
+    assert_eq!(home.sconce(&["logs", "33_1"]).out, "of one\n");
+    let done = home.sconce(&["logs", "33_4"]);
+    assert!(done.code == 3 && done.err.contains("0, 1"), "{}", done.err);
+    assert_eq!(home.sconce(&["wait", "7"]).code, 0);
+}
+
+#[test]
+fn a_task_that_a_job_does_not_have_is_an_error_that_names_those_that_are() {
+    let home = with_job(&[0, 0]);
+    for (flag, known) in [
+        ("--task", "no task 99: it has 0, 1"),
+        ("--rank", "no rank 99: it has 0 to 1"),
+    ] {
+        let done = home.sconce(&["logs", "demo-1", flag, "99"]);
+        assert!(
+            done.code == 3 && done.err.contains(known),
+            "{} {}",
+            done.code,
+            done.err
+        );
+    }
+    assert_eq!(
+        home.sconce(&["logs", "demo-1", "--rank", "1"]).out,
+        "of 1\n"
+    );
+}
+
+#[test]
+fn several_jobs_are_waited_for() {
+    let home = with_job(&[0, 0]);
+    add_job(&home, "demo-2", json!({"target": "lab", "id": "8"}), None);
+    for (task, exit) in [(0, 9), (1, 0)] {
+        let value = json!({"node": "n1", "exit": exit, "ended-unix-ms": task});
+        let path = format!("../.local/state/sconce/jobs/demo-2/tasks/{task}.json");
+        home.write(&path, &value.to_string());
+    }
+    let done = home.sconce(&["wait", "demo-1", "demo-2"]);
+    assert!(
+        done.code == 9 && done.err.contains("job demo-2: failed"),
+        "{}",
+        done.err
+    );
+    assert_eq!(home.sconce(&["wait", "demo-1", "demo-1"]).code, 0);
+}
+
+#[test]
+fn without_a_name_the_job_of_this_directory_is_meant_and_said() {
+    let home = with_job(&[0, 9]);
+    let dir = home.folder.path().join(".local/state/sconce/jobs/demo-1");
+    let mut job: Value = serde_json::from_slice(&fs::read(dir.join("job.json")).unwrap()).unwrap();
+    job["spec"] = json!(home.project().canonicalize().unwrap().join("sconce.toml"));
+    fs::write(dir.join("job.json"), job.to_string()).unwrap();
+    let done = home.sconce(&["wait"]);
+    assert!(
+        done.code == 9 && done.err.contains("job demo-1: failed"),
+        "{}",
+        done.err
+    );
+    let done = home.sconce(&["logs"]);
+    assert!(
+        done.out.contains("of 1") && done.err.contains("job demo-1"),
+        "{}",
+        done.err
+    );
+    // And from below its directory.
+    home.write("sconce.toml", "");
+    home.write("deep/file", "");
+    let below = home.project().join("deep");
+    let done = home.done(home.command(&["logs"]).current_dir(below).spawn().unwrap());
+    assert!(
+        done.out.contains("of 1") && done.err.contains("job demo-1"),
+        "{}",
+        done.err
+    );
+}
+
+#[test]
+fn a_job_comes_after_others_of_the_same_scheduler() {
+    let mut home = with_job(&[]);
+    add_job(&home, "other-1", json!({"target": "cpu", "id": "8"}), None);
+    play_squeue(&mut home, "exit 1");
+    let known = json!({"unix-ms": 9_999_999_999_999_u64, "jobs": {}});
+    home.write(
+        "../.local/state/sconce/jobs/answers.json",
+        &known.to_string(),
+    );
+    home.write("sconce.toml", TARGETS);
+    let dry_run = |after: &[&str]| {
+        let words = [
+            &["submit", "--to", "lab", "--dry-run"],
+            after,
+            &["--", "true"],
+        ]
+        .concat();
+        home.sconce(&words)
+    };
+    let rows = row("7", "RUNNING", "None", "") + &row("8", "PENDING", "Priority", "");
+    play_beside(&home, "squeue", &format!("printf '{rows}'"));
+    let after = [
+        "--after",
+        "demo-1",
+        "--after",
+        "afterany:8",
+        "--after",
+        "afternotok:other-1",
+    ];
+    let done = dry_run(&after);
+    let line = "#SBATCH --dependency=afterany:8,afternotok:8,afterok:7\n";
+    assert!(done.out.contains(line), "{}{}", done.out, done.err);
+    let done = dry_run(&["--after", "maybe:8"]);
+    assert!(
+        done.code == 2 && done.err.contains("afternotok"),
+        "{}",
+        done.err
+    );
+    // One that has failed.
+    for (task, exit) in [(0, 9), (1, 0)] {
+        let value = json!({"node": "n1", "exit": exit, "ended-unix-ms": task});
+        let path = format!("../.local/state/sconce/jobs/other-1/tasks/{task}.json");
+        home.write(&path, &value.to_string());
+    }
+    let done = dry_run(&["--after", "other-1"]);
+    let said = "job other-1 has ended already (failed, exit code 9)";
+    assert!(done.code == 3 && done.err.contains(said), "{}", done.err);
+    for kind in ["afterany", "afternotok"] {
+        let done = dry_run(&["--after", &format!("{kind}:other-1")]);
+        assert!(
+            done.code == 0 && !done.out.contains("--dependency"),
+            "{}{}",
+            done.out,
+            done.err
+        );
+    }
+}
+
+#[test]
+fn a_job_that_slurm_gave_up_says_why() {
+    let mut home = with_job(&[]);
+    let row = row("7", "CANCELLED", "DependencyNeverSatisfied", "");
+    play_squeue(&mut home, &format!("printf '{row}'"));
+    let done = home.sconce(&["ps", "--all"]);
+    let said = "demo-1 cancelled: the job that it waits for ended in a way";
+    assert!(done.out.contains(said), "{}{}", done.out, done.err);
+}
+
+#[test]
+fn a_node_whose_sconce_was_killed_is_named() {
+    let mut home = with_job(&[143]);
+    let dir = home.folder.path().join(".local/state/sconce/jobs/demo-1");
+    let ended = json!({"node": "n2", "exit": 143, "asked-to-end": true, "ended-unix-ms": 1});
+    fs::write(dir.join("tasks/0.json"), ended.to_string()).unwrap();
+    fs::write(dir.join("tasks/1.json"), json!({"node": "n10"}).to_string()).unwrap();
+    let log =
+        "srun: error: n10: task 1: Killed\nsrun: error: n2: task 0: Exited with exit code 143\n";
+    fs::write(dir.join("logs/scheduler.log"), log).unwrap();
+    let row = row("7", "FAILED", "NonZeroExitCode", "");
+    play_squeue(&mut home, &format!("printf '{row}'"));
+    let done = home.sconce(&["wait", "demo-1"]);
+    assert!(
+        done.code == 137 && done.err.contains("on node n10"),
+        "{} {}",
+        done.code,
+        done.err
+    );
+}
+
+#[test]
+fn stopping_a_job_needs_no_accounting() {
+    let mut home = with_job(&[]);
+    add_job(&home, "lost-1", json!({"target": "lab"}), None);
+    home.write(
+        "../.config/sconce/config.toml",
+        "scheduler-interval = \"1ms\"\n",
+    );
+    let rows = row("7", "RUNNING", "None", "") + &row("12", "CANCELLED", "None", "sconce:lost-1");
+    play_squeue(&mut home, &format!("printf '{rows}'"));
+    play_beside(
+        &home,
+        "sacct",
+        "echo 'sacct: error: Connection refused' >&2; exit 1",
+    );
+    play_beside(&home, "scancel", "echo \"$@\" >>$0.words");
+    let done = home.sconce(&["stop", "lost-1"]);
+    assert!(
+        done.code == 0 && done.err.contains("job lost-1: cancelled"),
+        "{}",
+        done.err
+    );
+    let words = fs::read_to_string(home.folder.path().join("bin/scancel.words")).unwrap();
+    assert_eq!((&*words, count_calls(&home, "sacct.calls")), ("12\n", 0));
 }

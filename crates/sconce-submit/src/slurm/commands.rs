@@ -11,18 +11,25 @@ use sconce_schema::spec::TargetSpec;
 use super::inventory::{architectures, nodes_of_partitions};
 use super::process::{ProgramCall, ProgramOutput, run_program};
 use super::said::{error_of, has_no_accounting, is_unsure};
-use super::script::{dependency_options, job_comment, render_both, render_script};
+use super::script::{
+    dependency_options, job_comment, render_both, render_script, token_of_comment,
+};
 use super::state::{JobRow, parse_sacct, parse_squeue, sacct_args, squeue_args};
 use super::step::step_args;
 use super::step_log::find_step_fault;
+use crate::dependency::JobDependency;
 use crate::error::{RejectionCause, SubmitError};
 use crate::job_id::SchedulerJobId;
 use crate::scheduler::{JobScript, JobStep, Scheduler};
-use crate::status::{JobState, JobStatus, StepFault, StepLog};
+use crate::status::{JobQueue, JobStatus, QueuedJob, StateReason, StepFault, StepLog};
 
 /// How long each of Slurm's programs may take where the caller has no other wish: three times what its parts wait for
 /// each other (`MessageTimeout` of slurm.conf(5), 10 s).
 pub const DEFAULT_COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long sacct may take: its database is another service than the controller, which many clusters do without for hours,
+/// and what it would say, the job's own files mostly say too.
+const ACCOUNTING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often a job is looked for that sbatch gave no answer to: the controller may still be at it.
 const LOOKUPS: u32 = 3;
@@ -62,6 +69,16 @@ impl SlurmScheduler {
         args: &[String],
         input: &str,
     ) -> Result<ProgramOutput, SubmitError> {
+        self.run_within(self.settings.command_timeout, program, args, input)
+    }
+
+    fn run_within(
+        &self,
+        timeout: Duration,
+        program: &'static str,
+        args: &[String],
+        input: &str,
+    ) -> Result<ProgramOutput, SubmitError> {
         let env = &self.settings.env;
         let path = env
             .find_program(program)
@@ -74,12 +91,12 @@ impl SlurmScheduler {
             args,
             env,
             input,
-            timeout: self.settings.command_timeout,
+            timeout,
         })
     }
 
-    /// Lists the user's jobs that squeue knows.
-    fn list_queue(&self) -> Result<Vec<JobRow>, SubmitError> {
+    /// Reads the user's jobs that squeue knows.
+    fn read_queue(&self) -> Result<Vec<JobRow>, SubmitError> {
         let output = self.run("squeue", &squeue_args(self.settings.user_id), "")?;
         match output.status.success() {
             true => parse_squeue(&output.stdout),
@@ -89,7 +106,8 @@ impl SlurmScheduler {
 
     /// Lists jobs of the accounting; `None` where the cluster has none, or no program for it.
     fn list_accounting(&self, which: &[String]) -> Result<Option<Vec<JobRow>>, SubmitError> {
-        let output = match self.run("sacct", &sacct_args(which), "") {
+        let timeout = self.settings.command_timeout.min(ACCOUNTING_TIMEOUT);
+        let output = match self.run_within(timeout, "sacct", &sacct_args(which), "") {
             Err(SubmitError::NoProgram { .. }) => return Ok(None),
             output => output?,
         };
@@ -108,14 +126,13 @@ impl SlurmScheduler {
         token: &str,
         unanswered: SubmitError,
     ) -> Result<SchedulerJobId, SubmitError> {
-        let comment = job_comment(token)?;
         for lookup in 0..LOOKUPS {
             if lookup > 0 {
                 thread::sleep(self.settings.command_timeout / 10);
             }
             match self.list_queue() {
-                Ok(rows) => {
-                    if let Some(id) = find_by_comment(rows, &comment) {
+                Ok(queue) => {
+                    if let Some(id) = queue.find(token) {
                         tracing::info!(%id, "sbatch gave no answer, and the job is in the queue");
                         return Ok(id);
                     }
@@ -177,7 +194,7 @@ impl Scheduler for SlurmScheduler {
         &self,
         preparation: &str,
         job: &str,
-        after: &[SchedulerJobId],
+        after: &[JobDependency],
     ) -> Result<String, SubmitError> {
         render_both(preparation, job, after)
     }
@@ -186,7 +203,7 @@ impl Scheduler for SlurmScheduler {
         &self,
         script: &str,
         token: &str,
-        after: &[SchedulerJobId],
+        after: &[JobDependency],
     ) -> Result<SchedulerJobId, SubmitError> {
         // Before anything is handed over that could not be found again.
         job_comment(token)?;
@@ -222,8 +239,8 @@ impl Scheduler for SlurmScheduler {
     /// Looks into the queue, where jobs stay for some minutes after their end, and then into the accounting, which has
     /// comments only where the site keeps them (`AccountingStoreFlags=job_comment` of slurm.conf(5)).
     fn find(&self, token: &str) -> Result<Option<SchedulerJobId>, SubmitError> {
-        let comment = job_comment(token)?;
-        if let Some(id) = find_by_comment(self.list_queue()?, &comment) {
+        job_comment(token)?;
+        if let Some(id) = self.list_queue()?.find(token) {
             return Ok(Some(id));
         }
         let which = [
@@ -231,39 +248,26 @@ impl Scheduler for SlurmScheduler {
             ACCOUNTING_WINDOW.to_owned(),
         ];
         let rows = self.list_accounting(&which)?;
-        Ok(rows.and_then(|rows| find_by_comment(rows, &comment)))
+        Ok(rows.and_then(|rows| queue_of(rows).find(token)))
     }
 
-    fn states(&self, jobs: &[SchedulerJobId]) -> Result<Vec<JobStatus>, SubmitError> {
-        if jobs.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut known = self.list_queue()?;
-        let mut missing: Vec<&str> = jobs
-            .iter()
-            .filter(|job| !known.iter().any(|row| row.status.id == **job))
-            .map(SchedulerJobId::as_str)
-            .collect();
-        missing.sort_unstable();
-        missing.dedup();
-        let mut silence = None;
-        if !missing.is_empty() {
-            match self.list_accounting(&[format!("--jobs={}", missing.join(","))]) {
-                Ok(rows) => known.extend(rows.into_iter().flatten()),
-                // It may say more when it is asked again: nothing is forgotten yet.
-                Err(error) => {
-                    tracing::info!(%error, "the accounting cannot be read");
-                    silence = Some(error.to_string());
-                }
-            }
-        }
+    fn list_queue(&self) -> Result<JobQueue, SubmitError> {
+        self.read_queue().map(queue_of)
+    }
+
+    fn past_states(&self, jobs: &[SchedulerJobId]) -> Result<Vec<JobStatus>, SubmitError> {
+        let ids: Vec<&str> = jobs.iter().map(SchedulerJobId::as_str).collect();
+        let rows = self.list_accounting(&[format!("--jobs={}", ids.join(","))])?;
+        let reason = rows.is_none().then(|| StateReason {
+            raw: String::new(),
+            text: "there is no accounting of Slurm's to ask".to_owned(),
+        });
+        let known = rows.map(queue_of).unwrap_or_default();
         let status = |job: &SchedulerJobId| {
-            let row = known.iter().find(|row| row.status.id == *job);
-            match (row, &silence) {
-                (Some(row), _) => row.status.clone(),
-                (None, None) => JobStatus::forgotten(job.clone()),
-                (None, Some(why)) => JobStatus::unanswered(job.clone(), why),
-            }
+            known.status(job).cloned().unwrap_or_else(|| JobStatus {
+                reason: reason.clone(),
+                ..JobStatus::forgotten(job.clone())
+            })
         };
         Ok(jobs.iter().map(status).collect())
     }
@@ -292,18 +296,13 @@ fn find_without_path(env: &Env, program: &str) -> Option<PathBuf> {
     files.find(|file| is_unset && file.is_file())
 }
 
-/// Finds the job with a comment. Slurm keeps a job for what it refused, too, which never had nodes: that is none. Of
-/// several the one that goes on counts, and of those the newest.
-fn find_by_comment(rows: Vec<JobRow>, comment: &str) -> Option<SchedulerJobId> {
-    let rows = rows.into_iter().filter(|row| {
-        let was_refused = row.status.state == JobState::Failed && row.status.nodes.is_none();
-        row.comment == comment && !was_refused
-    });
-    let newest = rows.max_by_key(|row| {
-        let number: u64 = row.status.id.whole_job().parse().unwrap_or(0);
-        (!row.status.state.is_final(), number)
-    });
-    SchedulerJobId::parse(newest?.status.id.whole_job())
+/// Jobs with the tokens in their comments.
+fn queue_of(rows: Vec<JobRow>) -> JobQueue {
+    let job = |row: JobRow| QueuedJob {
+        token: token_of_comment(&row.comment).map(str::to_owned),
+        status: row.status,
+    };
+    JobQueue(rows.into_iter().map(job).collect())
 }
 
 /// Parses what `sbatch --parsable` wrote: `4711`, or `4711;cluster`. Scripts of sites around it may say more before.

@@ -45,7 +45,8 @@ const REJECTIONS: &[(&str, RejectionCause)] = &[
     ),
     ("Requested more tasks than available", RejectionCause::Nodes),
     ("Required node not available", RejectionCause::Nodes),
-    ("Invalid node name", RejectionCause::Nodes),
+    ("Invalid node name", RejectionCause::NodeName),
+    ("Job dependency problem", RejectionCause::Dependency),
     ("Invalid generic resource (gres)", RejectionCause::Nodes),
     ("Invalid Trackable RESource", RejectionCause::Nodes),
     ("Invalid GRES", RejectionCause::Nodes),
@@ -69,7 +70,7 @@ const REJECTIONS: &[(&str, RejectionCause)] = &[
         RejectionCause::Option,
     ),
     ("only permitted by root", RejectionCause::Option),
-    ("Invalid license specification", RejectionCause::Option),
+    ("Invalid license", RejectionCause::License),
     ("DOS line breaks", RejectionCause::Script),
     ("Batch script", RejectionCause::Script),
     ("does not look like a batch script", RejectionCause::Script),
@@ -107,7 +108,13 @@ pub(super) fn shorten_said(stderr: &str) -> String {
     let lines = stderr.lines().map(|line| {
         let mut line = line.trim();
         for word in [
-            "sbatch:", "squeue:", "sacct:", "scancel:", "error:", "fatal:",
+            "sbatch:",
+            "squeue:",
+            "sacct:",
+            "scancel:",
+            "slurm_load_jobs",
+            "error:",
+            "fatal:",
         ] {
             line = line.strip_prefix(word).unwrap_or(line).trim_start();
         }
@@ -198,6 +205,18 @@ mod tests {
                 Cause::Reservation,
             ),
             (
+                "sbatch: error: Batch job submission failed: Invalid node name specified\n",
+                Cause::NodeName,
+            ),
+            (
+                "sbatch: error: Batch job submission failed: Invalid license specification\n",
+                Cause::License,
+            ),
+            (
+                "sbatch: error: Batch job submission failed: Job dependency problem\n",
+                Cause::Dependency,
+            ),
+            (
                 "sbatch: unrecognized option '--nonsense=1'\nTry \"sbatch --help\" for more information\n",
                 Cause::Option,
             ),
@@ -257,5 +276,8 @@ mod tests {
         assert_eq!(said.chars().count(), MAX_SAID_CHARS);
         assert!(said.starts_with(" [31mred; xxx"), "{said}");
         assert_eq!(shorten_said(" \n"), "nothing was said");
+        let away = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n";
+        let said = "Unable to contact slurm controller (connect failure)";
+        assert_eq!(shorten_said(away), said);
     }
 }

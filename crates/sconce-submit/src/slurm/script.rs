@@ -15,8 +15,8 @@ use sconce_schema::request::Mount;
 
 use super::options::check_options;
 use super::owned_options::{SBATCH, SRUN, owned_of_sbatch, owned_of_srun};
+use crate::dependency::{DependencyKind, JobDependency};
 use crate::error::SubmitError;
-use crate::job_id::SchedulerJobId;
 use crate::scheduler::{JobScript, NodeWork, StepContainer};
 
 /// The log of what the script and srun say: in a job's directory, or in that of an array's element.
@@ -33,6 +33,9 @@ const TASK_LOG_PATTERN: &str = "logs/task-%t.log";
 
 /// What stands before the token in a job's comment.
 const COMMENT_PREFIX: &str = "sconce:";
+
+/// What a script says where a line of the target's `setup` fails, before its exit code.
+pub(super) const SETUP_FAILED: &str = "sconce: a line of setup failed with exit code ";
 
 /// The longest token, characters.
 const MAX_TOKEN_CHARS: usize = 128;
@@ -51,6 +54,11 @@ pub(super) fn job_comment(token: &str) -> Result<String, SubmitError> {
         return Err(wrong_value("the job's token", token, wanted));
     }
     Ok(format!("{COMMENT_PREFIX}{token}"))
+}
+
+/// The token in a comment; `None` where it is of somebody else's job.
+pub(super) fn token_of_comment(comment: &str) -> Option<&str> {
+    comment.strip_prefix(COMMENT_PREFIX)
 }
 
 /// Renders the script of a job.
@@ -76,10 +84,7 @@ pub(super) fn render_script(job: &JobScript<'_>) -> Result<String, SubmitError> 
         let _ = writeln!(script, "#SBATCH {}", words.join(" "));
     }
     script.push('\n');
-    for line in &target.setup {
-        script.push_str(line);
-        script.push('\n');
-    }
+    script.push_str(&setup_lines(&target.setup));
     let words = srun_words(job, srun)?;
     let mut words: Vec<String> = words.iter().map(|word| quote_for_shell(word)).collect();
     words.insert(1, cpus_of_task(job));
@@ -144,17 +149,36 @@ fn sbatch_options(job: &JobScript<'_>) -> Result<Vec<(&'static str, String)>, Su
     Ok(options)
 }
 
-/// Lists the options by which a job waits for others, and leaves the queue where one of them does not end well: it would
-/// wait for ever (sbatch(1), `--dependency`).
-pub(super) fn dependency_options(after: &[SchedulerJobId]) -> Vec<(&'static str, String)> {
+/// Lists the options by which a job waits for others, and leaves the queue where one of them ends otherwise than it has
+/// to: it would wait for ever (sbatch(1), `--dependency`).
+pub(super) fn dependency_options(after: &[JobDependency]) -> Vec<(&'static str, String)> {
     if after.is_empty() {
         return Vec::new();
     }
-    let ids: Vec<&str> = after.iter().map(SchedulerJobId::as_str).collect();
     vec![
-        ("dependency", format!("afterok:{}", ids.join(":"))),
+        ("dependency", dependency_value(after, &[])),
         ("kill-on-invalid-dep", "yes".to_owned()),
     ]
+}
+
+/// All of `after`, by their kinds: `afterany:7,afterok:8:9`. Words of shell that become ids of jobs which have to end well
+/// stand last.
+fn dependency_value(after: &[JobDependency], words: &[&str]) -> String {
+    let kinds = [
+        DependencyKind::AfterAny,
+        DependencyKind::AfterNotOk,
+        DependencyKind::AfterOk,
+    ];
+    let of_kind = |kind: DependencyKind| {
+        let jobs = after.iter().filter(|one| one.kind == kind);
+        let mut ids: Vec<&str> = jobs.map(|one| one.job.as_str()).collect();
+        if kind == DependencyKind::AfterOk {
+            ids.extend(words);
+        }
+        (!ids.is_empty()).then(|| format!("{}:{}", kind.name(), ids.join(":")))
+    };
+    let parts: Vec<String> = kinds.into_iter().filter_map(of_kind).collect();
+    parts.join(",")
 }
 
 /// Renders a script that hands over both, the second after the first. Options of sbatch's command line count before those
@@ -165,7 +189,7 @@ pub(super) fn dependency_options(after: &[SchedulerJobId]) -> Vec<(&'static str,
 pub(super) fn render_both(
     preparation: &str,
     job: &str,
-    after: &[SchedulerJobId],
+    after: &[JobDependency],
 ) -> Result<String, SubmitError> {
     const ENDS: [&str; 2] = ["END_OF_PREPARATION", "END_OF_JOB"];
     for script in [preparation, job] {
@@ -174,9 +198,9 @@ pub(super) fn render_both(
             return Err(wrong_value("a line of `setup`", line, wanted));
         }
     }
-    let after: String = after.iter().map(|id| format!("{id}:")).collect();
-    let [end_of_preparation, end_of_job] = ENDS;
     // A cluster's name may stand behind the number (sbatch(1), `--parsable`).
+    let dependency = dependency_value(after, &["${preparation%%;*}"]);
+    let [end_of_preparation, end_of_job] = ENDS;
     Ok(format!(
         "#!/bin/sh\n\
          # Hands over two jobs: the first makes the environment, the second runs in it.\n\
@@ -185,7 +209,7 @@ pub(super) fn render_both(
          {preparation}\
          {end_of_preparation}\n\
          )\n\
-         exec sbatch \"--dependency=afterok:{after}${{preparation%%;*}}\" --kill-on-invalid-dep=yes \"$@\" <<'{end_of_job}'\n\
+         exec sbatch \"--dependency={dependency}\" --kill-on-invalid-dep=yes \"$@\" <<'{end_of_job}'\n\
          {job}\
          {end_of_job}\n"
     ))
@@ -356,6 +380,16 @@ fn check_setup(lines: &[String]) -> Result<(), SubmitError> {
         }
     }
     Ok(())
+}
+
+/// The lines of setup, of which one that fails ends the job and says so: a module that is not there would be missed later,
+/// or not at all. A line `set +e` before lets it go on.
+fn setup_lines(lines: &[String]) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
+    let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    format!("trap 'echo \"{SETUP_FAILED}$?\" >&2' EXIT\nset -e\n{lines}set +e\ntrap - EXIT\n")
 }
 
 /// Formats a time as sbatch takes it (`--time`): hours, or days with hours, and whole seconds.

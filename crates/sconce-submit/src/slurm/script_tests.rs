@@ -6,7 +6,6 @@ use sconce_schema::spec::{LaunchMode, SchedulerKind, TargetSpec};
 use sconce_schema::units::Bytes;
 
 use super::*;
-use crate::job_id::SchedulerJobId;
 
 fn job(target: &TargetSpec) -> JobScript<'_> {
     JobScript {
@@ -106,7 +105,7 @@ fn both_scripts_are_handed_over_as_they_are() {
     std::fs::write(&sbatch, body).unwrap();
     std::fs::set_permissions(&sbatch, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let scripts = ["#!/bin/sh\necho '$HOME' `x` \\\n", "#!/bin/sh\nEOF\n"];
-    let after = [16, 15].map(SchedulerJobId::from);
+    let after = [16, 15].map(|id| JobDependency::after_ok(id.into()));
     let both = render_both(scripts[0], scripts[1], &after).unwrap();
     let path = format!("{}:/usr/bin:/bin", folder.path().display());
     let mut shell = Command::new("/bin/sh");
@@ -124,6 +123,32 @@ fn both_scripts_are_handed_over_as_they_are() {
     assert!(
         render_both(scripts[0], ends, &[]).is_err() && render_both(ends, scripts[1], &[]).is_err()
     );
+}
+
+#[test]
+fn a_line_of_setup_that_fails_ends_the_script_and_is_said() {
+    let run = |lines: &[&str]| {
+        let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+        let script = format!("{}echo begun\n", setup_lines(&lines));
+        let done = Command::new("sh").args(["-c", &script]).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (done.status.code(), text(done.stdout), text(done.stderr))
+    };
+    let (code, out, err) = run(&["true", "sh -c 'exit 3'", "echo on"]);
+    assert_eq!((code, &*out), (Some(3), ""));
+    assert_eq!(err, format!("{SETUP_FAILED}3\n"));
+    let (code, out, err) = run(&["no-such-module load x"]);
+    assert_eq!((code, &*out), (Some(127), ""));
+    assert!(err.ends_with(&format!("{SETUP_FAILED}127\n")), "{err}");
+    for lines in [
+        &["set +e", "false"][..],
+        &["if false; then", "  false", "fi"],
+        &["false || true"],
+        &[],
+    ] {
+        let (code, out, err) = run(lines);
+        assert_eq!((code, &*out, &*err), (Some(0), "begun\n", ""), "{lines:?}");
+    }
 }
 
 /// Scripts that earlier versions rendered are kept by people; what one holds is read here as a whole.
@@ -165,8 +190,12 @@ fn a_whole_script() {
 #SBATCH --mail-type=END
 #SBATCH "--wckey=a #b"
 
+trap 'echo "sconce: a line of setup failed with exit code $?" >&2' EXIT
+set -e
 module load slurm
 ulimit -l unlimited
+set +e
+trap - EXIT
 exec srun --cpus-per-task=32 --export=ALL --nodes=2 --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=1 --output=/home/a/.local/state/sconce/jobs/0123456789abcdef/logs/task-%t.log --cpu-bind=none /home/a/bin/sconce node /home/a/.local/state/sconce/jobs/0123456789abcdef
 "#
     );
@@ -205,7 +234,7 @@ fn what_is_not_known_is_not_said() {
 #[test]
 fn jobs_that_come_before_are_waited_for() {
     let target = target();
-    let after = ["17", "18"].map(|id| SchedulerJobId::parse(id).unwrap());
+    let after = ["17", "18"].map(|id| JobDependency::parse(id).unwrap());
     let script = render_script(&JobScript {
         after: &after,
         ..job(&target)

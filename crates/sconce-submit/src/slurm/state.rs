@@ -33,6 +33,9 @@ const SQUEUE_FIELDS: [&str; 9] = [
 /// sacct's names of the fields, in the order of [`parse_sacct`] (sacct(1), "Job Accounting Fields").
 const SACCT_FIELDS: &str = "JobID,State,NodeList,ExitCode,Start,End,Comment";
 
+/// Why a job is cancelled by Slurm itself (`--kill-on-invalid-dep` of sbatch(1)), and not by a person.
+const NEVER_STARTS: &str = "DependencyNeverSatisfied";
+
 /// The longest text of a field that is kept, characters.
 const MAX_FIELD_CHARS: usize = 4096;
 
@@ -193,7 +196,9 @@ fn parse_state(text: &str) -> JobState {
 /// Reads the reason; `None` is Slurm's word for none.
 fn parse_reason(text: &str) -> Option<StateReason> {
     let raw = parse_text(text).filter(|raw| raw != "None")?;
-    let text = explain_reason(&raw).map_or_else(|| raw.clone(), str::to_owned);
+    let explained = explain_reason(&raw).map(str::to_owned);
+    let text = explained.or_else(|| explain_signal(&raw));
+    let text = text.unwrap_or_else(|| raw.clone());
     Some(StateReason { raw, text })
 }
 
@@ -226,6 +231,13 @@ fn parse_exit_pair(text: &str) -> Option<JobExit> {
     }
 }
 
+/// Names the signal of `RaisedSignal:9(Killed)`.
+fn explain_signal(raw: &str) -> Option<String> {
+    let (number, name) = raw.strip_prefix("RaisedSignal:")?.split_once('(')?;
+    let name = name.strip_suffix(')')?;
+    Some(format!("signal {number} ({name}) ended it"))
+}
+
 /// Takes away what both programs show without its being so: exit code 0 of a job that goes on, that was cancelled or
 /// ended by something else than its script; and why a job waited that was cancelled or is through.
 fn without_stale_parts(mut status: JobStatus) -> JobStatus {
@@ -233,7 +245,9 @@ fn without_stale_parts(mut status: JobStatus) -> JobStatus {
     if !is_through && (!status.state.is_final() || status.exit == Some(JobExit::Code(0))) {
         status.exit = None;
     }
-    if is_through || status.state == JobState::Cancelled {
+    let never_starts = |reason: &StateReason| reason.raw == NEVER_STARTS;
+    let was_waiting = status.state == JobState::Cancelled;
+    if is_through || was_waiting && !status.reason.as_ref().is_some_and(never_starts) {
         status.reason = None;
     }
     status

@@ -3,6 +3,7 @@
 
 use sconce_base::text::to_printable;
 
+use super::script::SETUP_FAILED;
 use crate::status::{StepFault, StepLog};
 
 /// The longest path or cause that is kept, characters.
@@ -19,15 +20,54 @@ pub(super) fn find_step_fault(logs: &[StepLog]) -> Option<StepFault> {
         let fault = log.text.lines().find_map(parse_line)?;
         Some((log.task, fault))
     });
-    let (task, mut fault) = faults.next()?;
-    let (StepFault::OutOfMemory { node }
-    | StepFault::NoProgram { node, .. }
-    | StepFault::NoLog { node, .. }) = &mut fault;
+    let Some((task, mut fault)) = faults.next() else {
+        return find_kill(logs);
+    };
+    let node = match &mut fault {
+        StepFault::OutOfMemory { node }
+        | StepFault::NoProgram { node, .. }
+        | StepFault::NoLog { node, .. } => node,
+        StepFault::Killed { .. } | StepFault::Setup { .. } => return Some(fault),
+    };
     if let (None, Some(task)) = (&node, task) {
         let mut lines = logs.iter().flat_map(|log| log.text.lines());
         *node = lines.find_map(|line| parse_node_of_task(line, task));
     }
     Some(fault)
+}
+
+/// What signals are called by strsignal(3) of glibc, by which srun names them, and their numbers, signal(7).
+const SIGNALS: [(&str, i32); 9] = [
+    ("Hangup", 1),
+    ("Quit", 3),
+    ("Illegal instruction", 4),
+    ("Aborted", 6),
+    ("Bus error", 7),
+    ("Floating point exception", 8),
+    ("Killed", 9),
+    ("Segmentation fault", 11),
+    ("Terminated", 15),
+];
+
+/// Finds the task that a signal ended, where that is the first end of which srun says something: with it srun ends the
+/// others (`--kill-on-bad-exit`), by signals too, and so does whoever cancels the step. A command that a signal ends is
+/// an exit code of Sconce's.
+fn find_kill(logs: &[StepLog]) -> Option<StepFault> {
+    let own = logs.iter().filter(|log| log.task.is_none());
+    let mut lines = own.flat_map(|log| log.text.lines());
+    let first = lines.find(|line| {
+        let is_end = line.starts_with("srun: error: ") && line.contains(": task");
+        is_end || line.contains(" CANCELLED AT ")
+    })?;
+    let (node, rest) = first.strip_prefix("srun: error: ")?.split_once(": task")?;
+    let (_, said) = rest.split_once(": ")?;
+    let said = said.trim_end_matches(" (core dumped)");
+    let (signal, number) = SIGNALS.into_iter().find(|(name, _)| *name == said)?;
+    Some(StepFault::Killed {
+        node: to_printable(node, MAX_PART_CHARS),
+        signal: signal.to_owned(),
+        number: Some(number),
+    })
 }
 
 /// Reads on which node a task was, where srun says how that ended: `srun: error: n10: task 1: Exited with exit code 2`.
@@ -38,6 +78,10 @@ fn parse_node_of_task(line: &str, task: u32) -> Option<String> {
 }
 
 fn parse_line(line: &str) -> Option<StepFault> {
+    if let Some(exit) = line.strip_prefix(SETUP_FAILED) {
+        let exit = exit.trim_end().parse().ok()?;
+        return Some(StepFault::Setup { exit });
+    }
     if let Some((node, said)) = split_slurmstepd(line) {
         if let Some(rest) = said.strip_prefix("execve(): ") {
             let (program, why) = split_cause(rest)?;
@@ -160,6 +204,43 @@ mod tests {
                 why
             })
         );
+    }
+
+    /// Captured with 22.05 on a cluster of two nodes: Sconce itself was killed on one of them.
+    #[test]
+    fn the_node_whose_sconce_was_killed_is_named() {
+        let killed = |text: &str| match find_step_fault(&[log(None, text)]) {
+            Some(StepFault::Killed { node, number, .. }) => Some((node, number)),
+            _ => None,
+        };
+        let said = "srun: error: n10: task 1: Killed\nsrun: Terminating StepId=7.0\n\
+                    slurmstepd-n2: error: *** STEP 7.0 ON n2 CANCELLED AT 2026-11-28T05:52:06 ***\n\
+                    srun: error: n2: task 0: Terminated\n";
+        assert_eq!(killed(said), Some(("n10".to_owned(), Some(9))));
+        let dumped = "srun: error: n2: task 0: Segmentation fault (core dumped)\n";
+        assert_eq!(killed(dumped), Some(("n2".to_owned(), Some(11))));
+        // Ended because of another, or with the step.
+        for said in [
+            "srun: error: n10: task 1: Exited with exit code 2\nsrun: error: n2: task 0: Killed\n",
+            "slurmstepd-n2: error: *** STEP 3.0 ON n2 CANCELLED AT 2026-11-28T05:52:06 DUE TO TIME LIMIT ***\n\
+             srun: error: n2: task 0: Killed\n",
+            "srun: error: n2: task 0: Kill\n",
+        ] {
+            assert_eq!(killed(said), None, "{said}");
+        }
+        let of_memory = "srun: error: n10: task 1: Killed\n\
+            slurmstepd-n10: error: Detected 1 oom-kill event(s) in StepId=1.0.\n";
+        assert!(matches!(
+            fault(of_memory),
+            Some(StepFault::OutOfMemory { .. })
+        ));
+    }
+
+    #[test]
+    fn a_line_of_setup_that_failed_is_told() {
+        let text = "/var/spool/job/slurm_script: 9: module: not found\n\
+                    sconce: a line of setup failed with exit code 127\n";
+        assert_eq!(fault(text), Some(StepFault::Setup { exit: 127 }));
     }
 
     #[test]
