@@ -147,6 +147,8 @@ pub enum RejectionCause {
     Nodes,
     /// No node has such a feature.
     Constraint,
+    /// No such licence, or not as many.
+    Licence,
     /// More elements of an array than the cluster takes, or an index above its highest.
     Array,
     /// More time than the partition gives.
@@ -222,13 +224,13 @@ impl RejectionCause {
     fn hint(self) -> &'static str {
         match self {
             Self::Partition => {
-                "`sinfo -s` lists the partitions: name one as the target's `partition`"
+                "`sinfo -s` lists the partitions: name one by `--partition`, or as the target's `partition`"
             }
             Self::Account => {
-                "`sacctmgr show associations user=$USER format=account,partition,qos` lists what you may use: name one as the target's `account`"
+                "`sacctmgr show associations user=$USER format=account,partition,qos` lists what you may use: name one by `--account`, or as the target's `account`"
             }
             Self::Qos => {
-                "`sacctmgr show associations user=$USER format=account,qos` lists what you may use: name one as the target's `qos`"
+                "`sacctmgr show associations user=$USER format=account,qos` lists what you may use: name one by `--qos`, or as the target's `qos`"
             }
             Self::Limit => {
                 "ask for less, or wait until other jobs of yours end; `scontrol show assoc_mgr users=$USER` has the limits"
@@ -237,6 +239,7 @@ impl RejectionCause {
                 "`sinfo -o '%P %D %c %m %G %f'` lists what nodes have: ask for no more of each"
             }
             Self::Constraint => "`sinfo -o '%P %f'` lists the features of nodes",
+            Self::Licence => "`scontrol show licenses` lists what there is",
             Self::Array => {
                 "every index has to be below MaxArraySize (`scontrol show config | grep MaxArraySize`): hand over lower ones, or a sweep in parts"
             }

@@ -69,7 +69,7 @@ const REJECTIONS: &[(&str, RejectionCause)] = &[
         RejectionCause::Option,
     ),
     ("only permitted by root", RejectionCause::Option),
-    ("Invalid license specification", RejectionCause::Option),
+    ("Invalid license specification", RejectionCause::Licence),
     ("DOS line breaks", RejectionCause::Script),
     ("Batch script", RejectionCause::Script),
     ("does not look like a batch script", RejectionCause::Script),
@@ -200,6 +200,10 @@ mod tests {
             (
                 "sbatch: unrecognized option '--nonsense=1'\nTry \"sbatch --help\" for more information\n",
                 Cause::Option,
+            ),
+            (
+                "sbatch: error: Batch job submission failed: Invalid license specification\n",
+                Cause::Licence,
             ),
             (
                 "sbatch: error: Invalid --signal specification\n",
