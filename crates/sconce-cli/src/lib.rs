@@ -74,7 +74,7 @@ pub fn main() -> ExitCode {
     }
     let root = match args::parse() {
         Ok(root) => root,
-        Err(wrong) => return refused(&wrong),
+        Err(wrong) => return refused(wrong),
     };
     let context = AppContext {
         quiet: root.global.quiet,
@@ -154,7 +154,13 @@ fn print_failure(failure: &sconce_app::failure::Failure) -> ExitCode {
 
 /// What clap says of arguments, in its own colours; without the secrets that it repeats, and what a terminal
 /// would obey.
-fn refused(wrong: &clap::Error) -> ExitCode {
+fn refused(mut wrong: clap::Error) -> ExitCode {
+    let is_command = takes_command(&wrong);
+    if is_command {
+        // Behind `--` it would be a word of the command.
+        wrong.remove(ContextKind::Suggested);
+    }
+    let wrong = &wrong;
     let rendered = wrong.render();
     let styled = |style: style::OutputStyle| match style.color {
         true => rendered.ansi().to_string(),
@@ -173,17 +179,41 @@ fn refused(wrong: &clap::Error) -> ExitCode {
     };
     output::print_error(text.trim_end());
     if is_command_without_dashes(wrong) {
-        let hint = style::OutputStyle::for_stderr().hint("hint:");
-        output::print_error(&format!("{hint} {}", sconce_app::failure::AFTER_DASHES));
+        print_hint(sconce_app::failure::AFTER_DASHES);
+    }
+    if let Some(option) = find_option_of_sbatch(wrong) {
+        print_hint(&format!(
+            "options of sbatch that `sconce submit` does not have stand in the target: `{option}` as an item of its `sbatch`"
+        ));
     }
     ExitCode::from(wrong.exit_code() as u8)
+}
+
+fn print_hint(text: &str) {
+    let hint = style::OutputStyle::for_stderr().hint("hint:");
+    output::print_error(&format!("{hint} {text}"));
+}
+
+/// A long option that `submit` does not know, and that is near none that it knows.
+fn find_option_of_sbatch(wrong: &clap::Error) -> Option<String> {
+    let said = |kind| wrong.get(kind).map(ToString::to_string);
+    let is_submit = said(ContextKind::Usage).is_some_and(|usage| usage.contains("sconce submit"));
+    let is_unknown = wrong.kind() == ErrorKind::UnknownArgument;
+    let is_other = is_submit && is_unknown && wrong.get(ContextKind::SuggestedArg).is_none();
+    said(ContextKind::InvalidArg)
+        .filter(|option| is_other && option.starts_with("--"))
+        .map(|option| sconce_app::failure::tame(option))
+}
+
+/// Whether the verb takes a command after `--`.
+fn takes_command(wrong: &clap::Error) -> bool {
+    let usage = wrong.get(ContextKind::Usage).map(ToString::to_string);
+    usage.is_some_and(|usage| usage.contains("-- <COMMAND>"))
 }
 
 /// Whether a verb that takes a command after `--` was given words of one before it.
 fn is_command_without_dashes(wrong: &clap::Error) -> bool {
     let said = |kind| wrong.get(kind).map(ToString::to_string);
-    let takes_command =
-        said(ContextKind::Usage).is_some_and(|usage| usage.contains("-- <COMMAND>"));
     let word = said(ContextKind::InvalidArg).filter(|word| !word.starts_with('-'));
-    wrong.kind() == ErrorKind::UnknownArgument && takes_command && word.is_some()
+    wrong.kind() == ErrorKind::UnknownArgument && takes_command(wrong) && word.is_some()
 }

@@ -5,6 +5,7 @@ use sconce_submit::{JobExit, JobState, JobStatus, Scheduler};
 use serde::{Deserialize, Serialize};
 
 use super::fault::{JobFault, MORE_MEMORY};
+use super::job_dir::JobDir;
 use super::lookup::KnownJob;
 
 /// The state of a job whose environment is made by another one.
@@ -15,6 +16,8 @@ const SIGKILL: i32 = 9;
 
 /// The state of a job of which its scheduler says nothing.
 pub(super) const UNANSWERED: &str = "not known";
+/// The state of a job whose script a dry run printed, and that nobody has handed over.
+pub(super) const NOT_HANDED_OVER: &str = "not handed over";
 
 /// How a job is, by its own files or by its scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +50,23 @@ impl JobReport {
             nodes: None,
             is_final: false,
             exit: None,
+        }
+    }
+
+    /// Of a job whose script a dry run printed, and which its scheduler does not know.
+    pub(super) fn not_handed_over(dir: &JobDir) -> Self {
+        Self {
+            state: NOT_HANDED_OVER.to_owned(),
+            reason: Some(
+                "its script was printed by `--dry-run`, and its scheduler has no such job"
+                    .to_owned(),
+            ),
+            hint: Some(format!(
+                "`sbatch {}` hands it over",
+                dir.path().join("submission.sh").display()
+            )),
+            is_final: true,
+            ..Self::waiting()
         }
     }
 

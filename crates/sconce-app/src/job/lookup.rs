@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::fault::JobFault;
 use super::job_dir::{JobDir, SubmittedJob};
 pub use super::job_report::JobReport;
-use super::job_report::{UNANSWERED, report_of, report_of_preparation, sum_up};
+use super::job_report::{NOT_HANDED_OVER, UNANSWERED, report_of, report_of_preparation, sum_up};
 use super::schedulers::scheduler_of;
 use super::submit::preparation_layout;
 use super::task_run::{TaskRun, first_exit, first_failed, first_fault};
@@ -63,6 +63,14 @@ pub enum JobLookupError {
         /// How making its environment ended.
         why: String,
     },
+    /// A dry run printed its script, and nobody has handed that over.
+    #[error("job {job} is not in its scheduler's queue: its script was printed by `--dry-run`")]
+    NotHandedOver {
+        /// The job.
+        job: String,
+        /// The script.
+        script: PathBuf,
+    },
     /// It has no log of this name.
     #[error("job {job} has no log `{name}`")]
     NoLog {
@@ -91,6 +99,9 @@ impl Hint for JobLookupError {
             Self::NoLog { .. } => {
                 "`--task 1` shows one task's; `preparation` is there where another job makes its environment before"
                     .to_owned()
+            }
+            Self::NotHandedOver { script, .. } => {
+                format!("`sbatch {}` hands it over", script.display())
             }
             Self::NotPrepared { job, .. } => {
                 format!("`sconce logs {job} preparation` has what was printed meanwhile")
@@ -125,6 +136,17 @@ pub fn list_jobs(places: &SconceDirs) -> Vec<KnownJob> {
 
 fn open_job(dir: JobDir) -> Option<KnownJob> {
     let submitted = dir.read_submitted().ok()??;
+    open_job_as(dir, submitted)
+}
+
+/// The job of a dry run, which its owner may have handed over by hand: nobody knows before it has begun, or its
+/// scheduler is asked.
+fn open_by_hand(dir: JobDir) -> Option<KnownJob> {
+    let submitted = dir.read_by_hand().ok()??;
+    open_job_as(dir, submitted)
+}
+
+fn open_job_as(dir: JobDir, submitted: SubmittedJob) -> Option<KnownJob> {
     Some(KnownJob {
         request: dir.read_job().ok()?,
         submitted,
@@ -132,7 +154,8 @@ fn open_job(dir: JobDir) -> Option<KnownJob> {
     })
 }
 
-/// The job that is called `which`: its token, or the beginning of it; `None` where there is none.
+/// The job that is called `which`: its token, or the beginning of it; `None` where there is none. One of a dry run that
+/// has not begun is found by its whole token alone.
 ///
 /// # Errors
 /// Several are.
@@ -140,7 +163,8 @@ pub fn find_job(places: &SconceDirs, which: &str) -> Result<Option<KnownJob>> {
     if which.is_empty() || which.contains('/') {
         return Ok(None);
     }
-    if let Some(job) = open_job(JobDir::of(places, which)) {
+    let dir = JobDir::of(places, which);
+    if let Some(job) = open_job(dir.clone()).or_else(|| open_by_hand(dir)) {
         return Ok(Some(job));
     }
     // `TOKEN_3`, or `beginning_3`.
@@ -224,7 +248,7 @@ impl KnownJob {
     }
 
     /// As it is once its scheduler has been asked for a job to which it gave no answer.
-    fn with_id(mut self, context: &AppContext) -> Result<Self> {
+    pub(super) fn with_id(mut self, context: &AppContext) -> Result<Self> {
         if self.submitted.id.is_none()
             && let Some(id) =
                 scheduler_of(self.request.engine, context).find(&self.request.token)?
@@ -241,6 +265,11 @@ impl KnownJob {
             self.dir.write_submitted(&self.submitted)?;
         }
         Ok(self)
+    }
+
+    /// Whether it is its owner who hands it over.
+    fn is_by_hand(&self) -> bool {
+        matches!(self.dir.read_by_hand(), Ok(Some(_)))
     }
 
     /// How it ended, by its own files: every task has said so.
@@ -292,6 +321,13 @@ impl KnownJob {
     pub fn cancel(&self, context: &AppContext) -> Result<()> {
         let job = self.clone().with_id(context)?;
         let scheduler = scheduler_of(self.request.engine, context);
+        if job.submitted.id.is_none() && job.is_by_hand() {
+            return Err(JobLookupError::NotHandedOver {
+                job: job.request.token,
+                script: job.dir.path().join("submission.sh"),
+            }
+            .into());
+        }
         if let Some(id) = job.scheduler_id() {
             scheduler.cancel(&id)?;
             for element in job.elements() {
@@ -357,7 +393,11 @@ pub fn query_jobs(
     let mut reports = KnownReports::read(jobs);
     if !reports.open.is_empty() {
         let open: Vec<&KnownJob> = reports.open.iter().collect();
-        reports.answers = ask(&open, places, context)?.jobs;
+        let by_hand = jobs.iter().filter(|job| job.submitted.id.is_none());
+        let by_hand = by_hand.filter(|job| matches!(job.dir.read_submitted(), Ok(None)));
+        // Of an element, the whole job: the scheduler knows them by one token.
+        let by_hand = by_hand.filter_map(|job| open_by_hand(JobDir::at(job.dir.path())));
+        reports.answers = ask(&open, by_hand.collect(), places, context)?.jobs;
     }
     let report = |job: &KnownJob| {
         let report = reports.of_job(job, &JobReport::waiting());
@@ -443,8 +483,13 @@ impl KnownReports {
     }
 }
 
-/// The scheduler's answers, no older than the interval.
-fn ask(open: &[&KnownJob], places: &SconceDirs, context: &AppContext) -> Result<Answers> {
+/// The scheduler's answers, no older than the interval; those to jobs that were handed over, and to those `by_hand`.
+fn ask(
+    open: &[&KnownJob],
+    by_hand: Vec<KnownJob>,
+    places: &SconceDirs,
+    context: &AppContext,
+) -> Result<Answers> {
     let path = places.jobs.join(ANSWERS);
     let mut file = open_answers(&path)?;
     let interval = places.config.ask_interval();
@@ -455,7 +500,8 @@ fn ask(open: &[&KnownJob], places: &SconceDirs, context: &AppContext) -> Result<
     let find_kept = |job: &KnownJob| {
         let report = kept.jobs.get(&job.request.token)?;
         // It has been found since.
-        let was_unanswered = report.state == UNANSWERED && report.is_final;
+        let was_unanswered =
+            [UNANSWERED, NOT_HANDED_OVER].contains(&&*report.state) && report.is_final;
         (job.submitted.id.is_none() || !was_unanswered).then_some(report)
     };
     let knows_all = open.iter().all(|job| find_kept(job).is_some());
@@ -467,9 +513,8 @@ fn ask(open: &[&KnownJob], places: &SconceDirs, context: &AppContext) -> Result<
         ..Answers::default()
     };
     for kind in [SchedulerKind::Slurm] {
-        let of_kind = list_jobs(places)
-            .into_iter()
-            .filter(|job| job.request.engine == kind);
+        let listed = list_jobs(places).into_iter().chain(by_hand.iter().cloned());
+        let of_kind = listed.filter(|job| job.request.engine == kind);
         let (mut asked, mut ids) = (Vec::new(), Vec::new());
         let of_kind = of_kind.map(|job| job.with_id(context));
         for job in of_kind
@@ -489,7 +534,10 @@ fn ask(open: &[&KnownJob], places: &SconceDirs, context: &AppContext) -> Result<
                         ids.push(id);
                     }
                     None => {
-                        let report = JobReport::unanswered();
+                        let report = match job.is_by_hand() {
+                            true => JobReport::not_handed_over(&job.dir),
+                            false => JobReport::unanswered(),
+                        };
                         answers.jobs.insert(job.request.token, report);
                     }
                 }

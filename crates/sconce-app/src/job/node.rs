@@ -168,6 +168,7 @@ pub fn run_node(folder: &Path, context: &AppContext) -> Result<u8> {
     let (dir, job) = own_element(dir, job, &allocation)?;
     check_size(&job, &allocation)?;
     claim_job(&dir, &job, &allocation.scheduler_id, context)?;
+    dir.note_start_by_hand(&allocation.scheduler_id)?;
     let node = allocation.node_of(allocation.place.task).to_owned();
     let id = run_id(&job, &allocation);
     let mut task = TaskRun {
@@ -385,7 +386,10 @@ impl NodePart<'_> {
             Ok(NodeWorld {
                 edits,
                 network,
-                command: wrap_command(&job.layout, place, point, &command),
+                command: match job.starts_own_ranks {
+                    true => command.clone(),
+                    false => wrap_command(&job.layout, place, point, &command),
+                },
                 env,
                 end: Arc::clone(&self.end),
                 address: point
