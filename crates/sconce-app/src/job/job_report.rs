@@ -4,7 +4,7 @@ use sconce_schema::exit;
 use sconce_submit::{JobExit, JobState, JobStatus, Scheduler};
 use serde::{Deserialize, Serialize};
 
-use super::fault::{JobFault, MORE_MEMORY};
+use super::fault::{JobFault, ask_for_memory};
 use super::job_dir::JobDir;
 use super::lookup::KnownJob;
 
@@ -127,7 +127,7 @@ pub(super) fn report_of(
         is_final: status.state.is_final(),
         hint: match (&fault, &status.state) {
             (Some(fault), _) => fault.hint.clone(),
-            (None, JobState::OutOfMemory) => Some(MORE_MEMORY.to_owned()),
+            (None, JobState::OutOfMemory) => Some(ask_for_memory(job.request.run.memory)),
             (None, _) => None,
         },
         reason: match fault {
@@ -187,7 +187,7 @@ pub(super) fn report_of_preparation(
 fn find_fault(job: &KnownJob, scheduler: &dyn Scheduler) -> (Option<JobFault>, Option<u8>) {
     let of_logs = || {
         let fault = scheduler.find_step_fault(&job.dir.read_log_ends())?;
-        Some(JobFault::of_step(&fault))
+        Some(JobFault::of_step(&fault, job.request.run.memory))
     };
     // Tasks that could say something know only that one is missing which could not.
     let is_one_missing = !job.has_every_task_begun();

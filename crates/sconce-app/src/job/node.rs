@@ -202,7 +202,7 @@ pub fn run_node(folder: &Path, context: &AppContext) -> Result<u8> {
         Ok(code) => {
             let is_unsaid = *code != exit::OK && is_log_full();
             let of_log = || is_unsaid.then(|| JobFault::of_full_log(&node));
-            JobFault::of_end(&node, *code, &end).or_else(of_log)
+            JobFault::of_end(&node, *code, &end, job.run.memory).or_else(of_log)
         }
     };
     // A full disk takes nothing from what the command did.
