@@ -250,6 +250,14 @@ impl KnownJob {
     /// As it is once its scheduler has been asked for a job to which it gave no answer.
     pub(super) fn with_id(mut self, context: &AppContext) -> Result<Self> {
         if self.submitted.id.is_none()
+            && let Some(index) = self.dir.index()
+        {
+            // The scheduler knows all elements by the token of the whole.
+            let whole = open_job_as(JobDir::at(self.dir.path()), self.submitted.clone());
+            let whole = whole.map(|whole| whole.with_id(context)).transpose()?;
+            return Ok(whole.and_then(|whole| whole.element(index)).unwrap_or(self));
+        }
+        if self.submitted.id.is_none()
             && let Some(id) =
                 scheduler_of(self.request.engine, context).find(&self.request.token)?
         {

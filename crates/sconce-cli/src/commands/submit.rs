@@ -254,9 +254,11 @@ fn to_json(args: &SubmitArgs, done: &Submission) -> serde_json::Value {
 }
 
 fn time(text: &str) -> Result<Duration, String> {
-    let ms = duration::parse_time_limit(text);
-    ms.map(Duration::from_millis)
-        .map_err(|error| format!("not {}", error.expected))
+    match duration::parse_time_limit(text) {
+        Ok(0) => Err("that is no time at all".to_owned()),
+        Ok(ms) => Ok(Duration::from_millis(ms)),
+        Err(error) => Err(format!("not {}", error.expected)),
+    }
 }
 
 /// A size as sbatch takes it (sbatch(1), `--mem`): 0 is all memory of a node, which no limit is.
@@ -279,6 +281,7 @@ mod tests {
         assert_eq!(slurm_memory("64G"), Ok(Bytes::from_mib(64 << 10)));
         assert!(slurm_memory("0").is_err());
         assert_eq!(time("4:00:00"), Ok(Duration::from_secs(4 * 3600)));
-        assert!(time("0").unwrap_err().contains("2-00:00:00"));
+        assert!(time("soon").unwrap_err().contains("2-00:00:00"));
+        assert!(time("0").unwrap_err().contains("no time at all"));
     }
 }

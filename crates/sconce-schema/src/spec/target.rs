@@ -190,7 +190,7 @@ impl TargetSpec {
         validate_value(
             "target.time",
             self.time.as_deref(),
-            |text| duration::parse_time_limit(text).is_ok(),
+            |text| duration::parse_time_limit(text).is_ok_and(|ms| ms > 0),
             "a time such as 30m, 4h or 2d, or as Slurm writes it: 4:00:00",
         )?;
         validate_value(
