@@ -202,7 +202,7 @@ fn find_option_of_sbatch(wrong: &clap::Error) -> Option<String> {
     let is_other = is_submit && is_unknown && wrong.get(ContextKind::SuggestedArg).is_none();
     said(ContextKind::InvalidArg)
         .filter(|option| is_other && option.starts_with("--"))
-        .map(|option| sconce_app::failure::tame(option))
+        .map(sconce_app::failure::tame)
 }
 
 /// Whether the verb takes a command after `--`.

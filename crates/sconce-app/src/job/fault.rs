@@ -20,12 +20,11 @@ pub(super) fn ask_for_memory(given: Option<Bytes>) -> String {
         Some(given) => {
             let more = Bytes(given.0.saturating_mul(2)).to_string().replace(' ', "");
             format!(
-                "it was given {given} a node; ask for more (`--memory {more}` of `sconce submit`, or `memory` \
-                 under [run])"
+                "ask for more memory a node than {given} (`--memory {more}` of `sconce submit`, or `memory` under [run])"
             )
         }
-        None => "ask for memory (`--memory 64GiB` of `sconce submit`, or `memory` under [run]; `--mem` where the \
-                 target's `sbatch` has that)"
+        None => "ask for more memory a node (`--memory 64GiB` of `sconce submit`, or `memory` under [run]; `--mem` \
+                 where the target's `sbatch` has that)"
             .to_owned(),
     };
     format!("{how}, or let it need less: smaller batches, fewer DataLoader workers")
@@ -257,7 +256,7 @@ mod tests {
         assert!(fault.out_of_memory && fault.why.ends_with("on a node"));
         let hint = fault.hint.unwrap();
         assert!(
-            hint.contains("512 MiB a node") && hint.contains("--memory 1GiB"),
+            hint.contains("than 512 MiB") && hint.contains("--memory 1GiB"),
             "{hint}"
         );
         assert_eq!(code, None);
