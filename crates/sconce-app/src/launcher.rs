@@ -6,11 +6,20 @@
 mod shell_text;
 mod wrappers;
 
+use std::cell::Cell;
+
+use sconce_base::text::to_printable;
 use shell_text::{ShellWord, read_shell_text};
 use wrappers::{Unwrapped, unwrap};
 
 /// Programs within programs are followed so far.
 const MAX_DEPTH: usize = 8;
+/// So much text of shell is read of one command: scripts that start each other have no end.
+const MAX_TEXT_BYTES: usize = 256 << 10;
+/// So many arguments of a script are what its `"$@"` stands for.
+const MAX_ARGUMENTS: usize = 64;
+/// So much of a text is shown.
+const MAX_SHOWN_CHARS: usize = 40;
 /// Programs that start ranks.
 const PROGRAMS: [&str; 11] = [
     "accelerate-launch",
@@ -56,6 +65,13 @@ pub(crate) enum RankStarter {
     Unknown(String),
 }
 
+impl RankStarter {
+    /// Of a part that cannot be read, which may be shown then.
+    fn unknown(part: &str) -> Self {
+        Self::Unknown(to_printable(part, MAX_SHOWN_CHARS))
+    }
+}
+
 /// A program that starts ranks, within a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Launcher {
@@ -92,7 +108,10 @@ pub(crate) fn find_rank_starter(
     read_script: &dyn Fn(&str) -> Option<String>,
 ) -> RankStarter {
     let words: Vec<ShellWord> = command.iter().map(|word| ShellWord::plain(word)).collect();
-    let search = Search { read_script };
+    let search = Search {
+        read_script,
+        left_bytes: Cell::new(MAX_TEXT_BYTES),
+    };
     search.of_words(&words, MAX_DEPTH)
 }
 
@@ -106,6 +125,8 @@ pub(crate) fn find_launcher(command: &[String]) -> Option<String> {
 
 struct Search<'a> {
     read_script: &'a dyn Fn(&str) -> Option<String>,
+    /// How much more text is read.
+    left_bytes: Cell<usize>,
 }
 
 impl Search<'_> {
@@ -114,7 +135,7 @@ impl Search<'_> {
         let Some((first, rest)) = words.split_first() else {
             return RankStarter::Nobody;
         };
-        let unreadable = || RankStarter::Unknown(first.text.clone());
+        let unreadable = || RankStarter::unknown(&first.text);
         if let Some(launcher) = find_program(first, rest) {
             return RankStarter::Command(launcher);
         }
@@ -173,7 +194,7 @@ impl Search<'_> {
         match words.get(at) {
             Some(script) => self.of_script(script, &words[at + 1..], depth),
             // Its commands come from its input.
-            None => RankStarter::Unknown(shell.text.clone()),
+            None => RankStarter::unknown(&shell.text),
         }
     }
 
@@ -182,16 +203,23 @@ impl Search<'_> {
         let text = (self.read_script)(&file.text).filter(|_| !file.is_expanded);
         match text {
             Some(text) => self.of_text(&text, arguments, depth),
-            None => RankStarter::Unknown(file.text.clone()),
+            None => RankStarter::unknown(&file.text),
         }
     }
 
     /// Of all commands of a text of shell: the first that starts ranks counts, and else the first that cannot be read.
     fn of_text(&self, text: &str, arguments: &[ShellWord], depth: usize) -> RankStarter {
+        // An empty one counts too.
+        let Some(left) = self.left_bytes.get().checked_sub(text.len() + 1) else {
+            self.left_bytes.set(0);
+            return RankStarter::unknown(text);
+        };
+        self.left_bytes.set(left);
+        let arguments = &arguments[..arguments.len().min(MAX_ARGUMENTS)];
         let read = read_shell_text(text, arguments);
         let mut found = match read.is_whole {
             true => RankStarter::Nobody,
-            false => RankStarter::Unknown(text.lines().next().unwrap_or_default().to_owned()),
+            false => RankStarter::unknown(text),
         };
         for command in &read.commands {
             let of_command = match command.split_first() {
@@ -199,7 +227,7 @@ impl Search<'_> {
                     let text: Vec<&str> = rest.iter().map(|word| word.text.as_str()).collect();
                     match depth.checked_sub(1) {
                         Some(depth) => self.of_text(&text.join(" "), arguments, depth),
-                        None => RankStarter::Unknown(text.join(" ")),
+                        None => RankStarter::unknown(&text.join(" ")),
                     }
                 }
                 // What is read in says mostly variables: one that cannot be read starts nothing.

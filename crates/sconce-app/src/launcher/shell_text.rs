@@ -96,11 +96,15 @@ fn simplify(
         words = rest;
     }
     let mut whole = Vec::new();
+    let mut has_arguments = false;
     for (at, word) in words.iter().enumerate() {
         let name = variable_of(&word.text).filter(|_| word.is_expanded);
         // Whatever stands before a command stands for several words.
         match name {
-            Some("@" | "*") => whole.extend(arguments.iter().cloned()),
+            Some("@" | "*") if !has_arguments => {
+                has_arguments = true;
+                whole.extend(arguments.iter().cloned());
+            }
             Some(name) if at == 0 || whole.first().is_some_and(is_before_command) => {
                 match variables.get(name) {
                     Some(value) => whole.extend(value.split_whitespace().map(|part| ShellWord {

@@ -140,6 +140,12 @@ fn what_cannot_be_read_is_said() {
     assert_eq!(unknown("./run.sh 8"), "./run.sh");
     assert_eq!(unknown("bash"), "bash");
     assert_eq!(unknown("sh -c \"echo 'a\""), "echo 'a");
+    assert_eq!(
+        unknown(&format!("bash {}.sh", "x".repeat(999)))
+            .chars()
+            .count(),
+        MAX_SHOWN_CHARS
+    );
 }
 
 #[test]
@@ -163,4 +169,21 @@ fn a_script_of_the_project_is_read_with_its_arguments() {
     assert!(matches!(find("bash again.sh"), RankStarter::Unknown(_)));
     let own = name_of("torchrun t.py --standalone").and(Some(()));
     assert_eq!(own, Some(()));
+}
+
+#[test]
+fn scripts_without_end_are_given_up() {
+    let again = "bash again.sh \"$@\" \"$@\"\n".repeat(200);
+    let read = |_: &str| Some(again.clone());
+    let command = words("bash again.sh a b c");
+    let found = find_rank_starter(&command, &read);
+    assert!(matches!(found, RankStarter::Unknown(_)), "{found:?}");
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_panics(text in "[a-z$(){}<>|&;'\"`\\\\ \n#=@*-]{0,60}") {
+        let command = ["sh", "-c", &text].map(str::to_owned);
+        let _ = find_rank_starter(&command, &|_| None);
+    }
 }
