@@ -9,7 +9,8 @@ use sconce_base::Env;
 use sconce_host::Roots;
 use sconce_schema::spec::TargetSpec;
 use sconce_schema::{Bytes, duration};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use tracing::debug;
 
 use crate::context::AppContext;
@@ -74,7 +75,8 @@ pub struct Config {
     /// What kernels that runs compiled may take on the disk; 0: none are kept.
     pub kernel_cache: Option<Bytes>,
     /// Time between two questions to a scheduler, such as `30s`.
-    pub scheduler_interval: Option<String>,
+    #[serde(deserialize_with = "deserialize_interval")]
+    pub scheduler_interval: Option<Duration>,
     /// Where jobs may be handed over.
     #[serde(skip)]
     pub targets: BTreeMap<String, TargetSpec>,
@@ -176,9 +178,8 @@ pub(crate) fn is_read_only(dir: &Path) -> bool {
 impl Config {
     /// Time between two questions to a scheduler.
     pub fn ask_interval(&self) -> Duration {
-        let said = self.scheduler_interval.as_deref();
-        said.and_then(|text| duration::parse_milliseconds(text).ok())
-            .map_or(DEFAULT_SCHEDULER_INTERVAL, Duration::from_millis)
+        self.scheduler_interval
+            .unwrap_or(DEFAULT_SCHEDULER_INTERVAL)
     }
 
     fn parse(text: &str) -> Result<Self, toml::de::Error> {
@@ -220,6 +221,17 @@ impl Config {
             }
             .into()),
         }
+    }
+}
+
+fn deserialize_interval<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match duration::parse_milliseconds(&text) {
+        Ok(0) => Err(D::Error::custom(format!("`{text}` is no time at all"))),
+        Ok(ms) => Ok(Some(Duration::from_millis(ms))),
+        Err(error) => Err(D::Error::custom(error)),
     }
 }
 

@@ -32,6 +32,7 @@ pub mod item_guards;
 pub mod job;
 mod job_gpus;
 pub mod kernel_cache;
+mod launcher;
 pub mod lease_client;
 pub mod limits;
 pub mod logout;

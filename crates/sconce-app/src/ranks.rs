@@ -1,12 +1,12 @@
 //! `--ranks`: a command as the first rank of a world whose other ranks are not there.
 
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::Path;
 
 use sconce_compat::tables::Hardware;
 use sconce_schema::request::RunRequest;
 
 use crate::failure::{AppError, Result};
+use crate::launcher::find_launcher;
 
 /// Cards of one machine where one kind of card was named: what most machines for training have.
 const DEFAULT_CARDS_PER_MACHINE: u32 = 8;
@@ -35,7 +35,6 @@ impl RankWorld {
             return Err(AppError::RanksWithoutCards.into());
         }
         if let Some(launcher) = find_launcher(command) {
-            let launcher = launcher.to_owned();
             return Err(AppError::RanksByLauncher { launcher }.into());
         }
         let cards = match u32::try_from(cards) {
@@ -95,32 +94,6 @@ fn port() -> u16 {
     address.map_or(DEFAULT_PORT, |address| address.port())
 }
 
-/// The program of a command that starts ranks itself, of those that are known.
-pub(crate) fn find_launcher(command: &[String]) -> Option<&str> {
-    let words: Vec<&str> = command.iter().map(String::as_str).collect();
-    let name = |word: &str| {
-        Path::new(word)
-            .file_name()
-            .and_then(|name| name.to_str())
-            .map(str::to_owned)
-    };
-    let first = *words.first()?;
-    let is_module = |pair: &[&str]| {
-        pair[0] == "-m" && ["torch.distributed.run", "torch.distributed.launch"].contains(&pair[1])
-    };
-    match name(first).as_deref() {
-        Some("torchrun" | "deepspeed" | "mpirun" | "srun") => return Some(first),
-        Some("accelerate") if words.get(1) == Some(&"launch") => return Some("accelerate launch"),
-        _ => {}
-    }
-    // After the script everything is the script's own.
-    let of_python = words.iter().skip(1);
-    let of_python = of_python.take_while(|word| !word.ends_with(".py")).count();
-    let options = words.get(1..=of_python)?;
-    let found = options.windows(2).find(|pair| is_module(pair))?;
-    Some(found[1])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,25 +117,5 @@ mod tests {
         let h100 = tables::find_hardware("h100").unwrap().hardware;
         assert_eq!(world(64, 1).first_host_gpus(&[h100]).len(), 8);
         assert_eq!(world(64, 2).first_host_gpus(&[h100, h100]).len(), 2);
-    }
-
-    #[test]
-    fn programs_that_start_ranks_are_known() {
-        for (command, said) in [
-            ("torchrun --nproc-per-node 8 train.py", Some("torchrun")),
-            ("/opt/bin/torchrun train.py", Some("/opt/bin/torchrun")),
-            ("accelerate launch train.py", Some("accelerate launch")),
-            ("accelerate config", None),
-            (
-                "python -u -m torch.distributed.run train.py",
-                Some("torch.distributed.run"),
-            ),
-            ("python train.py -m torch.distributed.run", None),
-            ("python -m mine", None),
-            ("python", None),
-        ] {
-            assert_eq!(find_launcher(&words(command)), said, "{command}");
-        }
-        assert_eq!(find_launcher(&[]), None);
     }
 }

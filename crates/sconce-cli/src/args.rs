@@ -1,6 +1,7 @@
 //! The command line. One struct per verb; the verb's file in `commands/` does the work.
 
 mod run_flags;
+mod scheduler_flags;
 
 use std::path::PathBuf;
 
@@ -13,6 +14,7 @@ use crate::number::whole_number_parser;
 use clap::{ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 pub(crate) use self::run_flags::{LockFlags, RankFlags, RunFlags, SourceFlags, TrainingPlanFlags};
+pub(crate) use self::scheduler_flags::SchedulerFlags;
 
 /// From a bare Linux machine to a verified, reproducible, accounted PyTorch run.
 #[derive(Debug, Parser)]

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod argument_hints;
 mod commands;
 #[cfg(test)]
 mod documented_commands_test;
@@ -13,7 +14,6 @@ mod golden;
 #[cfg(test)]
 mod help_text;
 mod log;
-mod misplaced_command;
 mod number;
 mod output;
 #[cfg(test)]
@@ -31,6 +31,7 @@ use std::sync::Arc;
 
 use crate::terminal_reporter::TerminalReporter;
 use args::CliCommand;
+use clap::error::ContextKind;
 use sconce_app::context::AppContext;
 use sconce_app::file_action::FileAction;
 use sconce_app::worker::WorkerTask;
@@ -74,7 +75,7 @@ pub fn main() -> ExitCode {
     }
     let root = match args::parse() {
         Ok(root) => root,
-        Err(wrong) => return refused(&wrong),
+        Err(wrong) => return refused(wrong),
     };
     let context = AppContext {
         quiet: root.global.quiet,
@@ -154,7 +155,12 @@ fn print_failure(failure: &sconce_app::failure::Failure) -> ExitCode {
 
 /// What clap says of arguments, in its own colours; without the secrets that it repeats, and what a terminal
 /// would obey.
-fn refused(wrong: &clap::Error) -> ExitCode {
+fn refused(mut wrong: clap::Error) -> ExitCode {
+    if argument_hints::takes_command(&wrong) {
+        // Behind `--` it would be a word of the command.
+        wrong.remove(ContextKind::Suggested);
+    }
+    let wrong = &wrong;
     let rendered = wrong.render();
     let styled = |style: style::OutputStyle| match style.color {
         true => rendered.ansi().to_string(),
@@ -172,7 +178,7 @@ fn refused(wrong: &clap::Error) -> ExitCode {
         false => masked,
     };
     output::print_error(text.trim_end());
-    if let Some(hint) = misplaced_command::find_hint(wrong, std::env::args_os()) {
+    if let Some(hint) = argument_hints::find_hint(wrong, std::env::args_os()) {
         let label = style::OutputStyle::for_stderr().hint("hint:");
         output::print_error(&format!("{label} {}", sconce_app::failure::tame(hint)));
     }

@@ -47,8 +47,9 @@ impl RunReport {
                 )
             }
             None => {
-                "the limit is not this run's own: the machine's memory or a cgroup above it ran \
-                     out; let the run need less, or end other programs"
+                "the limit is not this run's own: the machine's memory ran out, or a cgroup above it, such as a \
+                     job's (`--memory` of `sconce submit`, or `memory` under [run]); give it more, let the run \
+                     need less, or end other programs"
                     .to_owned()
             }
         })

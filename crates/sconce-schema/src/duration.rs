@@ -25,6 +25,55 @@ pub fn parse_milliseconds(text: &str) -> Result<u64, UnitError> {
     read(text.trim()).ok_or_else(|| UnitError::new(text, EXPECTED))
 }
 
+/// The forms of a job's longest time, as the end of the sentence "… is not …".
+const EXPECTED_OF_JOBS: &str =
+    "a time such as 30m, 4h or 2d, or as Slurm writes it: minutes, 4:00:00 or 2-00:00:00";
+
+/// Milliseconds of the longest time that a job may take: what [`parse_milliseconds`] reads, or a time as sbatch takes it
+/// (sbatch(1), `--time`): `MINUTES`, `MINUTES:SECONDS`, `HOURS:MINUTES:SECONDS`, `DAYS-HOURS`, `DAYS-HOURS:MINUTES`,
+/// `DAYS-HOURS:MINUTES:SECONDS`. Zero is a time.
+///
+/// # Errors
+/// What is none of these, or longer than ten years; the error names the forms.
+pub fn parse_time_limit(text: &str) -> Result<u64, UnitError> {
+    let text = text.trim();
+    let ms = read(text).or_else(|| read_of_slurm(text));
+    ms.filter(|ms| *ms <= MAX_DURATION_MS)
+        .ok_or_else(|| UnitError::new(text, EXPECTED_OF_JOBS))
+}
+
+fn read_of_slurm(text: &str) -> Option<u64> {
+    let number = |text: &str| {
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<u64>().ok().filter(|_| is_number)
+    };
+    let numbers = |text: &str| text.split(':').map(number).collect::<Option<Vec<u64>>>();
+    let (days, [hours, minutes, seconds]) = match text.split_once('-') {
+        Some((days, rest)) => {
+            let parts = match numbers(rest)?[..] {
+                [hours] => [hours, 0, 0],
+                [hours, minutes] => [hours, minutes, 0],
+                [hours, minutes, seconds] => [hours, minutes, seconds],
+                _ => return None,
+            };
+            (number(days)?, parts)
+        }
+        None => {
+            let parts = match numbers(text)?[..] {
+                [minutes] => [0, minutes, 0],
+                [minutes, seconds] => [0, minutes, seconds],
+                [hours, minutes, seconds] => [hours, minutes, seconds],
+                _ => return None,
+            };
+            (0, parts)
+        }
+    };
+    let parts = [(days, 86_400), (hours, 3_600), (minutes, 60), (seconds, 1)];
+    parts.into_iter().try_fold(0_u64, |sum, (count, unit)| {
+        sum.checked_add(count.checked_mul(unit * 1_000)?)
+    })
+}
+
 fn read(text: &str) -> Option<u64> {
     let (mut rest, mut sum) = (text, 0_u64);
     let mut units = UNITS.iter();
@@ -103,10 +152,50 @@ mod tests {
         }
     }
 
+    #[test]
+    fn times_of_jobs_read_what_sbatch_takes_too() {
+        const MINUTE: u64 = 60_000;
+        for (text, ms) in [
+            ("4h", 240 * MINUTE),
+            ("90s", 90_000),
+            ("30", 30 * MINUTE),
+            ("30:30", 30 * MINUTE + 30_000),
+            ("4:00:00", 240 * MINUTE),
+            ("04:05:06", 245 * MINUTE + 6_000),
+            ("2-0", 2880 * MINUTE),
+            ("2-12:30", 3630 * MINUTE),
+            ("2-00:00:00", 2880 * MINUTE),
+            ("0", 0),
+            ("0:00", 0),
+        ] {
+            assert_eq!(parse_time_limit(text), Ok(ms), "{text}");
+        }
+        for text in [
+            "",
+            "-1",
+            "1-",
+            "-",
+            ":",
+            "1:",
+            "1:2:3:4",
+            "1-2:3:4:5",
+            "1-2-3",
+            "+1",
+            "1.5",
+            "4:00h",
+            "9999-0",
+            "99999999999999999999",
+            "infinite",
+        ] {
+            let error = parse_time_limit(text).expect_err(text).to_string();
+            assert!(error.contains("4:00:00 or 2-00:00:00"), "{error}");
+        }
+    }
+
     proptest! {
         #[test]
         fn no_text_panics(text in "\\PC*") {
-            let _ = parse_milliseconds(&text);
+            let _ = (parse_milliseconds(&text), parse_time_limit(&text));
         }
 
         #[test]

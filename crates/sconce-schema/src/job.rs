@@ -39,6 +39,9 @@ pub struct JobRequest {
     pub architecture: String,
     /// On what it is started.
     pub layout: JobLayout,
+    /// Whether its command starts its ranks itself, as far as whoever handed it over found.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub starts_own_ranks: bool,
     /// Its elements, where it is an array.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array: Option<JobArray>,
@@ -124,14 +127,18 @@ pub fn element_token(token: &str, index: u32) -> String {
     format!("{token}_{index}")
 }
 
-/// The word of a command that stands for the words of an element.
+/// The word of a command that stands for the words of an element, each time that it is there.
 pub const PLACEHOLDER: &str = "{}";
 
 fn with_arguments(command: &[String], words: &[String]) -> Vec<String> {
-    match command.iter().position(|word| word == PLACEHOLDER) {
-        Some(at) => [&command[..at], words, &command[at + 1..]].concat(),
-        None => [command, words].concat(),
+    if !command.iter().any(|word| word == PLACEHOLDER) {
+        return [command, words].concat();
     }
+    let of_word = |word: &String| match word == PLACEHOLDER {
+        true => words.to_vec(),
+        false => vec![word.clone()],
+    };
+    command.iter().flat_map(of_word).collect()
 }
 
 /// A job's elements: its command started once for each, independent of the others.
@@ -296,7 +303,7 @@ mod tests {
                 "python train.py {} --out x",
                 "python train.py --lr 1 --out x",
             ),
-            ("echo {} {}", "echo --lr 1 {}"),
+            ("echo {} {}", "echo --lr 1 --lr 1"),
             ("echo a{}", "echo a{} --lr 1"),
         ] {
             assert_eq!(

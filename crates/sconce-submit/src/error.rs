@@ -228,13 +228,13 @@ impl RejectionCause {
     fn hint(self) -> &'static str {
         match self {
             Self::Partition => {
-                "`sinfo -s` lists the partitions: name one as the target's `partition`"
+                "`sinfo -s` lists the partitions: name one by `--partition`, or as the target's `partition`"
             }
             Self::Account => {
-                "`sacctmgr show associations user=$USER format=account,partition,qos` lists what you may use: name one as the target's `account`"
+                "`sacctmgr show associations user=$USER format=account,partition,qos` lists what you may use: name one by `--account`, or as the target's `account`"
             }
             Self::Qos => {
-                "`sacctmgr show associations user=$USER format=account,qos` lists what you may use: name one as the target's `qos`"
+                "`sacctmgr show associations user=$USER format=account,qos` lists what you may use: name one by `--qos`, or as the target's `qos`"
             }
             Self::Limit => {
                 "ask for less, or wait until other jobs of yours end; `scontrol show assoc_mgr users=$USER` has the limits"

@@ -19,7 +19,7 @@ use sconce_schema::{Hint, exit};
 use sconce_submit::{JobQueue, JobStatus, Scheduler, SchedulerJobId, StateReason, SubmitError};
 use serde::{Deserialize, Serialize};
 
-use super::job_report::{JobReport, UNANSWERED, report_of};
+use super::job_report::{JobReport, report_of};
 use super::lookup::{KnownJob, list_jobs};
 use super::schedulers::scheduler_of;
 use crate::context::AppContext;
@@ -124,7 +124,7 @@ impl Answers {
     /// How a job has ended, where that was said. One that was not there may be found since.
     fn find_end(&self, job: &KnownJob) -> Option<&JobReport> {
         let report = self.jobs.get(&job.request.token)?;
-        let is_end = report.is_final && report.state != UNANSWERED && job.submitted.id.is_some();
+        let is_end = report.is_final && !report.is_absent() && job.submitted.id.is_some();
         let may_be_asked = self.accounted_unix_ms.contains_key(&job.request.token)
             && !self.does_accounting_rest(job);
         (is_end && !may_be_asked).then_some(report)
@@ -133,7 +133,7 @@ impl Answers {
     /// What an older answer keeps of it.
     fn keep_ends(mut self) -> Self {
         self.jobs
-            .retain(|_, report| report.is_final && report.state != UNANSWERED);
+            .retain(|_, report| report.is_final && !report.is_absent());
         self
     }
 
@@ -166,7 +166,7 @@ pub(super) fn ask(
     if kept.suffice_for(wanted, interval) {
         return Ok(kept);
     }
-    let answers = match ask_all(&kept, places, context) {
+    let answers = match ask_all(&kept, wanted, places, context) {
         Ok(answers) => answers,
         Err(failure) if costs_nothing(&failure) => return Err(failure),
         Err(failure) => Answers {
@@ -196,14 +196,26 @@ fn costs_nothing(failure: &Failure) -> bool {
     )
 }
 
-/// Asks every scheduler for all jobs that have not ended, by one question.
-fn ask_all(kept: &Answers, places: &SconceDirs, context: &AppContext) -> Result<Answers> {
+/// Asks every scheduler for all jobs that have not ended, by one question; of those that somebody may have handed over by
+/// hand, for the ones that are wanted.
+fn ask_all(
+    kept: &Answers,
+    wanted: &[&KnownJob],
+    places: &SconceDirs,
+    context: &AppContext,
+) -> Result<Answers> {
     let mut answers = Answers::default();
     let accounted = kept.accounted_unix_ms.clone().into_iter();
     answers.accounted_unix_ms = accounted.filter(|(_, at)| is_resting(*at)).collect();
+    // Of several elements of an array, the whole once.
+    let by_hand = wanted.iter().filter_map(|job| job.whole_by_hand());
+    let by_hand: BTreeMap<String, KnownJob> = by_hand
+        .map(|job| (job.request.token.clone(), job))
+        .collect();
     for kind in [SchedulerKind::Slurm] {
-        let of_kind = list_jobs(places)
-            .into_iter()
+        let listed = list_jobs(places).into_iter();
+        let of_kind = listed
+            .chain(by_hand.values().cloned())
             .filter(|job| job.request.engine == kind);
         let open: Vec<KnownJob> = of_kind
             .filter(|job| is_open(job, kept, &mut answers))
@@ -250,6 +262,7 @@ fn answer_for(
             continue;
         }
         let report = match part.scheduler_id() {
+            None if part.is_by_hand() => JobReport::not_handed_over(&part.dir),
             None => JobReport::unanswered(),
             Some(id) => match queue.status(&id) {
                 Some(status) => report_of(status, part, scheduler),

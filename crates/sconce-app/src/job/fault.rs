@@ -14,9 +14,21 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Failure;
 use crate::run::node_part::NodePartEnd;
 
-/// What to do about a job that took more memory than it was given.
-pub(super) const MORE_MEMORY: &str = "ask for more memory a node (`--memory 64GiB` of `sconce submit`; `--mem` where the \
-                           target's `sbatch` has that), or let it need less: smaller batches, fewer DataLoader workers";
+/// What to do about a job that took more memory than it was given: `given` a node, where Sconce said how much.
+pub(super) fn ask_for_memory(given: Option<Bytes>) -> String {
+    let how = match given {
+        Some(given) => {
+            let more = Bytes(given.0.saturating_mul(2)).to_string().replace(' ', "");
+            format!(
+                "ask for more memory a node than {given} (`--memory {more}` of `sconce submit`, or `memory` under [run])"
+            )
+        }
+        None => "ask for more memory a node (`--memory 64GiB` of `sconce submit`, or `memory` under [run]; `--mem` \
+                 where the target's `sbatch` has that)"
+            .to_owned(),
+    };
+    format!("{how}, or let it need less: smaller batches, fewer DataLoader workers")
+}
 
 /// What went wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,22 +61,27 @@ impl JobFault {
         }
     }
 
-    /// Of a node whose part has ended, with `exit`; `None` where nothing went wrong beside the command.
-    pub(super) fn of_end(node: &str, exit: u8, end: &NodePartEnd) -> Option<Self> {
+    /// Of a node whose part has ended, with `exit`, in a job with so much memory a node; `None` where nothing went wrong beside the command.
+    pub(super) fn of_end(
+        node: &str,
+        exit: u8,
+        end: &NodePartEnd,
+        memory: Option<Bytes>,
+    ) -> Option<Self> {
         let by_memory = end
             .out_of_memory
-            .map(|killed| Self::of_killed(node, exit, killed));
+            .map(|killed| Self::of_killed(node, exit, killed, memory));
         by_memory.or_else(|| end.lost_output.map(|lost| Self::of_lost(node, lost)))
     }
 
-    fn of_killed(node: &str, exit: u8, killed: OomKill) -> Self {
+    fn of_killed(node: &str, exit: u8, killed: OomKill, memory: Option<Bytes>) -> Self {
         let processes = match killed.kills {
             1 => "a process".to_owned(),
             count => format!("{count} processes"),
         };
         Self {
             why: format!("the kernel killed {processes} for want of memory on node {node}"),
-            hint: Some(MORE_MEMORY.to_owned()),
+            hint: Some(ask_for_memory(memory)),
             // One that copes with that goes on, and ends well.
             out_of_memory: exit != exit::OK,
         }
@@ -98,7 +115,7 @@ impl JobFault {
     }
 
     /// Of what the scheduler wrote, with the exit code where the job's own says nothing.
-    pub(super) fn of_step(fault: &StepFault) -> (Self, Option<u8>) {
+    pub(super) fn of_step(fault: &StepFault, memory: Option<Bytes>) -> (Self, Option<u8>) {
         let of_node = |node: &Option<String>| match node {
             Some(node) => format!("node {node}"),
             None => "a node".to_owned(),
@@ -110,7 +127,7 @@ impl JobFault {
                         "the job took more memory than it was given on {}",
                         of_node(node)
                     ),
-                    hint: Some(MORE_MEMORY.to_owned()),
+                    hint: Some(ask_for_memory(memory)),
                     out_of_memory: true,
                 },
                 None,
@@ -188,8 +205,8 @@ mod tests {
 
     #[test]
     fn what_the_command_did_itself_is_no_fault() {
-        assert_eq!(JobFault::of_end("n2", 0, &end()), None);
-        assert_eq!(JobFault::of_end("n2", 137, &end()), None);
+        assert_eq!(JobFault::of_end("n2", 0, &end(), None), None);
+        assert_eq!(JobFault::of_end("n2", 137, &end(), None), None);
     }
 
     #[test]
@@ -201,13 +218,13 @@ mod tests {
             }),
             ..end()
         };
-        let fault = JobFault::of_end("n2", 137, &end).unwrap();
+        let fault = JobFault::of_end("n2", 137, &end, None).unwrap();
         assert!(fault.out_of_memory && fault.hint.is_some());
         assert_eq!(
             fault.why,
             "the kernel killed 3 processes for want of memory on node n2"
         );
-        assert!(!JobFault::of_end("n2", 0, &end).unwrap().out_of_memory);
+        assert!(!JobFault::of_end("n2", 0, &end, None).unwrap().out_of_memory);
     }
 
     #[test]
@@ -226,7 +243,7 @@ mod tests {
                 lost_output: Some(lost),
                 ..end()
             };
-            let fault = JobFault::of_end("n2", 0, &end).unwrap();
+            let fault = JobFault::of_end("n2", 0, &end, None).unwrap();
             assert!(fault.why.contains(part), "{}", fault.why);
         }
     }
@@ -248,15 +265,26 @@ mod tests {
     #[test]
     fn what_could_not_start_has_an_exit_code_of_its_own() {
         let (node, why) = (Some("n10".to_owned()), "No such file".to_owned());
-        let (fault, code) = JobFault::of_step(&StepFault::NoProgram {
-            node,
-            program: "/s/sconce".to_owned(),
-            why,
-        });
+        let (fault, code) = JobFault::of_step(
+            &StepFault::NoProgram {
+                node,
+                program: "/s/sconce".to_owned(),
+                why,
+            },
+            None,
+        );
         assert_eq!(fault.why, "node n10 cannot start /s/sconce: No such file");
         assert_eq!(code, Some(exit::NODE));
-        let (fault, code) = JobFault::of_step(&StepFault::OutOfMemory { node: None });
+        let (fault, code) = JobFault::of_step(
+            &StepFault::OutOfMemory { node: None },
+            Some(Bytes::from_mib(512)),
+        );
         assert!(fault.out_of_memory && fault.why.ends_with("on a node"));
+        let hint = fault.hint.unwrap();
+        assert!(
+            hint.contains("than 512 MiB") && hint.contains("--memory 1GiB"),
+            "{hint}"
+        );
         assert_eq!(code, None);
     }
 }

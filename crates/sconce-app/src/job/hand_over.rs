@@ -147,6 +147,7 @@ pub(super) fn take_up_unanswered(
         id: submitted.id,
         preparation,
         lacks: None,
+        variables: None,
     }))
 }
 

@@ -8,6 +8,7 @@
 //! | `variables.json` | values of the caller's variables that the run is given by name; removed when its first task has ended by itself |
 //! | `submission.sh` | the script that was handed over |
 //! | `submitted.json` | to whom it was handed, and what the scheduler calls it |
+//! | `by-hand.json` | of a dry run, the same before anybody has handed it over |
 //! | `claim` | the scheduler's id of the start that these files are of |
 //! | `tasks/N.json` | the run of each task |
 //! | `logs/` | what tasks print, and the scheduler |
@@ -24,7 +25,7 @@ use std::path::{Path, PathBuf};
 
 use sconce_schema::job::{self, JobRequest, PreparedEnvironment};
 use sconce_schema::{Hint, exit};
-use sconce_submit::{ARRAY_DIR, PREPARATION_DIR};
+use sconce_submit::{ARRAY_DIR, PREPARATION_DIR, SchedulerJobId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +55,8 @@ pub struct SubmittedJob {
     pub after: Vec<String>,
 }
 
+/// Of a dry run, what is known of the job that its script would be.
+const BY_HAND: &str = "by-hand.json";
 /// What a preparation has made.
 const PREPARED: &str = "prepared.json";
 
@@ -257,15 +260,20 @@ impl JobDir {
 
     /// The values; none where there are none.
     pub fn read_variables(&self) -> Result<BTreeMap<String, String>> {
-        match self.path.join("variables.json").exists() {
+        match self.variables_file().exists() {
             true => self.read_json("variables.json"),
             false => Ok(BTreeMap::new()),
         }
     }
 
+    /// Where the values are, while there are some.
+    pub(super) fn variables_file(&self) -> PathBuf {
+        self.path.join("variables.json")
+    }
+
     /// Takes the values away: the job's commands have them, or have ended.
     pub(super) fn remove_variables(&self) {
-        let _ = std::fs::remove_file(self.path.join("variables.json"));
+        let _ = std::fs::remove_file(self.variables_file());
     }
 
     /// Keeps the script that is handed over.
@@ -325,6 +333,39 @@ impl JobDir {
         }
     }
 
+    /// Keeps what is known of a job that nobody has handed over: its owner may do so by hand.
+    pub(super) fn write_by_hand(&self, job: &SubmittedJob) -> Result<()> {
+        self.write_json(BY_HAND, job)
+    }
+
+    /// What is known of a job that is its owner's to hand over by hand; `None` where Sconce did.
+    pub(super) fn read_by_hand(&self) -> Result<Option<SubmittedJob>> {
+        match is_listed(&self.path, BY_HAND) {
+            true => self.read_json(BY_HAND).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Keeps what the scheduler calls a job that was handed over by hand, or its preparation: those that start are the
+    /// first to know.
+    pub(super) fn note_start_by_hand(&self, id: &SchedulerJobId) -> Result<()> {
+        let Some(by_hand) = self.read_by_hand()? else {
+            return Ok(());
+        };
+        let before = self.read_submitted()?;
+        let mut submitted = before.clone().unwrap_or(by_hand);
+        // Of an array, each element has a number behind the job's id.
+        let id = id.as_str().split('_').next().map(str::to_owned);
+        match self.part {
+            JobPart::Preparation => submitted.preparation = id,
+            JobPart::Whole | JobPart::Element(_) => submitted.id = id,
+        }
+        match before.as_ref() == Some(&submitted) {
+            true => Ok(()),
+            false => self.write_submitted(&submitted),
+        }
+    }
+
     fn write_json(&self, name: &str, value: &impl Serialize) -> Result<()> {
         write_json(&self.path.join(name), value)
     }
@@ -363,6 +404,7 @@ pub(super) mod tests {
                 ranks_per_node: None,
                 launch: LaunchMode::Node,
             },
+            starts_own_ranks: false,
             array: None,
             containment: JobContainment::Sconce,
             strict: false,
@@ -411,6 +453,33 @@ pub(super) mod tests {
         dir.write_leader("17.0.0", &address).ok().unwrap();
         assert_eq!(dir.read_leader("17.0.0"), address);
         assert!(dir.read_leader("17.1.0").is_empty());
+    }
+
+    #[test]
+    fn a_job_that_is_handed_over_by_hand_is_known_once_it_starts() {
+        let above = tempfile::tempdir().unwrap();
+        let dir = JobDir::at(above.path());
+        let start = |dir: &JobDir, id| {
+            let id = SchedulerJobId::parse(id).unwrap();
+            dir.note_start_by_hand(&id).ok().unwrap();
+            let submitted = dir.read_submitted().ok().unwrap();
+            submitted.map(|job| (job.target, job.id, job.preparation))
+        };
+        assert_eq!(start(&dir, "7"), None);
+        let by_hand = SubmittedJob {
+            target: "lab".into(),
+            id: None,
+            preparation: None,
+            after: Vec::new(),
+        };
+        dir.write_by_hand(&by_hand).ok().unwrap();
+        let known = |id: Option<&str>, preparation: Option<&str>| {
+            let owned = |id: Option<&str>| id.map(str::to_owned);
+            Some(("lab".to_owned(), owned(id), owned(preparation)))
+        };
+        assert_eq!(start(&dir.preparation(), "7"), known(None, Some("7")));
+        assert_eq!(start(&dir.element(3), "8_3"), known(Some("8"), Some("7")));
+        assert_eq!(start(&dir, "9"), known(Some("9"), Some("7")));
     }
 
     #[test]

@@ -5,7 +5,8 @@ use sconce_schema::exit;
 use sconce_submit::{JobExit, JobState, JobStatus, Scheduler, StateReason};
 use serde::{Deserialize, Serialize};
 
-use super::fault::{JobFault, MORE_MEMORY};
+use super::fault::{JobFault, ask_for_memory};
+use super::job_dir::JobDir;
 use super::lookup::KnownJob;
 
 /// The state of a job whose environment is made by another one.
@@ -16,6 +17,8 @@ const SIGKILL: i32 = 9;
 
 /// The state of a job of which its scheduler says nothing.
 pub(super) const UNANSWERED: &str = "not known";
+/// The state of a job whose script a dry run printed, and that nobody has handed over.
+pub(super) const NOT_HANDED_OVER: &str = "not handed over";
 
 /// How a job is, by its own files or by its scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +64,28 @@ impl JobReport {
             JobState::NodeFailed,
         ];
         self.is_final && bad.iter().any(|state| state.name() == self.state)
+    }
+
+    /// Whether its scheduler does not have it, which may have it later.
+    pub(super) fn is_absent(&self) -> bool {
+        self.is_final && [UNANSWERED, NOT_HANDED_OVER].contains(&&*self.state)
+    }
+
+    /// Of a job whose script a dry run printed, and which its scheduler does not know.
+    pub(super) fn not_handed_over(dir: &JobDir) -> Self {
+        Self {
+            state: NOT_HANDED_OVER.to_owned(),
+            reason: Some(
+                "its script was printed by `--dry-run`, and its scheduler has no such job"
+                    .to_owned(),
+            ),
+            hint: Some(format!(
+                "`sbatch {}` hands it over",
+                dir.path().join("submission.sh").display()
+            )),
+            is_final: true,
+            ..Self::waiting()
+        }
     }
 
     /// Of a job to which its scheduler gave no answer, and which it does not know.
@@ -129,7 +154,7 @@ pub(super) fn report_of(
         is_final: status.state.is_final(),
         hint: match (&fault, &status.state) {
             (Some(fault), _) => fault.hint.clone(),
-            (None, JobState::OutOfMemory) => Some(MORE_MEMORY.to_owned()),
+            (None, JobState::OutOfMemory) => Some(ask_for_memory(job.request.run.memory)),
             (None, _) => None,
         },
         reason: match fault {
@@ -211,7 +236,7 @@ pub(super) fn report_of_preparation(
 fn find_fault(job: &KnownJob, scheduler: &dyn Scheduler) -> (Option<JobFault>, Option<u8>) {
     let of_logs = || {
         let fault = scheduler.find_step_fault(&job.dir.read_log_ends())?;
-        Some(JobFault::of_step(&fault))
+        Some(JobFault::of_step(&fault, job.request.run.memory))
     };
     // Tasks that could say something know only that one is missing which could not.
     let is_one_missing = !job.has_every_task_begun();

@@ -6,7 +6,7 @@ use sconce_schema::job::JobLayout;
 use sconce_schema::spec::LaunchMode;
 
 use super::meeting::MeetingPoint;
-use crate::ranks::find_launcher;
+use crate::launcher::find_launcher;
 
 /// A process that the scheduler started, among those of its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //! is asked in [`query`](super::query).
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use sconce_schema::job::JobRequest;
 use sconce_schema::{Hint, exit};
@@ -68,6 +68,14 @@ pub enum JobLookupError {
         /// How making its environment ended.
         why: String,
     },
+    /// A dry run printed its script, and nobody has handed that over.
+    #[error("job {job} is not in its scheduler's queue: its script was printed by `--dry-run`")]
+    NotHandedOver {
+        /// The job.
+        job: String,
+        /// The script.
+        script: PathBuf,
+    },
     /// It has no log of this name.
     #[error("job {job} has no log `{name}`")]
     NoLog {
@@ -123,6 +131,9 @@ impl Hint for JobLookupError {
                 "`--task 1` shows one task's; `preparation` is there where another job makes its environment before"
                     .to_owned()
             }
+            Self::NotHandedOver { script, .. } => {
+                format!("`sbatch {}` hands it over", script.display())
+            }
             Self::NotPrepared { job, .. } => {
                 format!("`sconce logs {job} preparation` has what was printed meanwhile")
             }
@@ -156,6 +167,17 @@ pub fn list_jobs(places: &SconceDirs) -> Vec<KnownJob> {
 
 fn open_job(dir: JobDir) -> Option<KnownJob> {
     let submitted = dir.read_submitted().ok()??;
+    open_job_as(dir, submitted)
+}
+
+/// The job of a dry run, which its owner may have handed over by hand: nobody knows before it has begun, or its
+/// scheduler is asked.
+fn open_by_hand(dir: JobDir) -> Option<KnownJob> {
+    let submitted = dir.read_by_hand().ok()??;
+    open_job_as(dir, submitted)
+}
+
+fn open_job_as(dir: JobDir, submitted: SubmittedJob) -> Option<KnownJob> {
     Some(KnownJob {
         request: dir.read_job().ok()?,
         submitted,
@@ -164,7 +186,7 @@ fn open_job(dir: JobDir) -> Option<KnownJob> {
 }
 
 /// The job that is called `which`: its token, the beginning of it, or what its scheduler calls it (`4711`, `4711_3`);
-/// `None` where there is none.
+/// `None` where there is none. One of a dry run that has not begun is found by its whole token alone.
 ///
 /// # Errors
 /// Several are, or it has no such element.
@@ -172,7 +194,8 @@ pub fn find_job(places: &SconceDirs, which: &str) -> Result<Option<KnownJob>> {
     if which.is_empty() || which.contains('/') {
         return Ok(None);
     }
-    if let Some(job) = open_job(JobDir::of(places, which)) {
+    let dir = JobDir::of(places, which);
+    if let Some(job) = open_job(dir.clone()).or_else(|| open_by_hand(dir)) {
         return Ok(Some(job));
     }
     // `TOKEN_3`, or `beginning_3`.
@@ -330,12 +353,18 @@ impl KnownJob {
     fn with_id(self, context: &AppContext) -> Result<Self> {
         let lacks_preparation =
             self.request.preparation.is_some() && self.submitted.preparation.is_none();
-        match self.submitted.id.is_none() || lacks_preparation {
-            true => {
-                let queue = scheduler_of(self.request.engine, context).list_queue()?;
-                self.found_in(&queue)
+        if self.submitted.id.is_some() && !lacks_preparation {
+            return Ok(self);
+        }
+        let queue = scheduler_of(self.request.engine, context).list_queue()?;
+        match self.dir.index() {
+            None => self.found_in(&queue),
+            // The scheduler knows all elements by the token of the whole.
+            Some(index) => {
+                let whole = open_job_as(JobDir::at(self.dir.path()), self.submitted.clone());
+                let whole = whole.map(|whole| whole.found_in(&queue)).transpose()?;
+                Ok(whole.and_then(|whole| whole.element(index)).unwrap_or(self))
             }
-            false => Ok(self),
         }
     }
 
@@ -353,6 +382,19 @@ impl KnownJob {
             self.dir.write_submitted(&self.submitted)?;
         }
         Ok(self)
+    }
+
+    /// The whole of it, where a dry run printed its script and nobody has said that it was handed over.
+    pub(super) fn whole_by_hand(&self) -> Option<Self> {
+        match self.dir.read_submitted() {
+            Ok(None) => open_by_hand(JobDir::at(self.dir.path())),
+            _ => None,
+        }
+    }
+
+    /// Whether it is its owner who hands it over.
+    pub(super) fn is_by_hand(&self) -> bool {
+        matches!(self.dir.read_by_hand(), Ok(Some(_)))
     }
 
     /// How it ended, by its own files: every task has said so.
@@ -423,6 +465,13 @@ impl KnownJob {
     pub fn cancel(&self, context: &AppContext) -> Result<()> {
         let job = self.clone().with_id(context)?;
         let scheduler = scheduler_of(self.request.engine, context);
+        if job.submitted.id.is_none() && job.is_by_hand() {
+            return Err(JobLookupError::NotHandedOver {
+                job: job.request.token,
+                script: job.dir.path().join("submission.sh"),
+            }
+            .into());
+        }
         if let Some(id) = job.scheduler_id() {
             scheduler.cancel(&id)?;
             for element in job.elements() {

@@ -168,6 +168,7 @@ pub fn run_node(folder: &Path, context: &AppContext) -> Result<u8> {
     let (dir, job) = own_element(dir, job, &allocation)?;
     check_size(&job, &allocation)?;
     claim_job(&dir, &job, &allocation.scheduler_id, context)?;
+    dir.note_start_by_hand(&allocation.scheduler_id)?;
     let node = allocation.node_of(allocation.place.task).to_owned();
     let id = run_id(&job, &allocation);
     let mut task = TaskRun {
@@ -201,7 +202,7 @@ pub fn run_node(folder: &Path, context: &AppContext) -> Result<u8> {
         Ok(code) => {
             let is_unsaid = *code != exit::OK && is_log_full();
             let of_log = || is_unsaid.then(|| JobFault::of_full_log(&node));
-            JobFault::of_end(&node, *code, &end).or_else(of_log)
+            JobFault::of_end(&node, *code, &end, job.run.memory).or_else(of_log)
         }
     };
     // A full disk takes nothing from what the command did.
@@ -385,7 +386,10 @@ impl NodePart<'_> {
             Ok(NodeWorld {
                 edits,
                 network,
-                command: wrap_command(&job.layout, place, point, &command),
+                command: match job.starts_own_ranks {
+                    true => command.clone(),
+                    false => wrap_command(&job.layout, place, point, &command),
+                },
                 env,
                 end: Arc::clone(&self.end),
                 address: point

@@ -79,6 +79,7 @@ pub fn prepare_job(dir: &Path, context: &AppContext) -> Result<u8> {
     let allocation = Allocation::from_env(&context.env, &host_name.nodename().to_string_lossy())?;
     let dir = whole.preparation();
     claim_job(&dir, &job, &allocation.scheduler_id, context)?;
+    dir.note_start_by_hand(&allocation.scheduler_id)?;
     let mut task = TaskRun {
         node: allocation.node_of(0).to_owned(),
         run: None,

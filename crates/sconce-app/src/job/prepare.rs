@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sconce_image::find_missing_packages;
-use sconce_schema::job::{self, JobLayout, JobRequest, PreparationRequest, preparation_token};
+use sconce_schema::job::{self, JobRequest, PreparationRequest, preparation_token};
 use sconce_schema::lock::Lock;
 use sconce_schema::request::Mount;
-use sconce_schema::spec::{GpuRequest, JobContainment, LaunchMode, TargetSpec};
+use sconce_schema::spec::{JobContainment, LaunchMode, TargetSpec};
 use sconce_schema::{Bytes, Runtime, Sha256, duration};
 use sconce_submit::StepContainer;
 use sha2::Digest as _;
@@ -17,8 +17,10 @@ use sha2::Digest as _;
 use super::containment::{ContainedJob, choose_containment};
 use super::environment::{EnvironmentForm, JobEnvironment};
 use super::job_dir::JobDir;
+use super::layout::LayoutWishes;
 use super::site_image::{find_site_image, list_machine_mounts, write_bundle};
 use super::submit::{JobOptions, SubmissionError, find_target};
+use super::sweep::describe_unused;
 use super::wishes::JobWishes;
 use crate::command_context::CommandContext;
 use crate::context::AppContext;
@@ -128,6 +130,25 @@ impl PreparedJob {
         };
         let lock = brought.lock;
         contained.validate(lock.as_ref())?;
+        let chosen = LayoutWishes {
+            job,
+            target,
+            spec_gpus: run.gpus.as_ref(),
+            options: &options,
+            containment,
+            lock: lock.as_ref(),
+            folder: &project.folder,
+        }
+        .choose()?;
+        if let Some(remark) = &chosen.remark {
+            context.report(&AppEvent::JobRemark(remark));
+        }
+        let array = job.array.read()?;
+        if let Some(remark) =
+            (array.as_ref()).and_then(|array| describe_unused(array, &options.command))
+        {
+            context.report(&AppEvent::JobRemark(&remark));
+        }
         if let Some(gaps) = contained.describe_gaps() {
             context.report(&AppEvent::JobRemark(&gaps));
         }
@@ -170,8 +191,9 @@ impl PreparedJob {
                 directories: own_directories(places, context),
                 lock: Sha256(sha2::Sha256::digest(lock_text.as_bytes()).into()),
                 architecture: debian_architecture().to_owned(),
-                layout: layout(job, target, run.gpus.as_ref(), lock.as_ref())?,
-                array: job.array.read()?,
+                layout: chosen.layout,
+                starts_own_ranks: chosen.starts_own_ranks,
+                array,
                 containment,
                 strict: overrides.strict,
                 engine: target.engine,
@@ -238,16 +260,30 @@ impl PreparedJob {
 /// The target on whose nodes the environment is made, with its name: what the caller says, or else the job's own target.
 ///
 /// # Errors
-/// There is none of this name.
+/// There is none of this name, it is the job's own, or another scheduler's.
 fn find_preparing(
     job: &JobOptions,
     target: &TargetSpec,
     project: &Project,
     places: &SconceDirs,
 ) -> Result<Option<(String, TargetSpec)>> {
-    let name = job.prepare_on.as_ref().or(target.prepare_on.as_ref());
-    let named = name.map(|name| Ok((name.clone(), find_target(name, project, places)?)));
-    named.transpose()
+    let Some(name) = job.prepare_on.as_ref().or(target.prepare_on.as_ref()) else {
+        return Ok(None);
+    };
+    let own = job.target.clone();
+    if *name == own {
+        return Err(SubmissionError::PreparesOnItself { target: own }.into());
+    }
+    let preparing = find_target(name, project, places)?;
+    if preparing.engine != target.engine {
+        return Err(SubmissionError::PreparesElsewhere {
+            target: own,
+            other: name.clone(),
+            engine: preparing.engine.name(),
+        }
+        .into());
+    }
+    Ok(Some((name.clone(), preparing)))
 }
 
 /// How a job's environment comes to where nodes find it.
@@ -365,89 +401,8 @@ fn own_directories(places: &SconceDirs, context: &AppContext) -> BTreeMap<String
     named.chain([(STORE.to_owned(), store)]).collect()
 }
 
-/// One rank a card by torchrun, where there is more than one and PyTorch to start it.
-fn layout(
-    job: &JobOptions,
-    target: &TargetSpec,
-    spec_gpus: Option<&GpuRequest>,
-    lock: Option<&Lock>,
-) -> Result<JobLayout> {
-    let nodes = job.nodes.or(target.nodes).unwrap_or(1);
-    let gpus_per_node = match (job.gpus_per_node.or(target.gpus_per_node), spec_gpus) {
-        (Some(count), _) => Some(count),
-        (None, None) => None,
-        (None, Some(GpuRequest::Count(count))) => Some(*count).filter(|count| *count > 0),
-        (None, Some(other)) => return Err(SubmissionError::GpusOfThisMachine(other.clone()).into()),
-    };
-    let has_torch = lock.is_none_or(|lock| lock.wheels.iter().any(|wheel| wheel.name == "torch"));
-    let ranks = job.ranks_per_node.or(gpus_per_node);
-    let has_ranks = nodes > 1 || ranks.is_some_and(|ranks| ranks > 1);
-    let usual = match has_torch && has_ranks {
-        true => LaunchMode::Torchrun,
-        false => LaunchMode::Node,
-    };
-    let launch = job.launch.or(target.launch).unwrap_or(usual);
-    if launch == LaunchMode::TaskPerGpu && ranks.is_none_or(|ranks| ranks == 0) {
-        return Err(SubmissionError::NoGpus.into());
-    }
-    Ok(JobLayout {
-        nodes,
-        gpus_per_node,
-        ranks_per_node: job.ranks_per_node,
-        launch,
-    })
-}
-
 fn meeting_timeout(target: &TargetSpec) -> u64 {
     let said = target.meet_within.as_deref();
     said.and_then(|text| duration::parse_milliseconds(text).ok())
         .unwrap_or_else(|| u64::try_from(DEFAULT_MEETING_TIMEOUT.as_millis()).unwrap_or(u64::MAX))
-}
-
-#[cfg(test)]
-mod tests {
-    use sconce_schema::spec::SchedulerKind;
-
-    use super::*;
-
-    #[test]
-    fn ranks_are_started_by_torchrun_where_there_are_several() {
-        let launch = |nodes, gpus, launch| {
-            let job = JobOptions {
-                nodes,
-                gpus_per_node: gpus,
-                launch,
-                ..JobOptions::default()
-            };
-            let target = TargetSpec::new(SchedulerKind::Slurm);
-            layout(&job, &target, None, None)
-                .map(|layout| (layout.nodes, layout.launch))
-                .ok()
-        };
-        assert_eq!(launch(None, None, None), Some((1, LaunchMode::Node)));
-        assert_eq!(launch(None, Some(1), None), Some((1, LaunchMode::Node)));
-        assert_eq!(launch(Some(2), None, None), Some((2, LaunchMode::Torchrun)));
-        assert_eq!(launch(None, Some(8), None), Some((1, LaunchMode::Torchrun)));
-        let node = Some(LaunchMode::Node);
-        assert_eq!(launch(Some(2), Some(8), node), Some((2, LaunchMode::Node)));
-        assert_eq!(launch(Some(2), None, Some(LaunchMode::TaskPerGpu)), None);
-    }
-
-    #[test]
-    fn the_cards_of_the_spec_are_those_of_each_node() {
-        let cards = |own: Option<u32>, of_spec: GpuRequest| {
-            let job = JobOptions {
-                gpus_per_node: own,
-                ..JobOptions::default()
-            };
-            let target = TargetSpec::new(SchedulerKind::Slurm);
-            let layout = layout(&job, &target, Some(&of_spec), None);
-            layout.map(|layout| layout.gpus_per_node).ok()
-        };
-        assert_eq!(cards(None, GpuRequest::Count(2)), Some(Some(2)));
-        assert_eq!(cards(Some(1), GpuRequest::Count(2)), Some(Some(1)));
-        assert_eq!(cards(None, GpuRequest::Count(0)), Some(None));
-        assert_eq!(cards(Some(4), GpuRequest::All), Some(Some(4)));
-        assert_eq!(cards(None, GpuRequest::All), None);
-    }
 }

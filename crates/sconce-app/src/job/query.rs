@@ -53,7 +53,7 @@ pub fn query_jobs(
     let unknown = match silence {
         None => JobReport {
             reason: Some(format!(
-                "its scheduler has not been asked since it was handed over, and is in {asked_in_s} s"
+                "its scheduler has not been asked for it yet, and is in {asked_in_s} s"
             )),
             ..JobReport::waiting()
         },
@@ -125,9 +125,7 @@ impl KnownReports {
     fn find(&self, job: &KnownJob) -> Option<&JobReport> {
         let token = &job.request.token;
         // One that was not there may have been handed over again since.
-        let is_out_of_date = |report: &&JobReport| {
-            report.state == UNANSWERED && report.is_final && job.submitted.id.is_some()
-        };
+        let is_out_of_date = |report: &&JobReport| report.is_absent() && job.submitted.id.is_some();
         let answer = self.answers.get(token);
         let answer = answer.filter(|report| !is_out_of_date(report));
         self.own.get(token).or(answer)

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sconce_schema::job::{JobLayout, PreparationRequest};
-use sconce_schema::spec::{GpuRequest, LaunchMode, TargetSpec};
+use sconce_schema::spec::{LaunchMode, TargetSpec};
 use sconce_schema::{Hint, Runtime, duration, exit};
-use sconce_submit::{JobScript, NodeWork};
+use sconce_submit::{JobDependency, JobScript, NodeWork};
 
 use super::architectures::refuse_other_architecture;
 use super::dependencies::{JobBefore, find_jobs_before};
@@ -14,6 +14,7 @@ use super::hand_over::{hand_over, list_same, take_up_unanswered, warn_of_same};
 use super::job_dir::{JobDir, SubmittedJob};
 use super::prepare::PreparedJob;
 use super::program::keep_program;
+use super::scheduler_overrides::SchedulerOverrides;
 use super::schedulers::scheduler_of;
 use super::sweep::ArrayOptions;
 use super::target_path::expand_variables;
@@ -54,6 +55,8 @@ pub struct JobOptions {
     pub is_uncontained: bool,
     /// Nothing is handed over.
     pub dry_run: bool,
+    /// What the scheduler is told otherwise than its target says.
+    pub scheduler: SchedulerOverrides,
 }
 
 /// A job that was handed over, or would be.
@@ -71,6 +74,8 @@ pub struct Submission {
     pub by_hand: String,
     /// What the script needs and is not there yet.
     pub lacks: Option<&'static str>,
+    /// The file that has the values of variables which are passed by name, where there are some.
+    pub variables: Option<PathBuf>,
 }
 
 /// A job that makes the environment of another, handed over or not.
@@ -108,6 +113,24 @@ pub enum SubmissionError {
         /// Debian's names of the nodes'.
         nodes: Vec<String>,
     },
+    /// A job that would make its environment where it runs.
+    #[error("`prepare-on` of target `{target}` is `{target}` itself")]
+    PreparesOnItself {
+        /// The target.
+        target: String,
+    },
+    /// A job that another scheduler's would have to wait for.
+    #[error(
+        "`prepare-on` of target `{target}` is `{other}`, which is of {engine}: jobs of two schedulers do not wait for each other"
+    )]
+    PreparesElsewhere {
+        /// The target.
+        target: String,
+        /// The other one.
+        other: String,
+        /// Its scheduler.
+        engine: &'static str,
+    },
     /// The target's storage is no directory here.
     #[error("`storage` of target `{target}` is {directory}, {why}")]
     Storage {
@@ -118,12 +141,6 @@ pub enum SubmissionError {
         /// What is wrong with it.
         why: String,
     },
-    /// The spec's cards are those of the machine where it stands.
-    #[error("`[run] gpus = {}` says nothing of how many cards a node has", serde_json::to_string(.0).unwrap_or_default())]
-    GpusOfThisMachine(GpuRequest),
-    /// One task a card, and no card.
-    #[error("`task-per-gpu` without a number of cards or ranks a node")]
-    NoGpus,
 }
 
 impl Hint for SubmissionError {
@@ -138,14 +155,13 @@ impl Hint for SubmissionError {
             Self::Architecture { .. } => {
                 "lock it on a machine of that kind, or name another `partition` in the target".to_owned()
             }
+            Self::PreparesOnItself { .. } => {
+                "leave it out, and the environment is made here; or name a target whose nodes have no cards".to_owned()
+            }
+            Self::PreparesElsewhere { .. } => "name another target of the same engine".to_owned(),
             Self::Storage { .. } => {
                 "name a directory that this machine and every node see, or `--store` for once".to_owned()
             }
-            Self::GpusOfThisMachine(_) => {
-                "say how many it shall have: `--gpus-per-node 8`, or `gpus-per-node` in the target; 0 for none"
-                    .to_owned()
-            }
-            Self::NoGpus => "say how many: `--gpus-per-node 8`, or `--ranks-per-node` without cards".to_owned(),
         })
     }
 
@@ -183,98 +199,185 @@ pub fn submit_job(
 ) -> Result<Submission> {
     let project = Project::open(spec)?;
     let target = find_target(&job.target, &project, &SconceDirs::find(context)?)?;
-    let context = &match (&context.store, find_storage(job, &target, context)?) {
-        (None, Some(storage)) => AppContext {
-            store: Some(storage),
-            ..context.clone()
-        },
-        _ => context.clone(),
-    };
+    let target = &job.scheduler.lay_over(target);
+    let context = &with_storage(job, target, context)?;
     let opened = CommandContext::open(project, context)?;
-    let (project, places) = (&opened.project, &opened.places);
-    let prepared = PreparedJob::new(&opened, overrides, command, job, &target, context)?;
-    let request = &prepared.request;
-    let after = find_jobs_before(&job.after, places, context)?;
-    if !job.dry_run {
-        refuse_other_architecture(request, &job.target, &target, places, context)?;
-        if let (Some(preparation), Some(preparing)) = (&request.preparation, &prepared.preparing) {
-            let name = &preparation.target;
-            refuse_other_architecture(request, name, preparing, places, context)?;
+    let prepared = &PreparedJob::new(&opened, overrides, command, job, target, context)?;
+    let places = &opened.places;
+    let hand_over = JobHandOver {
+        job,
+        target,
+        prepared,
+        after: find_jobs_before(&job.after, places, context)?,
+        dir: JobDir::of(places, &prepared.request.token),
+        work_dir: &opened.project.folder,
+        places,
+        context,
+    };
+    if job.dry_run {
+        let scripts = hand_over.render()?;
+        hand_over.write(&scripts)?;
+        hand_over.dir.write_by_hand(&hand_over.describe())?;
+        return Ok(hand_over.to_submission(scripts));
+    }
+    hand_over.refuse_other_architectures()?;
+    remove_old_dry_runs(places);
+    if let Some(taken) = hand_over.take_up_same()? {
+        return Ok(taken);
+    }
+    let scripts = hand_over.render()?;
+    hand_over.write(&scripts)?;
+    hand_over.submit(scripts)
+}
+
+/// A job on its way to its scheduler.
+struct JobHandOver<'a> {
+    job: &'a JobOptions,
+    target: &'a TargetSpec,
+    prepared: &'a PreparedJob,
+    /// Jobs that have to end well before.
+    after: Vec<JobDependency>,
+    /// Where the job's files are, or will be.
+    dir: JobDir,
+    work_dir: &'a Path,
+    places: &'a SconceDirs,
+    context: &'a AppContext,
+}
+
+/// The scripts of a job.
+struct RenderedScripts {
+    run: String,
+    /// Of the job that makes its environment before, where one does.
+    preparation: Option<String>,
+    /// What hands over all of them by hand.
+    by_hand: String,
+}
+
+impl JobHandOver<'_> {
+    /// Refuses nodes with other processors than the lock is for, of the job and of what makes its environment.
+    fn refuse_other_architectures(&self) -> Result<()> {
+        let request = &self.prepared.request;
+        let refuse = |name: &str, target| {
+            refuse_other_architecture(request, name, target, self.places, self.context)
+        };
+        refuse(&self.job.target, self.target)?;
+        match (&request.preparation, &self.prepared.preparing) {
+            (Some(preparation), Some(preparing)) => refuse(&preparation.target, preparing),
+            _ => Ok(()),
         }
-        remove_old_dry_runs(places);
-        if !job.again {
-            let same = list_same(request, places);
-            let variables = &prepared.variables;
-            if let Some(taken) = take_up_unanswered(&same, &job.target, variables, context)? {
-                return Ok(taken);
+    }
+
+    /// The same job, where its scheduler gave no answer before; says where the same waits or runs.
+    fn take_up_same(&self) -> Result<Option<Submission>> {
+        if self.job.again {
+            return Ok(None);
+        }
+        let same = list_same(&self.prepared.request, self.places);
+        let variables = &self.prepared.variables;
+        let taken = take_up_unanswered(&same, &self.job.target, variables, self.context)?;
+        if taken.is_none() {
+            warn_of_same(&same, self.places, self.context);
+        }
+        Ok(taken)
+    }
+
+    fn render(&self) -> Result<RenderedScripts> {
+        let (prepared, job, target) = (self.prepared, self.job, self.target);
+        let request = &prepared.request;
+        let scheduler = scheduler_of(target.engine, self.context);
+        let program = keep_program(self.places)?;
+        let (bundle, squashfs) = (self.dir.bundle(), self.dir.squashfs());
+        let script = JobScript {
+            name: job.scheduler.name.as_deref().unwrap_or(&request.name),
+            token: &request.token,
+            work: NodeWork::Run,
+            layout: request.layout,
+            array: request.array.as_ref(),
+            cpus_per_task: prepared.cpus_per_task(target),
+            memory_per_node: request.run.memory,
+            time_limit: job.time.or_else(|| time_limit(target)),
+            after: &self.after,
+            is_prepared: request.preparation.is_some(),
+            leaves_limits: job.prepare_on.is_some() || target.prepare_on.is_some(),
+            program: &program,
+            job_dir: self.dir.path(),
+            work_dir: self.work_dir,
+            container: prepared.step_container(&bundle, &squashfs),
+            target,
+        };
+        let run = scheduler.render(&script)?;
+        let preparation = match (&request.preparation, &prepared.preparing) {
+            (Some(preparation), Some(preparing)) => {
+                Some(scheduler.render(&preparation_script(&script, preparation, preparing))?)
             }
-            warn_of_same(&same, places, context);
+            _ => None,
+        };
+        let by_hand = match &preparation {
+            Some(preparation) => scheduler.render_both(preparation, &run, &self.after)?,
+            None => run.clone(),
+        };
+        Ok(RenderedScripts {
+            run,
+            preparation,
+            by_hand,
+        })
+    }
+
+    /// Makes the job's directory.
+    fn write(&self, scripts: &RenderedScripts) -> Result<()> {
+        self.prepared.write(&self.dir)?;
+        self.dir.write_script(&scripts.run)?;
+        match &scripts.preparation {
+            Some(preparation) => self.dir.preparation().write_script(preparation),
+            None => Ok(()),
         }
     }
-    let dir = JobDir::of(places, &request.token);
-    let program = keep_program(places)?;
-    let (bundle, squashfs) = (dir.bundle(), dir.squashfs());
-    let scheduler = scheduler_of(target.engine, context);
-    let script = JobScript {
-        name: &request.name,
-        token: &request.token,
-        work: NodeWork::Run,
-        layout: request.layout,
-        array: request.array.as_ref(),
-        cpus_per_task: prepared.cpus_per_task(&target),
-        memory_per_node: request.run.memory,
-        time_limit: job.time.or_else(|| time_limit(&target)),
-        after: &after,
-        is_prepared: request.preparation.is_some(),
-        leaves_limits: job.prepare_on.is_some() || target.prepare_on.is_some(),
-        program: &program,
-        job_dir: dir.path(),
-        work_dir: &project.folder,
-        container: prepared.step_container(&bundle, &squashfs),
-        target: &target,
-    };
-    let rendered = scheduler.render(&script)?;
-    let preparation = match (&request.preparation, &prepared.preparing) {
-        (Some(preparation), Some(preparing)) => Some(SubmittedPreparation {
-            target: preparation.target.clone(),
-            script: scheduler.render(&preparation_script(&script, preparation, preparing))?,
-            id: None,
-        }),
-        _ => None,
-    };
-    prepared.write(&dir)?;
-    dir.write_script(&rendered)?;
-    if let Some(preparation) = &preparation {
-        dir.preparation().write_script(&preparation.script)?;
-    }
-    let mut submission = Submission {
-        token: request.token.clone(),
-        by_hand: match &preparation {
-            Some(preparation) => scheduler.render_both(&preparation.script, &rendered, &after)?,
-            None => rendered.clone(),
-        },
-        script: rendered,
-        id: None,
-        preparation,
-        lacks: prepared.lacks,
-    };
-    if !job.dry_run {
-        let submitted = SubmittedJob {
-            target: job.target.clone(),
+
+    /// What is known of it before its scheduler has it.
+    fn describe(&self) -> SubmittedJob {
+        SubmittedJob {
+            target: self.job.target.clone(),
             id: None,
             preparation: None,
-            after: match request.preparation {
-                Some(_) => after.iter().map(ToString::to_string).collect(),
+            after: match self.prepared.request.preparation {
+                Some(_) => self.after.iter().map(ToString::to_string).collect(),
                 None => Vec::new(),
             },
-        };
-        let submitted = hand_over(&dir, request, submitted, &*scheduler)?;
+        }
+    }
+
+    fn submit(&self, scripts: RenderedScripts) -> Result<Submission> {
+        let scheduler = scheduler_of(self.target.engine, self.context);
+        let request = &self.prepared.request;
+        let submitted = hand_over(&self.dir, request, self.describe(), &*scheduler)?;
+        let mut submission = self.to_submission(scripts);
         submission.id = submitted.id;
         if let Some(preparation) = &mut submission.preparation {
             preparation.id = submitted.preparation;
         }
+        Ok(submission)
     }
-    Ok(submission)
+
+    fn to_submission(&self, scripts: RenderedScripts) -> Submission {
+        let request = &self.prepared.request;
+        let preparation = request.preparation.as_ref().zip(scripts.preparation);
+        Submission {
+            token: request.token.clone(),
+            script: scripts.run,
+            id: None,
+            preparation: preparation.map(|(preparation, script)| SubmittedPreparation {
+                target: preparation.target.clone(),
+                script,
+                id: None,
+            }),
+            by_hand: scripts.by_hand,
+            lacks: self.prepared.lacks,
+            variables: match self.prepared.variables.is_empty() {
+                true => None,
+                false => Some(self.dir.variables_file()),
+            },
+        }
+    }
 }
 
 /// The script of the job that makes the environment of `job`: one task on one node of `target`, without cards.
@@ -307,6 +410,15 @@ pub(super) fn preparation_layout() -> JobLayout {
         ranks_per_node: None,
         launch: LaunchMode::Node,
     }
+}
+
+/// A context whose store is the target's, where the caller names none.
+fn with_storage(job: &JobOptions, target: &TargetSpec, context: &AppContext) -> Result<AppContext> {
+    let storage = find_storage(job, target, context)?;
+    Ok(AppContext {
+        store: context.store.clone().or(storage),
+        ..context.clone()
+    })
 }
 
 /// Where the target has the store: a directory that nodes see, as a home may be too small or not be there.
@@ -354,6 +466,6 @@ fn remove_old_dry_runs(places: &SconceDirs) {
 }
 
 fn time_limit(target: &TargetSpec) -> Option<Duration> {
-    let ms = duration::parse_milliseconds(target.time.as_deref()?).ok()?;
+    let ms = duration::parse_time_limit(target.time.as_deref()?).ok()?;
     Some(Duration::from_millis(ms))
 }

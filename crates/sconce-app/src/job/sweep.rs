@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use sconce_base::words::split_words;
-use sconce_schema::job::{JobArray, MAX_ELEMENTS};
+use sconce_schema::job::{JobArray, MAX_ELEMENTS, PLACEHOLDER};
 use sconce_schema::{Hint, exit};
 
 use crate::failure::{AppError, Result};
@@ -24,7 +24,7 @@ pub struct ArrayOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
     /// A line that no shell would take.
-    #[error("{}, line {line}: {source}", path.display())]
+    #[error("{}, line {line}", path.display())]
     Line {
         /// The file.
         path: PathBuf,
@@ -58,6 +58,14 @@ pub enum SweepError {
     /// A limit on nothing.
     #[error("a limit of how many run at once, and no array")]
     NoArray,
+    /// Two limits that are not the same.
+    #[error("`--array` lets {of_array} run at once (`%{of_array}`), and `--at-once` {at_once}")]
+    TwoLimits {
+        /// The array's.
+        of_array: u32,
+        /// The other one.
+        at_once: u32,
+    },
 }
 
 impl Hint for SweepError {
@@ -69,6 +77,7 @@ impl Hint for SweepError {
             }
             Self::TooMany { .. } => "split it into several files".to_owned(),
             Self::NoLine { .. } => "lines that are empty or begin with `#` do not count".to_owned(),
+            Self::TwoLimits { .. } => "say it once".to_owned(),
             Self::NoArray => "`--array 0-7` or `--sweep FILE` says what there is of".to_owned(),
         })
     }
@@ -90,6 +99,13 @@ impl ArrayOptions {
         };
         match (array, self.at_once) {
             (None, Some(_)) => Err(SweepError::NoArray.into()),
+            (Some(array), Some(at_once)) if array.at_once.is_some_and(|own| own != at_once) => {
+                Err(SweepError::TwoLimits {
+                    of_array: array.at_once.unwrap_or_default(),
+                    at_once,
+                }
+                .into())
+            }
             (Some(array), Some(_)) => Ok(Some(JobArray {
                 at_once: self.at_once,
                 ..array
@@ -131,8 +147,37 @@ impl ArrayOptions {
     }
 }
 
+/// What is said of words of a command that look as if a sweep's were to be put into them; `None` where there are none, or
+/// the array is no sweep.
+pub(super) fn describe_unused(array: &JobArray, command: &[String]) -> Option<String> {
+    let is_sweep = !array.arguments.is_empty();
+    let word = command
+        .iter()
+        .find(|word| is_sweep && has_name_in_braces(word))?;
+    let place = match command.iter().any(|word| word == PLACEHOLDER) {
+        true => "where the command says `{}`",
+        false => "at the command's end",
+    };
+    Some(format!(
+        "`{word}` stays as it is: a line's words stand {place}, and `{{}}` is a word of its own"
+    ))
+}
+
+/// Whether a word has `{}` or `{name}` beside other characters, and is no text of a program.
+fn has_name_in_braces(word: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let is_text = word.contains(|c: char| c.is_whitespace() || matches!(c, '$' | '"'));
+    let mut inner = word
+        .split('{')
+        .skip(1)
+        .filter_map(|rest| rest.split_once('}'));
+    word != PLACEHOLDER && !is_text && inner.any(|(name, _)| name.chars().all(is_part))
+}
+
 /// The words of each run, one a line; empty lines and those that begin with `#` are none.
 fn parse_sweep(path: &Path, text: &str) -> Result<Vec<Vec<String>>, SweepError> {
+    // A file of Windows' may begin with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let path = || path.to_owned();
     let mut runs = Vec::new();
     for (at, line) in text.lines().enumerate() {
@@ -175,13 +220,69 @@ mod tests {
                 vec!["--lr", "0.01", "--note", "two words"]
             ]
         );
+        let of_windows = parse("\u{feff}# a note\r\n--lr 0.1\r\n").unwrap();
+        assert_eq!(of_windows, [["--lr", "0.1"]]);
+        assert_eq!(parse("\u{feff}--lr 1\n").unwrap(), [["--lr", "1"]]);
         assert_eq!(
             parse("--lr 'a\n").unwrap_err(),
-            "sweep.txt, line 1: not one line whose quotes are closed"
+            // What is wrong with it is its source.
+            "sweep.txt, line 1"
         );
         assert!(parse("\n# none\n").unwrap_err().contains("has no line"));
         let many = "x\n".repeat(MAX_ELEMENTS + 1);
         assert!(parse(&many).unwrap_err().contains("more than 10000"));
+    }
+
+    #[test]
+    fn braces_that_nothing_is_put_into_are_said() {
+        let array = |arguments: &[&str]| JobArray {
+            arguments: arguments
+                .iter()
+                .map(|word| vec![(*word).to_owned()])
+                .collect(),
+            ..JobArray::parse("0").unwrap()
+        };
+        let say = |sweep: bool, command: &str| {
+            let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
+            describe_unused(&array(if sweep { &["a"] } else { &[] }), &command)
+        };
+        for word in ["--out=run-{}", "{lr}", "a{x}b{}"] {
+            let said = say(true, &format!("train {word}")).unwrap();
+            assert!(
+                said.contains(&format!("`{word}` stays")) && said.contains("end"),
+                "{said}"
+            );
+        }
+        let said = say(true, "train {} --out={}").unwrap();
+        assert!(said.contains("where the command says `{}`"), "{said}");
+        for command in [
+            "train {}",
+            "train --a={\"b\":1}",
+            "sh ${x}",
+            "train {a,b}",
+            "train a}b{",
+        ] {
+            assert_eq!(say(true, command), None, "{command}");
+        }
+        assert_eq!(say(false, "train {lr}"), None);
+    }
+
+    #[test]
+    fn both_limits_of_an_array_have_to_agree() {
+        let read = |text: &str, at_once| {
+            let options = ArrayOptions {
+                array: Some(JobArray::parse(text).unwrap()),
+                sweep: None,
+                at_once: Some(at_once),
+            };
+            options.read().map_err(|failure| failure.message())
+        };
+        assert_eq!(read("0-7%2", 2).unwrap().unwrap().at_once, Some(2));
+        let said = read("0-7%2", 3).unwrap_err();
+        assert!(
+            said.contains("`%2`") && said.contains("`--at-once` 3"),
+            "{said}"
+        );
     }
 
     #[test]

@@ -244,6 +244,9 @@ fn move_to_tree(request: &mut RunRequest, tree: &Path, mounts: &[Mount]) {
     };
     // Neither packages of the user's home, nor files in the store's tree.
     set("PYTHONNOUSERSITE", "1".to_owned());
+    // Where the lock has no pip, the node's own comes after on PATH: it would install for the node's Python.
+    set("PIP_REQUIRE_VIRTUALENV", "1".to_owned());
+    set("PIP_CONFIG_FILE", "/dev/null".to_owned());
     set("PYTHONDONTWRITEBYTECODE", "1".to_owned());
     let bundle = tree.join("etc/ssl/cert.pem");
     if bundle.is_file() {

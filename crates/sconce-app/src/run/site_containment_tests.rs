@@ -64,6 +64,7 @@ fn without_a_container_the_locks_python_is_first() {
     assert_eq!(env("CUDA_VISIBLE_DEVICES"), "1");
     assert_eq!(env("PYTHONPATH"), "/home/ada/digits/src");
     assert_eq!(env("PYTHONNOUSERSITE"), "1");
+    assert_eq!(env("PIP_REQUIRE_VIRTUALENV"), "1");
     assert!(request.mounts.is_empty() && request.address.is_none());
     assert_eq!(request.network, NetworkMode::Host);
 }

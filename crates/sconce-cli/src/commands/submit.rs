@@ -6,9 +6,11 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 use sconce_app::accounting::AccountingOverrides;
 use sconce_app::context::AppContext;
+use sconce_app::dirs::SconceDirs;
 use sconce_app::failure::Result;
 use sconce_app::job::dependencies::JobBefore;
-use sconce_app::job::submit::{JobOptions, submit_job};
+use sconce_app::job::lookup::find_job;
+use sconce_app::job::submit::{JobOptions, Submission, submit_job};
 use sconce_app::job::sweep::ArrayOptions;
 use sconce_app::project::Project;
 use sconce_app::run_options::RunOverrides;
@@ -20,7 +22,8 @@ use sconce_schema::spec::MountSpec;
 use sconce_schema::{Bytes, Millicores, duration, exit};
 use serde_json::json;
 
-use crate::args::{LockFlags, SourceFlags, launch_mode};
+use super::wait::wait_for_job;
+use crate::args::{LockFlags, SchedulerFlags, SourceFlags, launch_mode};
 use crate::number::{some_size, whole_number_parser};
 use crate::output;
 
@@ -41,8 +44,8 @@ pub(crate) struct SubmitArgs {
     /// Ranks of each node [default: one a card, and one where there is none].
     #[arg(long, value_name = "R", value_parser = whole_number_parser::<u32>(1, 1024))]
     pub(crate) ranks_per_node: Option<u32>,
-    /// The longest that it may take, such as 4h.
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    /// The longest that it may take, such as 4h; or as Slurm writes it: minutes, 4:00:00, 2-00:00:00.
+    #[arg(long, short, value_name = "TIME", value_parser = time)]
     pub(crate) time: Option<Duration>,
     /// Who starts the ranks: `torchrun`, once a node, one rank a card; `task-per-gpu`, the scheduler; or
     /// `node`, the command itself, started once a node.
@@ -71,6 +74,9 @@ pub(crate) struct SubmitArgs {
     /// Run without a container, where the target allows it: the lock's own Python and packages, beside the node's files.
     #[arg(long)]
     pub(crate) uncontained: bool,
+    /// Wait until it has ended, and end with its exit code; whoever ends the waiting leaves the job.
+    #[arg(long, short = 'W', conflicts_with = "dry_run")]
+    pub(crate) wait: bool,
     /// Print the script that would be handed over, and hand nothing over.
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -79,6 +85,8 @@ pub(crate) struct SubmitArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) run: JobRunFlags,
+    #[command(flatten)]
+    pub(crate) scheduler: SchedulerFlags,
     #[command(flatten)]
     pub(crate) sources: SourceFlags,
     #[command(flatten)]
@@ -97,6 +105,9 @@ pub(crate) struct JobRunFlags {
     /// Memory of each node, such as 64GiB.
     #[arg(long, short, value_name = "SIZE", value_parser = some_size)]
     pub(crate) memory: Option<Bytes>,
+    /// The same as sbatch takes it: without a unit in MB.
+    #[arg(long, value_name = "SIZE", value_parser = slurm_memory, conflicts_with = "memory")]
+    pub(crate) mem: Option<Bytes>,
     /// Size of /dev/shm.
     #[arg(long, value_name = "SIZE", value_parser = some_size)]
     pub(crate) shm_size: Option<Bytes>,
@@ -125,7 +136,7 @@ pub(crate) fn submit(args: &SubmitArgs, context: &AppContext) -> Result<u8> {
     let overrides = RunOverrides {
         limits: RunLimits {
             cpus: run.cpus,
-            memory: run.memory,
+            memory: run.memory.or(run.mem),
             shm: run.shm_size,
             ..RunLimits::default()
         },
@@ -158,6 +169,7 @@ pub(crate) fn submit(args: &SubmitArgs, context: &AppContext) -> Result<u8> {
         prepare_on: args.prepare_on.clone(),
         is_uncontained: args.uncontained,
         dry_run: args.dry_run,
+        scheduler: args.scheduler.to_overrides(),
     };
     let command = match is_script(&args.spec) {
         true => [
@@ -168,54 +180,109 @@ pub(crate) fn submit(args: &SubmitArgs, context: &AppContext) -> Result<u8> {
         false => args.command.clone(),
     };
     let done = submit_job(&args.spec, &overrides, &command, &options, context)?;
-    let preparation = done.preparation.as_ref();
-    if args.json {
-        let preparation = preparation.map(|one| {
-            json!({
-                "target": one.target,
-                "id": one.id,
-                "script": one.script,
-            })
-        });
-        let value = json!({
-            "format": 1,
-            "job": done.token,
-            "target": args.to,
-            "id": done.id,
-            "script": done.script,
-            "preparation": preparation,
-        });
-        output::write_data(&value.to_string())?;
+    print_submission(args, &done, context)?;
+    if !args.wait {
         return Ok(exit::OK);
+    }
+    let places = SconceDirs::find(context)?;
+    match find_job(&places, &done.token)? {
+        Some(job) => wait_for_job(&job, &places, context),
+        None => Ok(exit::OK),
+    }
+}
+
+fn print_submission(args: &SubmitArgs, done: &Submission, context: &AppContext) -> Result<()> {
+    if args.json {
+        return output::write_data(&to_json(args, done).to_string());
     }
     if args.dry_run {
         output::write_data(done.by_hand.trim_end())?;
-        if let Some(lacks) = done.lacks.filter(|_| !context.quiet) {
-            output::print_message(&format!(
+    } else {
+        output::write_data(&done.token)?;
+    }
+    let say = |text: String| {
+        if !context.quiet {
+            output::print_message(&text);
+        }
+    };
+    if args.dry_run {
+        if let Some(lacks) = done.lacks {
+            say(format!(
                 "there is no {lacks} yet: `sconce submit` makes it, and brings what it names"
             ));
         }
-        return Ok(exit::OK);
+        if let Some(file) = &done.variables {
+            say(format!(
+                "the values of variables that are passed by name are in {} until the job has ended, or for a week",
+                file.display()
+            ));
+        }
+        say(format!(
+            "handed over by hand, it is {} for `logs`, `stop` and `wait`, and for `ps` once it has begun",
+            done.token
+        ));
+        return Ok(());
     }
-    output::write_data(&done.token)?;
-    if let Some((one, id)) = preparation.and_then(|one| Some((one, one.id.as_ref()?)))
-        && !context.quiet
-    {
-        output::print_message(&format!(
+    let preparation = done.preparation.as_ref();
+    if let Some((one, id)) = preparation.and_then(|one| Some((one, one.id.as_ref()?))) {
+        say(format!(
             "{} makes its environment before, as job {id}",
             one.target
         ));
     }
-    if let Some(id) = done.id.filter(|_| !context.quiet) {
-        output::print_message(&format!("{} has it as job {id}", args.to));
+    if let Some(id) = &done.id {
+        say(format!("{} has it as job {id}", args.to));
     }
-    Ok(exit::OK)
+    Ok(())
+}
+
+fn to_json(args: &SubmitArgs, done: &Submission) -> serde_json::Value {
+    let preparation = done.preparation.as_ref().map(|one| {
+        json!({
+            "target": one.target,
+            "id": one.id,
+            "script": one.script,
+        })
+    });
+    json!({
+        "format": 1,
+        "job": done.token,
+        "target": args.to,
+        "id": done.id,
+        "script": done.script,
+        "preparation": preparation,
+    })
 }
 
 fn time(text: &str) -> Result<Duration, String> {
-    match duration::parse_milliseconds(text) {
+    match duration::parse_time_limit(text) {
         Ok(0) => Err("that is no time at all".to_owned()),
         Ok(ms) => Ok(Duration::from_millis(ms)),
         Err(error) => Err(format!("not {}", error.expected)),
+    }
+}
+
+/// A size as sbatch takes it (sbatch(1), `--mem`): 0 is all memory of a node, which no limit is.
+fn slurm_memory(text: &str) -> Result<Bytes, String> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let text = match is_number {
+        true => format!("{text}M"),
+        false => text.to_owned(),
+    };
+    some_size(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times_are_sbatchs_too() {
+        assert_eq!(slurm_memory("4096"), Ok(Bytes::from_mib(4096)));
+        assert_eq!(slurm_memory("64G"), Ok(Bytes::from_mib(64 << 10)));
+        assert!(slurm_memory("0").is_err());
+        assert_eq!(time("4:00:00"), Ok(Duration::from_secs(4 * 3600)));
+        assert!(time("soon").unwrap_err().contains("2-00:00:00"));
+        assert!(time("0").unwrap_err().contains("no time at all"));
     }
 }

@@ -102,7 +102,11 @@ pub(crate) fn print_job_end(token: &str, ended: &JobReport) {
 }
 
 /// What its command exited with; where the scheduler ended it, what that says.
-fn wait_for_job(job: &KnownJob, places: &SconceDirs, context: &AppContext) -> Result<u8> {
+pub(crate) fn wait_for_job(
+    job: &KnownJob,
+    places: &SconceDirs,
+    context: &AppContext,
+) -> Result<u8> {
     let ended = until_job_ended(job, places, context)?;
     let token = &job.request.token;
     if !context.quiet && (ended.exit != Some(exit::OK) || ended.hint.is_some()) {

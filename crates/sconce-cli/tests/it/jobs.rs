@@ -197,6 +197,16 @@ fn what_cannot_be_a_job_is_said_before_anything_is_brought() {
             2,
             "no time at all",
         ),
+        (
+            &["--to", "lab", "--time", "4:00h", "--", "a"],
+            2,
+            "4:00:00 or 2-00:00:00",
+        ),
+        (
+            &["--to", "lab", "--mail-type=END", "--", "a"],
+            2,
+            "`--mail-type` as an item of its `sbatch`",
+        ),
     ] {
         let done = home.sconce(&[&["submit"], words].concat());
         assert!(
@@ -206,6 +216,9 @@ fn what_cannot_be_a_job_is_said_before_anything_is_brought() {
             done.err
         );
     }
+    // What stands behind `--` is the command: no tip brings a flag there.
+    let done = home.sconce(&["submit", "--to", "lab", "--tim", "4h", "--", "a"]);
+    assert!(!done.err.contains("use '-- "), "{}", done.err);
     home.write(
         "sconce.toml",
         &TARGETS.replace("--mail-type=END", "--nodes=4"),
@@ -218,6 +231,44 @@ fn what_cannot_be_a_job_is_said_before_anything_is_brought() {
     );
     let done = home.sconce(&["node", "/no/such/job"]);
     assert_eq!(done.code, 3, "{}", done.err);
+}
+
+#[test]
+fn flags_of_one_submission_count_before_the_target() {
+    let home = Home::new();
+    home.write(
+        "sconce.toml",
+        "[target.lab]\nengine = \"slurm\"\npartition = \"gpu\"\ntime = \"4:00:00\"\n",
+    );
+    let words = ["submit", "--to", "lab", "--dry-run"];
+    let done = home.sconce(&[&words[..], &["--", "a"]].concat());
+    assert!(
+        done.out.contains("#SBATCH --time=04:00:00\n"),
+        "{}",
+        done.out
+    );
+    let flags =
+        "-p long -A vision --qos high -C a100 -x n[1-2] --nodelist n3 -J mine --mem 4096 -t 2-0";
+    let flags: Vec<&str> = flags.split(' ').collect();
+    let done = home.sconce(&[&words[..], &flags, &["--", "a"]].concat());
+    for line in [
+        "--job-name=mine",
+        "--partition=long",
+        "--account=vision",
+        "--qos=high",
+        "--constraint=a100",
+        "\"--exclude=n[1-2]\"",
+        "--nodelist=n3",
+        "--mem=4096M",
+        "--time=2-00:00:00",
+    ] {
+        assert!(
+            done.out.contains(&format!("#SBATCH {line}\n")),
+            "{line}: {}",
+            done.out
+        );
+    }
+    assert!(!done.out.contains("--partition=gpu"), "{}", done.out);
 }
 
 #[test]
@@ -267,7 +318,7 @@ fn a_scheduler_is_asked_once_in_a_while_by_all_verbs_together() {
     // One that was handed over since waits for the next question, or says itself that it has begun.
     add_job(&home, "later-1", json!({"target": "lab", "id": "8"}), None);
     let done = home.sconce(&["ps"]);
-    let said = "later-1 waiting: its scheduler has not been asked since it was handed over";
+    let said = "later-1 waiting: its scheduler has not been asked for it yet";
     assert!(done.out.contains(said), "{}", done.out);
     let task = "../.local/state/sconce/jobs/later-1/tasks/0.json";
     home.write(task, &json!({"node": "n1"}).to_string());

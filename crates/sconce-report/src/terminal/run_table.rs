@@ -1,5 +1,7 @@
 //! Many runs side by side.
 
+use std::collections::BTreeSet;
+
 use super::TerminalStyle;
 use super::layout::{Tone, paint};
 use super::runs::{describe_end, shortened};
@@ -12,6 +14,8 @@ const GAP: &str = "  ";
 const OWN_WORDS: usize = 1;
 /// No less of it is shown.
 const MIN_OWN_WORDS: usize = 12;
+/// So much stays of a beginning that all commands have.
+const KEPT_BEGINNING: usize = 6;
 /// More values of a setting than this are counted.
 const MAX_LISTED_VALUES: usize = 6;
 
@@ -21,7 +25,7 @@ type Cell = (String, Tone);
 /// A row for each run, and below what else was not the same in all of them. Figures that no run has get no column.
 #[must_use]
 pub fn render_run_table(table: &RunTable<'_>, style: TerminalStyle) -> String {
-    let columns: Vec<(&str, Vec<Cell>)> = columns(table)
+    let mut columns: Vec<(&str, Vec<Cell>)> = columns(table)
         .into_iter()
         .filter(|(_, cells)| cells.iter().any(|(text, _)| text != NONE))
         .collect();
@@ -36,7 +40,7 @@ pub fn render_run_table(table: &RunTable<'_>, style: TerminalStyle) -> String {
         let others: usize =
             widths.iter().map(|width| width + GAP.len()).sum::<usize>() - widths[at];
         let left = style.columns().saturating_sub(others).max(MIN_OWN_WORDS);
-        widths[at] = widths[at].min(left);
+        widths[at] = narrow_own_words(&mut columns[at].1, left);
     }
     let heads: Vec<(String, Tone)> = columns
         .iter()
@@ -115,6 +119,55 @@ fn line(cells: &[Cell], widths: &[usize], style: TerminalStyle) -> String {
     line
 }
 
+/// Brings the column of commands to `width` where that keeps those apart that differ: first without the beginning that
+/// all have, and no narrower than that needs. Returns the width that it has then.
+fn narrow_own_words(cells: &mut [Cell], width: usize) -> usize {
+    let widest = |cells: &[Cell]| {
+        let widths = cells.iter().map(|(text, _)| text.chars().count());
+        widths.chain([HEAD_OWN_WORDS.len()]).max().unwrap_or(0)
+    };
+    let shown = |cells: &[Cell], width: usize| -> BTreeSet<String> {
+        cells
+            .iter()
+            .map(|(text, _)| shortened(text, width))
+            .collect()
+    };
+    let different = shown(cells, usize::MAX).len();
+    let keeps_apart = |cells: &[Cell], width| shown(cells, width).len() == different;
+    let whole = widest(cells);
+    if whole <= width || keeps_apart(cells, width) {
+        return whole.min(width);
+    }
+    let common = count_common_chars(cells);
+    // A mark and a few words more tell where it is.
+    if common > KEPT_BEGINNING + 1 {
+        for (text, _) in cells.iter_mut() {
+            let rest: String = text.chars().skip(common - KEPT_BEGINNING).collect();
+            *text = format!("…{rest}");
+        }
+    }
+    let whole = widest(cells);
+    (width..whole)
+        .find(|width| keeps_apart(cells, *width))
+        .unwrap_or(whole)
+}
+
+/// With how many characters all commands begin.
+fn count_common_chars(cells: &[Cell]) -> usize {
+    let Some(((first, _), others)) = cells.split_first() else {
+        return 0;
+    };
+    let common = |text: &str| {
+        first
+            .chars()
+            .zip(text.chars())
+            .take_while(|(a, b)| a == b)
+            .count()
+    };
+    let counts = others.iter().map(|(text, _)| common(text));
+    counts.min().unwrap_or(0)
+}
+
 /// `machine: n2 (2 runs), n10 (6 runs)`.
 fn setting_line(setting: &SettingRow, table: &RunTable<'_>, style: TerminalStyle) -> String {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -139,4 +192,41 @@ fn setting_line(setting: &SettingRow, table: &RunTable<'_>, style: TerminalStyle
     }
     let what = paint(&format!("{}:", setting.what), Tone::Dim, style);
     format!("{what} {}\n", values.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_that_differ_look_different() {
+        let narrow = |texts: &[&str], width| {
+            let mut cells: Vec<Cell> = texts
+                .iter()
+                .map(|text| ((*text).to_owned(), Tone::Plain))
+                .collect();
+            let width = narrow_own_words(&mut cells, width);
+            let shown: Vec<String> = cells
+                .iter()
+                .map(|(text, _)| shortened(text, width))
+                .collect();
+            (width, shown)
+        };
+        let (width, shown) = narrow(&["--lr 0.1", "--lr 0.2"], 12);
+        assert_eq!((width, &*shown[0]), (8, "--lr 0.1"));
+        let long = [
+            "--data /lustre/one/long/path/a --seed 1",
+            "--data /lustre/one/long/path/b --seed 1",
+        ];
+        let (width, shown) = narrow(&long, 14);
+        assert_eq!((width, shown[0] == shown[1]), (14, false));
+        assert!(
+            shown[0].starts_with("…/path/a") || shown[0].starts_with("…path/a"),
+            "{shown:?}"
+        );
+        // The same ends after other beginnings: there is nothing to leave out.
+        let (width, shown) = narrow(&["a-long-word-0 x", "a-long-word-1 x", "b"], 12);
+        assert!(width > 12 && shown[0] != shown[1], "{shown:?}");
+        assert_eq!(narrow(&["", ""], 12).1, ["", ""]);
+    }
 }

@@ -173,17 +173,32 @@ impl TargetSpec {
             |text| text.starts_with(['/', '$']),
             "a directory that nodes see, from `/` on or with a variable of yours at its beginning",
         )?;
-        for (key, time) in [
-            ("target.time", &self.time),
-            ("target.meet-within", &self.meet_within),
+        validate_value(
+            "target.gpu-type",
+            self.gpu_type.as_deref(),
+            |text| !text.contains([':', ',', '=']) && text.parse::<u32>().is_err(),
+            "a kind of card alone, such as `a100`: `gpus-per-node` says how many",
+        )?;
+        for (key, count) in [
+            ("target.cpus-per-node", self.cpus_per_node),
+            ("target.nodes", self.nodes),
         ] {
-            validate_value(
-                key,
-                time.as_deref(),
-                |text| duration::parse_milliseconds(text).is_ok_and(|ms| ms > 0),
-                "a time such as 30m, 4h or 2d",
-            )?;
+            let count = count.map(|count| count.to_string());
+            let is_some = |text: &str| text != "0";
+            validate_value(key, count.as_deref(), is_some, "a number of 1 or more")?;
         }
+        validate_value(
+            "target.time",
+            self.time.as_deref(),
+            |text| duration::parse_time_limit(text).is_ok_and(|ms| ms > 0),
+            "a time such as 30m, 4h or 2d, or as Slurm writes it: 4:00:00",
+        )?;
+        validate_value(
+            "target.meet-within",
+            self.meet_within.as_deref(),
+            |text| duration::parse_milliseconds(text).is_ok_and(|ms| ms > 0),
+            "a time such as 30m, 4h or 2d",
+        )?;
         Ok(())
     }
 
@@ -303,12 +318,18 @@ mod tests {
             ("account", "\" \""),
             ("time", "\"0s\""),
             ("time", "\"soon\""),
+            ("time", "\"4:00h\""),
+            ("meet-within", "\"4:00:00\""),
             ("setup", "[\"a\\u0000\"]"),
             ("engine", "\"lsf\""),
             ("launch", "\"mpi\""),
             ("containment", "\"docker\""),
             ("allow-uncontained", "\"yes\""),
             ("partitions", "\"gpu\""),
+            ("gpu-type", "\"a100:2\""),
+            ("gpu-type", "\"2\""),
+            ("cpus-per-node", "0"),
+            ("nodes", "0"),
             ("local-store", "\"scratch\""),
             ("storage", "\"lustre\""),
             ("local-store", "\"/a\\nb\""),

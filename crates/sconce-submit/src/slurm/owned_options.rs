@@ -144,7 +144,7 @@ pub(super) fn owned_of_sbatch(job: &JobScript<'_>) -> Vec<OwnedOption> {
             &["job-name"],
             "J",
             "--job-name",
-            "the name is the environment's",
+            "say it with the job: `--job-name`; where nobody does, it is the environment's",
         ),
         own(
             &["array"],

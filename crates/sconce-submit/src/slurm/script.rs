@@ -350,7 +350,7 @@ fn escape_pattern(dir: &str) -> String {
 /// Refuses numbers that Slurm would take for something else: 0 is all memory and no limit of time.
 fn check_numbers(job: &JobScript<'_>) -> Result<(), SubmitError> {
     let layout = job.layout;
-    let at_least_one = "1 at least";
+    let at_least_one = "a number of 1 or more";
     for (what, is_zero) in [
         ("the number of nodes", layout.nodes == 0),
         ("the number of CPUs", job.cpus_per_task == Some(0)),

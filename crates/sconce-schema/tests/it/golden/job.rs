@@ -28,6 +28,7 @@ fn full_job_is_written_as_before_and_read_back() {
             ranks_per_node: Some(16),
             launch: LaunchMode::TaskPerGpu,
         },
+        starts_own_ranks: true,
         array: Some(JobArray {
             indices: vec![0, 2],
             at_once: Some(1),

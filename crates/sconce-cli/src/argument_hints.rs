@@ -1,4 +1,5 @@
-//! A command whose `--` was left out, as other tools take it.
+//! What to type instead of arguments that were refused: a command whose `--` was left out, as other tools take it, and
+//! options of sbatch's.
 
 use std::ffi::OsString;
 
@@ -7,19 +8,28 @@ use sconce_app::failure::AFTER_DASHES;
 use sconce_base::secrets::mask_text;
 use sconce_base::words::quote_word;
 
-/// What to type instead, where a verb that takes a command after `--` was given one without it.
+/// What to type instead.
 pub(crate) fn find_hint(
     wrong: &clap::Error,
     arguments: impl Iterator<Item = OsString>,
 ) -> Option<String> {
+    let of_sbatch = find_option_of_sbatch(wrong).map(|option| {
+        format!(
+            "options of sbatch that `sconce submit` does not have stand in the target: `{option}` as an item of its `sbatch`"
+        )
+    });
+    of_sbatch.or_else(|| find_line(wrong, arguments))
+}
+
+/// The line as it should have been typed, where a verb that takes a command after `--` was given one without it.
+fn find_line(wrong: &clap::Error, arguments: impl Iterator<Item = OsString>) -> Option<String> {
     let words: Vec<String> = arguments
         .skip(1)
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
-    let usage = wrong.get(ContextKind::Usage).map(ToString::to_string);
-    // A value that is refused comes without the usage: what a flag of Python's was taken for.
     let takes_command = match wrong.kind() {
-        ErrorKind::UnknownArgument => usage.is_some_and(|usage| usage.contains("-- <COMMAND>")),
+        ErrorKind::UnknownArgument => takes_command(wrong),
+        // A value that is refused comes without the usage: what a flag of Python's was taken for.
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => true,
         _ => false,
     };
@@ -43,6 +53,21 @@ pub(crate) fn find_hint(
         .map(ToString::to_string)
         .filter(|word| !word.starts_with('-'));
     (wrong.kind() == ErrorKind::UnknownArgument && word.is_some()).then(|| AFTER_DASHES.to_owned())
+}
+
+/// A long option that `submit` does not know, and that is near none that it knows.
+fn find_option_of_sbatch(wrong: &clap::Error) -> Option<String> {
+    let said = |kind| wrong.get(kind).map(ToString::to_string);
+    let is_submit = said(ContextKind::Usage).is_some_and(|usage| usage.contains("sconce submit"));
+    let is_unknown = wrong.kind() == ErrorKind::UnknownArgument;
+    let is_other = is_submit && is_unknown && wrong.get(ContextKind::SuggestedArg).is_none();
+    said(ContextKind::InvalidArg).filter(|option| is_other && option.starts_with("--"))
+}
+
+/// Whether the verb takes a command after `--`.
+pub(crate) fn takes_command(wrong: &clap::Error) -> bool {
+    let usage = wrong.get(ContextKind::Usage).map(ToString::to_string);
+    usage.is_some_and(|usage| usage.contains("-- <COMMAND>"))
 }
 
 /// Whether a word is a program that commands of training begin with, and so neither a spec nor a flag's value.
