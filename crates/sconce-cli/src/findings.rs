@@ -255,8 +255,7 @@ warns  a faulty row in the memory of card 0 waits for a
          mend   Stop what runs on it and reset it:
                 nvidia-smi --gpu-reset -i 0
          mend   Take the newest that runs on this machine:
-                in sconce.toml, beside what else is
-                there
+                in sconce.toml, beside what else is there
                 python.packages = [\"torch==2.8.0\"]
 "
         );

@@ -389,8 +389,12 @@ mod tests {
         let answers = Answers {
             unix_ms: 1_790_000_000_000,
             jobs: [("demo-1".to_owned(), report)].into(),
-            silence: None,
-            accounted_unix_ms: BTreeMap::new(),
+            silence: Some(Silence {
+                said: "squeue gave no answer within 10 s".into(),
+                hint: Some("try again later".into()),
+                exit: exit::FETCH,
+            }),
+            accounted_unix_ms: [("demo-0".to_owned(), 1_790_000_000_000)].into(),
         };
         let text = serde_json::to_string_pretty(&answers).unwrap() + "\n";
         crate::golden::goldens().assert_same("job-answers.json", &text);

@@ -459,7 +459,7 @@ fn what_has_ended_is_never_asked_for_again() {
     let mut home = with_job(&[]);
     home.write(
         "../.config/sconce/config.toml",
-        "scheduler-interval = \"1ms\"\n",
+        "scheduler-interval = \"0.001s\"\n",
     );
     play_squeue(
         &mut home,
@@ -477,7 +477,7 @@ fn an_accounting_that_does_not_answer_is_none_and_is_said() {
     let mut home = with_job(&[]);
     home.write(
         "../.config/sconce/config.toml",
-        "scheduler-interval = \"1ms\"\n",
+        "scheduler-interval = \"0.001s\"\n",
     );
     play_squeue(&mut home, "exit 0");
     play_beside(
@@ -690,7 +690,7 @@ fn stopping_a_job_needs_no_accounting() {
     add_job(&home, "lost-1", json!({"target": "lab"}), None);
     home.write(
         "../.config/sconce/config.toml",
-        "scheduler-interval = \"1ms\"\n",
+        "scheduler-interval = \"0.001s\"\n",
     );
     let rows = row("7", "RUNNING", "None", "") + &row("12", "CANCELLED", "None", "sconce:lost-1");
     play_squeue(&mut home, &format!("printf '{rows}'"));

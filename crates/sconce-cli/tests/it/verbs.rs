@@ -121,7 +121,7 @@ fn a_folder_without_a_spec_is_named() {
     -- standard output
     -- standard error
     error: there is no spec at nowhere
-    hint: SPEC is a sconce.toml or the folder that has one; the current folder where nothing is given. `sconce init` writes one
+    hint: SPEC is a sconce.toml or the folder that has one, which `sconce init` writes; a command of `sconce run` stands after `--`: sconce run -- nowhere
     "#);
 }
 

@@ -37,8 +37,8 @@ const LOCAL: UnsupportedReason =
 const REPOSITORY: UnsupportedReason = "a repository that is none of git's";
 const WHOLE: UnsupportedReason =
     "it is not there or does not say what is wanted, so all of the lock is";
-const EXTRA: &str = "it is not asked for: name it in `[python] extras`";
-const GROUP: &str = "it is not asked for: name it in `[python] groups`";
+const EXTRA: &str = "not asked for: `[python] extras` names what is wanted";
+const GROUP: &str = "not asked for: `[python] groups` names what is wanted";
 const NOTHING: &str = "it is asked for, and the lock has nothing of that name";
 const NO_DIGEST: &str = "the lock has no SHA-256 of it, so the index says which file it is";
 

@@ -207,7 +207,7 @@ fn uv_lock_is_referred_to() {
     assert!(python.packages.is_empty());
     assert_eq!(imported.spec.name.as_deref(), Some("net"));
     for expected in [
-        "left out: the extra `cpu`: it is not asked for: name it in `[python] extras`",
+        "left out: the extra `cpu`: not asked for: `[python] extras` names what is wanted",
         "left out: the group `dev`",
         "decided: cpu, gpu: each excludes the others",
         "left out: odd ; platform_release == '5': whether",

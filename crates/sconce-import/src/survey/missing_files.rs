@@ -62,7 +62,7 @@ impl FolderSurvey<'_> {
             self.note(
                 NoteKind::LeftOut,
                 &path,
-                "it is a pointer of Git LFS, not the file: `git lfs pull` fetches what it stands for",
+                "a pointer of Git LFS stands there in place of the file: `git lfs pull` fetches it",
             );
         }
     }

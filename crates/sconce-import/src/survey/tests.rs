@@ -555,7 +555,7 @@ fn what_a_clone_lacks_is_named() {
         lines[0]
             .starts_with("left out: third_party/a: the submodule is empty: `git submodule update")
     );
-    assert!(lines[1].starts_with("left out: weights/a.pt: it is a pointer of Git LFS"));
+    assert!(lines[1].starts_with("left out: weights/a.pt: a pointer of Git LFS"));
 }
 
 proptest! {

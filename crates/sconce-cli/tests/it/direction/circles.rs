@@ -20,7 +20,6 @@ const TODAY: &[(&str, &str)] = &[
     ("sconce-report", "contention fold model verdict verdicts"),
     ("sconce-resolve", "compiler stages"),
     ("sconce-resolve", "documents http_cache"),
-    ("sconce-resolve", "lock services"),
     (
         "sconce-run",
         "engine error init init_config prepare pty rlimits",

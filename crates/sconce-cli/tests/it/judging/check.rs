@@ -83,7 +83,7 @@ fn check_judges_a_folder_of_packages() {
     fails  torch 2.15.0 has no code for the Tesla V100 (compute capability 7.0) [no-kernel-image]
              seen   metadata of the wheels and every entry of their libtorch_cuda.so: machine code for 7.5, 8.0, 8.6, 9.0, 10.0 and 12.0
              error  CUDA error: no kernel image is available for execution on the device
-             mend   Take the newest that runs on this machine: torch 2.14.1 built with CUDA 12.6, from PyTorch's own index cu126 (python.extra-index): in sconce.toml, python.packages = ["torch==2.14.1+cu126"]
+             mend   Take the newest that runs on this machine: torch 2.14.1 built with CUDA 12.6, from PyTorch's own index cu126 (python.extra-index): in sconce.toml, beside what else is there, python.packages = ["torch==2.14.1+cu126"]
 
     fails  torchvision 0.15.2 was built for another torch; 2.15.0 goes with torchvision 0.29 [torchvision-mismatch]
              seen   package, torchvision: 0.15.2
@@ -163,7 +163,7 @@ fn check_judges_a_lock_by_its_versions() {
     fails  torch 2.15.0 has no code for the Tesla P100 (compute capability 6.0) [no-kernel-image]
              seen   metadata of the wheels and every entry of their libtorch_cuda.so: machine code for 7.5, 8.0, 8.6, 9.0, 10.0 and 12.0
              error  CUDA error: no kernel image is available for execution on the device
-             mend   Take the newest that runs on this machine: torch 2.14.1 built with CUDA 12.6, from PyTorch's own index cu126 (python.extra-index): in sconce.toml, python.packages = ["torch==2.14.1+cu126"]
+             mend   Take the newest that runs on this machine: torch 2.14.1 built with CUDA 12.6, from PyTorch's own index cu126 (python.extra-index): in sconce.toml, beside what else is there, python.packages = ["torch==2.14.1+cu126"]
 
     warns  torch.compile does not work on the Tesla P100: it needs compute capability 7.0 [triton-unsupported]
              seen   Tesla P100, compute capability: 6.0

@@ -58,7 +58,7 @@ fn explain_knows_a_text() {
       why    The wheel has machine code for other cards only. New wheels leave old cards out (Pascal and Volta), old wheels do not know new ones (Blackwell), and extensions are often built for one card alone.
       line   1: RuntimeError: CUDA error: no kernel image is available for execution on the device
       here   Tesla V100 has compute capability 7.0: CUDA 13 has no code for it any more.
-      mend   Take a torch whose wheels have code for this card: Volta has it up to 2.10, Pascal in builds for CUDA 12.6 up to 2.14: in sconce.toml, python.packages = ["torch==2.8.0"]
+      mend   Take a torch whose wheels have code for this card: Volta has it up to 2.10, Pascal in builds for CUDA 12.6 up to 2.14: in sconce.toml, beside what else is there, python.packages = ["torch==2.8.0"]
       mend   Take a torch that has code for this card: a table shows which have (name the card with --gpu if it is not here): `sconce check --torch all`
       mend   If an extension says it and torch itself runs, build that extension again for this card: `export TORCH_CUDA_ARCH_LIST=…`
       see    https://github.com/pytorch/pytorch/issues/31285

@@ -46,7 +46,7 @@ const ALLOWED: [(&str, &str); 26] = [
         "an OCI bundle in the folder of a job",
     ),
     (
-        "sconce-app/src/job/lookup.rs",
+        "sconce-app/src/job/answers.rs",
         "what schedulers said, in the folder of jobs",
     ),
     (

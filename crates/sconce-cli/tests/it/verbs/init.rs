@@ -143,7 +143,7 @@ fn init_completes_a_project_by_what_its_folder_has() {
     decided: Python 3.10
       as Dockerfile has it
     added: opencv-python (README.md:5), pyyaml (show.py:1)
-      no file of packages names them
+      setup.py does not name them
     hint: no command yet: give [run] one, or say `sconce run -- COMMAND`; this folder is /workspace inside
     "#);
     assert_snapshot!(std::fs::read_to_string(project.join("sconce.toml")).unwrap(), @r#"
