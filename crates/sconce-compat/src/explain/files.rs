@@ -7,7 +7,7 @@ macro_rules! files {
 }
 
 /// Every file of `crates/sconce-compat/rules/`, with its text.
-pub(crate) const FILES: [(&str, &str); 90] = files![
+pub(crate) const FILES: [(&str, &str); 95] = files![
     "abort-at-end.toml",
     "accelerate-nodes.toml",
     "bf16-unsupported.toml",
@@ -81,6 +81,11 @@ pub(crate) const FILES: [(&str, &str); 90] = files![
     "protobuf-too-old.toml",
     "ptx-too-new.toml",
     "python-abi.toml",
+    "python-removed-3-10.toml",
+    "python-removed-3-11.toml",
+    "python-removed-3-12.toml",
+    "python-removed-3-13.toml",
+    "python-removed-3-9.toml",
     "rendezvous-failed.toml",
     "shm-too-small.toml",
     "static-tls.toml",
