@@ -200,6 +200,9 @@ impl Hint for SourceBuildError {
             Self::OtherBytes { .. } => "lock again where the new sources are meant: `sconce lock`",
             Self::Setting(_) => "lock again: `sconce lock`",
             Self::Unreadable => "take another version of it",
+            Self::Failed { excerpt, .. } if excerpt.contains("--extra-index-url ") => {
+                "its build names an index that has its wheels: where you trust that, it goes into `[python] extra-index`"
+            }
             Self::Failed { excerpt, .. } if wants_network(excerpt) => {
                 "builds have no network, and this one fetches something: take a version of it that has a wheel"
             }
@@ -747,6 +750,18 @@ impl ContainedBuilder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_build_that_names_an_index_is_led_there() {
+        // As the stubs of NVIDIA's packages end.
+        let failed = SourceBuildError::Failed {
+            excerpt: "You might try installing this package via\n$ pip install --extra-index-url https://wheels.example.org mine\n".to_owned(),
+            log: PathBuf::from("mine.log"),
+            module: None,
+            newer_python: None,
+        };
+        assert!(failed.hint().unwrap().contains("`[python] extra-index`"));
+    }
 
     #[test]
     fn an_older_python_is_named_for_older_sources() {
