@@ -362,6 +362,8 @@ fn wheels_come_from_uv() {
     let script = concat!(
         "#!/bin/sh\n[ \"$1\" = --version ] && { echo uv 0.13.8; exit; }\n",
         "case \"$*\" in *'--python-version 3.13.5 --python-platform x86_64-manylinux_2_40'*) ;; *) echo \"$*\" >&2; exit 1 ;; esac\n",
+        // As uv ends while another git still writes into its checkout.
+        "[ -e \"$0.called\" ] || { touch \"$0.called\"; printf 'cause: Git operation failed\\ncause: failed to remove directory `a`: Directory not empty (os error 39)\\n' >&2; exit 2; }\n",
         "while [ \"$1\" != --output-file ]; do shift; done\n",
         "read -r wanted\n",
         "cat > \"$2\" <<EOF\nlock-version = '1.0'\n[[packages]]\nname = '${wanted%%==*}'\nversion = '2.15.0'\n",

@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use sconce_schema::lock::Wheel;
 use tracing::{debug, info};
@@ -261,7 +262,8 @@ impl UvCompile<'_> {
         let overrides = (!pinned.is_empty()).then_some(overrides.as_path());
         let packages = &mut copies.requirements.packages;
         packages.extend(pinned.iter().map(|text| (*text).to_owned()));
-        let output = (self.call(&copies, overrides, format, &lock, further)).map_err(failed)?;
+        let call = || self.call(&copies, overrides, format, &lock, further);
+        let output = call_until_checkouts_rest(call).map_err(failed)?;
         debug!(status = %output.status, "uv ended");
         if !output.status.success() {
             let stderr = copies.with_own_paths(&String::from_utf8_lossy(&output.stderr));
@@ -424,6 +426,31 @@ impl UvCompile<'_> {
         let minor = known.unwrap_or(PLATFORMS[0]);
         format!("{}-manylinux_2_{minor}", self.target.machine.name())
     }
+}
+
+/// How often uv is called where a checkout of git is still written, and how long between.
+const MAX_CALLS: usize = 6;
+const CALL_PAUSE: Duration = Duration::from_secs(2);
+
+/// Calls uv, and again where it fails to make a checkout anew while somebody writes there: uv ends without waiting for
+/// the git that it started (seen once, after a resolution for a newer Python had failed).
+fn call_until_checkouts_rest(
+    call: impl Fn() -> std::io::Result<Output>,
+) -> std::io::Result<Output> {
+    let is_written = |output: &Output| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let signs = ["Git operation failed", "Directory not empty"];
+        !output.status.success() && signs.iter().all(|sign| said.contains(sign))
+    };
+    for _ in 1..MAX_CALLS {
+        let output = call()?;
+        if !is_written(&output) {
+            return Ok(output);
+        }
+        debug!("a checkout of git is still written: uv is called again");
+        std::thread::sleep(CALL_PAUSE);
+    }
+    call()
 }
 
 /// What uv is to write.
