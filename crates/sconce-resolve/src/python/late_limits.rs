@@ -270,6 +270,13 @@ pub(crate) fn find_limits(packages: &LockedPackages, minor: u32) -> Vec<LateLimi
     limits
 }
 
+/// The first torchaudio that is built for torch's stable interface, and runs with newer ones too (its METADATA: "requires
+/// `torch` 2.11 or newer"). It uses `torch_exception_get_what_without_backtrace`, which torch has from 2.13 on.
+const FIRST_STABLE_TORCHAUDIO: [u64; 3] = [2, 11, 1];
+const OLDEST_STABLE_TORCH: (u64, u64) = (2, 13);
+/// The series whose first release alone is built for the torch of that series.
+const LAST_SERIES_OF_TORCHAUDIO: (u64, u64) = (2, 11);
+
 /// Both are built together; torchaudio ended before torch did. torchaudio 0.13 is of torch 1.13.
 fn limit_torchaudio(torch: &Version, audio: &Version) -> Vec<LateLimit> {
     let series = |version: &Version, of_zero: u64| {
@@ -279,19 +286,31 @@ fn limit_torchaudio(torch: &Version, audio: &Version) -> Vec<LateLimit> {
         (major, numbers.get(1).copied().unwrap_or_default())
     };
     let (of_torch, of_audio) = (series(torch, 0), series(audio, 1));
-    if of_torch == of_audio {
+    let is_stable = audio.release() >= FIRST_STABLE_TORCHAUDIO.as_slice();
+    let runs = match is_stable {
+        true => of_torch >= OLDEST_STABLE_TORCH,
+        false => of_torch == of_audio,
+    };
+    if runs {
         return Vec::new();
     }
     let (major, minor) = of_torch.min(of_audio);
     let audio_major = if major == 1 { 0 } else { major };
-    let why = format!("torchaudio {audio}: it runs with the torch that it was built with alone");
+    let is_last = (major, minor) == LAST_SERIES_OF_TORCHAUDIO;
+    let patch = if is_last { "0" } else { "*" };
+    let why = match is_stable {
+        true => format!("torchaudio {audio}: it uses functions that torch has from 2.13 on"),
+        false => {
+            format!("torchaudio {audio}: it runs with the torch that it was built with alone")
+        }
+    };
     let limit = |text: String| LateLimit {
         asks: LimitKind::Package(text),
         why: why.clone(),
     };
     vec![
         limit(format!("torch=={major}.{minor}.*")),
-        limit(format!("torchaudio=={audio_major}.{minor}.*")),
+        limit(format!("torchaudio=={audio_major}.{minor}.{patch}")),
     ]
 }
 
@@ -348,7 +367,24 @@ mod tests {
         let found = limits(&[("torch", "2.15.0"), ("torchaudio", "2.11.0+cu130")], 13);
         assert_eq!(
             found,
-            [package("torch==2.11.*"), package("torchaudio==2.11.*")]
+            [package("torch==2.11.*"), package("torchaudio==2.11.0")]
+        );
+        // Seen: 2.11.1 is imported with torch 2.15.0, and not with 2.11.0.
+        assert_eq!(
+            limits(&[("torch", "2.15.0"), ("torchaudio", "2.11.1")], 13),
+            []
+        );
+        assert_eq!(
+            limits(&[("torch", "2.13.0"), ("torchaudio", "2.11.1+cu130")], 13),
+            []
+        );
+        assert_eq!(
+            limits(&[("torch", "2.11.0"), ("torchaudio", "2.11.1")], 13),
+            [package("torch==2.11.*"), package("torchaudio==2.11.0")]
+        );
+        assert_eq!(
+            limits(&[("torch", "2.9.1"), ("torchaudio", "2.11.1")], 13),
+            [package("torch==2.9.*"), package("torchaudio==2.9.*")]
         );
         assert_eq!(
             limits(&[("torch", "2.11.1"), ("torchaudio", "2.11.0")], 13),
