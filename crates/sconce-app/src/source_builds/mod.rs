@@ -753,7 +753,7 @@ mod tests {
 
     #[test]
     fn a_build_that_names_an_index_is_led_there() {
-        // As the stubs of NVIDIA's packages end.
+        // As packages end whose wheels are on another index alone.
         let failed = SourceBuildError::Failed {
             excerpt: "You might try installing this package via\n$ pip install --extra-index-url https://wheels.example.org mine\n".to_owned(),
             log: PathBuf::from("mine.log"),

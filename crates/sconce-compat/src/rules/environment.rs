@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use sconce_formats::torch_builds::cuda_of_torch;
 use sconce_schema::lock::Lock;
 use sconce_schema::{ComputeCapability, CudaVersion};
 
@@ -209,12 +210,9 @@ fn brings_own_cuda(torch: &str) -> bool {
     parse_release(torch).is_some_and(|release| release < (1, 13))
 }
 
-/// The CUDA inside of those wheels, where it is known: their `torch/version.py`, 1.5.0 to 1.12.1.
+/// The CUDA inside of those wheels, where it is known.
 fn own_cuda(torch: &str) -> Option<CudaVersion> {
-    let release = parse_release(torch)?;
-    ((1, 5)..(1, 13))
-        .contains(&release)
-        .then(|| CudaVersion::new(10, 2))
+    cuda_of_torch(torch)?.parse().ok()
 }
 
 /// Whether it is numbers alone: no `.dev`, `a0`, `rc1` or `.post1`.
