@@ -27,11 +27,7 @@ mod requirement;
 mod requirement_options;
 mod scm;
 mod setup_cfg;
-mod setup_version;
-mod setuptools_layout;
 mod specifier;
-mod static_build;
-mod static_version;
 mod survey;
 mod torch_builds;
 mod uv_settings;
@@ -49,12 +45,12 @@ pub use locks::{
     is_lock_format, lock_file_names, read_pinned_lock, reads_project,
 };
 pub use note::{ImportNote, NoteKind, group_by_reason};
+pub use project_files::setuptools_layout::SetuptoolsLayout;
+pub use project_files::static_build::StaticBuild;
 pub use project_files::static_project::StaticProject;
+pub use project_files::static_version::read_static_version;
 pub use project_table::is_for_developers;
 pub use requirement_options::{RequirementOptions, read_requirement_options};
-pub use setuptools_layout::SetuptoolsLayout;
-pub use static_build::StaticBuild;
-pub use static_version::read_static_version;
 pub use survey::{FolderEntry, ProjectFolder, SurveyedSpec, survey_folder};
 
 /// A spec, and what to know about it.

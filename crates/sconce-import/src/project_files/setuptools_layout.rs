@@ -3,10 +3,10 @@
 
 use toml::{Table, Value};
 
-use super::project_table::{array_strings, tool_table};
-use super::python::{ConstantTable, MAX_SOURCE_BYTES, PythonValue};
-use super::setup_cfg::config_values;
-use super::{SiblingFiles, inside};
+use crate::project_table::{array_strings, tool_table};
+use crate::python::{ConstantTable, MAX_SOURCE_BYTES, PythonValue};
+use crate::setup_cfg::config_values;
+use crate::{SiblingFiles, inside};
 
 /// Scripts and packages that are read, each.
 const MAX_ENTRIES: usize = 200;

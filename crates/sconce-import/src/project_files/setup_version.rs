@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::python::{
+use crate::python::{
     ConstantTable, LogicalLine, PythonToken, bracketed, split_commas, split_logical_lines,
 };
 

@@ -2,10 +2,10 @@
 
 use toml::{Table, Value};
 
-use super::SiblingFiles;
-use super::project_table::{array_strings, tool_table};
-use super::python::{ConstantTable, MAX_SOURCE_BYTES, PythonValue, find_imports};
-use super::setup_cfg::config_values;
+use crate::SiblingFiles;
+use crate::project_table::{array_strings, tool_table};
+use crate::python::{ConstantTable, MAX_SOURCE_BYTES, PythonValue, find_imports};
+use crate::setup_cfg::config_values;
 
 /// Build backends that compile.
 const COMPILING_BACKENDS: [&str; 5] = [

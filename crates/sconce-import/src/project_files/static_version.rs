@@ -6,11 +6,11 @@
 
 use toml::{Table, Value};
 
-use super::project_table::tool_table;
-use super::python::{LogicalLine, MAX_SOURCE_BYTES, PythonToken, split_logical_lines};
-use super::setup_cfg::config_values;
 use super::setup_version::find_version_sources;
-use super::{SiblingFiles, inside};
+use crate::project_table::tool_table;
+use crate::python::{LogicalLine, MAX_SOURCE_BYTES, PythonToken, split_logical_lines};
+use crate::setup_cfg::config_values;
+use crate::{SiblingFiles, inside};
 
 /// The name of nearly all.
 const VERSION: &str = "__version__";
